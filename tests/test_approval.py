@@ -1,4 +1,4 @@
-"""A destructive tool runs only with explicit and timely approval of exactly that call."""
+"""A destructive tool runs only if exactly that call is approved explicitly and in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks decide whether a tool is available; no check can do more harm than that."""
+"""Availability checks of tools: a check can only make its own tool unavailable."""
 
 from __future__ import annotations
 

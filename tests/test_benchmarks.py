@@ -1,4 +1,4 @@
-"""The retrieval benchmark runs on a small catalog with a peer, and stores the peer's results."""
+"""The retrieval benchmark runs on a small catalog with another retriever, and stores its results."""
 
 from __future__ import annotations
 

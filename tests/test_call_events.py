@@ -1,4 +1,4 @@
-"""Events about tool calls: approval and progress, with the real tool and without secrets."""
+"""Events about tool calls: approval and progress; they name the called tool and contain no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The migration table from Hermes: our names in it exist, and none of theirs is missing."""
+"""The migration table from Hermes: the Toolfold names in it exist, and no Hermes name is missing."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def find_unmapped(names: set[str]) -> set[str]:
 
 
 def looks_like_a_name(word: str) -> bool:
-    """Return True for an underscore, a call, a path or camel case."""
+    """Return True if a text looks like a name: with an underscore, parentheses, a path or camel case."""
     joined = re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", word)
     dotted = re.fullmatch(r"[a-z]+\.[a-z]+", word)
     return bool("_" in word or word.endswith(("()", ".py")) or "/" in word or joined or dotted)

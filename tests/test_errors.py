@@ -1,4 +1,4 @@
-"""Every error has its place in the class tree and a message with advice."""
+"""Every exception class is in the documented class tree and has a message with advice."""
 
 from __future__ import annotations
 

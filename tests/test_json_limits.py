@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 
 def count_items(value: Any) -> int:
-    """Return the number of values and keys."""
+    """Return the number of values and keys in a JSON value."""
     if isinstance(value, dict):
         return 1 + len(value) + sum(map(count_items, value.values()))
     return 1 + sum(map(count_items, value)) if isinstance(value, list) else 1
@@ -39,7 +39,7 @@ def measure_depth(value: Any) -> int:
 
 
 def count_empty(value: Any) -> int:
-    """Return the number of empty lists and objects, which count twice."""
+    """Return the number of empty lists and objects, which the structure check counts twice."""
     if not isinstance(value, (dict, list)):
         return 0
     inner = value.values() if isinstance(value, dict) else value

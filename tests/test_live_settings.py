@@ -75,7 +75,7 @@ def open_live(home: Path, tmp_path: Path) -> Iterator[Open]:
 
 
 def server_tools(runtime: Runtime) -> set[str]:
-    """Return the server tools that a session's next turn could call."""
+    """Return the MCP tools that a session's next turn could call."""
     return {name for name in runtime.session(["all"]).assemble().offered_names if name.startswith("mcp_")}
 
 

@@ -52,7 +52,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 def write_probe(folder: Path) -> tuple[Path, Path]:
-    """Write a script that stores how it detects a tool call; return it and its output file."""
+    """Write a script that stores how it detects a tool call above it; return it and its output file."""
     answer, probe = folder / "answer.txt", folder / "probe.py"
     probe.write_text(
         f"""import os, sys
@@ -130,7 +130,7 @@ def test_process_of_a_tool_call_is_detected_behind_every_launcher_program(
 def test_process_of_a_tool_call_is_detected_after_it_left_the_process_tree(
     runtime: Runtime, tmp_path: Path
 ) -> None:
-    """Orphaned, in its own session, without environment: only the resource limit is left."""
+    """An orphan in its own session without environment is identified by its memory limit only."""
     script, answer = write_probe(tmp_path)
     run_command(runtime, f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}")
     wait_for(answer.exists)
@@ -172,7 +172,7 @@ def test_unrelated_process_is_not_taken_for_a_process_of_a_tool_call(tmp_path: P
 
 
 def test_process_started_by_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) -> None:
-    """Tools that start processes themselves set no mark, but the runtime is an ancestor."""
+    """Tools that start processes themselves do not mark them, but the runtime is an ancestor."""
     script, answer = write_probe(tmp_path)
     beacon = Beacon()
     try:
@@ -247,7 +247,7 @@ def toolfold_in(home: Path) -> str:
 
 
 def settings_of(home: Path) -> dict[str, bytes]:
-    """Return the content of the policy files."""
+    """Return the content of the files with settings, trusted projects, accepted tools and tokens."""
     return {
         str(each.relative_to(home)): each.read_bytes()
         for each in sorted(home.rglob("*"))

@@ -1,4 +1,4 @@
-"""Registration, collisions with warnings, and immutable snapshots."""
+"""The registry: registration of tools, warnings about name collisions, and immutable snapshots."""
 
 from __future__ import annotations
 

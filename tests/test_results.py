@@ -339,7 +339,7 @@ def test_result_with_very_many_lines_is_stored_in_lines(results: ResultStore, li
 
 
 def format_reference(text: str) -> str:
-    """Format like `_format_lines`, but escape by escape and line by line."""
+    """Format a result like `_format_lines`, but in the simple way: escape by escape and line by line."""
     plain = {"\\n": "\n", "\\r\\n": "\n", "\\t": "\t"}
     text = re.sub(r"\\r\\n|\\.", lambda escape: plain.get(escape[0], escape[0]), text)
     lines = text.split("\n")

@@ -98,7 +98,7 @@ def test_modes_that_defer_tools_send_fewer_tokens_to_the_model(outcomes: dict[st
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Address of a model whose script has one message."""
+    """Address of a scripted model server whose script has one message."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from measuring.scripted import Script, ScriptedModel, served
 

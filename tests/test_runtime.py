@@ -494,7 +494,7 @@ class TestTwoRuntimes:
 class TestSyncAndAsync:
     @pytest.fixture
     def where(self, runtime: Runtime) -> Runtime:
-        """Register a sync and an async tool that return their loop and thread."""
+        """Register a sync and an async tool that return the event loop and thread they run in."""
 
         async def in_loop(_args: Json, _context: CallContext) -> Json:
             return {"loop": id(asyncio.get_running_loop()), "thread": threading.get_ident()}

@@ -1,4 +1,4 @@
-"""Sessions see what they were granted; composites are resolved, and nothing later extends a grant."""
+"""Sessions see only granted tools; toolsets may include others, and no later change extends a grant."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_deferred_core_tool_works_through_tool_call(open_test_runtime: RuntimeOp
 def test_core_tool_hidden_by_selection_can_be_found_and_called(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
-    """The advice to call it directly would be wrong for a core tool that is not shown."""
+    """A core tool that is not shown cannot be called directly, so tool search must not advise that."""
     runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     add(runtime, "own_list", "own", ran, core=True)
     add(runtime, "hub_go", "mcp-hub", ran)
@@ -547,7 +547,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, lis
 
 
 def call_error(bad: tuple[Session, list[Any]], name: Any, arguments: Any) -> str:
-    """Return the error of a call that must not run; valid JSON, short, and without traceback."""
+    """Return the error of a call that must not run; check that it is short JSON without a traceback."""
     session, ran = bad
     ran.clear()
     result = session.call_sync(name, arguments)

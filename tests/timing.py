@@ -34,7 +34,7 @@ def run_with_limit(work: Callable[[], T]) -> T:
 
 
 def cost_ratio(small: Callable[[], object], large: Callable[[], object], repetitions: int = 3) -> float:
-    """Return the CPU time of the large work divided by that of the small one, the best case of each."""
+    """Return the CPU time of `large` divided by that of `small`, using the fastest run of each."""
     return min(_cpu_seconds(large, repetitions)) / max(min(_cpu_seconds(small, repetitions)), 1e-6)
 
 

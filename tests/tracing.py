@@ -56,7 +56,7 @@ def trace_argv(argv: Sequence[str], record: Path) -> list[str]:
 
 
 def read_trace(record: Path) -> Trace:
-    """Parse a record."""
+    """Parse the system call record of a traced program."""
     contacts: list[str] = []
     written: dict[Path, None] = {}
     for line in record.read_text(errors="replace").splitlines():

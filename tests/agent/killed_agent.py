@@ -39,7 +39,7 @@ class Countdown:
 
 
 class KilledStore(SqliteSessionStore):
-    """A store in which every operation is a point before and a point after."""
+    """Session store in which the process can be killed before and after every operation."""
 
     countdown: Countdown | None = None
 
@@ -87,7 +87,7 @@ def _show(event: Event, screen: TextIO) -> None:
 
 
 def script() -> list[str | ScriptedReply]:
-    """Return a conversation with more points than the test kills at."""
+    """Return a conversation with more operations than the test needs points to kill the process at."""
     calls = [ToolCall("note", {"text": str(number)}, f"call-{number}") for number in range(STEPS * 2)]
     steps = [
         ScriptedReply("Now I note two more things. " * 4, calls[2 * step : 2 * step + 2])

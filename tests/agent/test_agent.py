@@ -333,7 +333,7 @@ class TestResuming:
 
 
 def auxiliary_settings(server: ScriptedServer) -> dict[str, object]:
-    """Return settings by which a model of another dialect, behind the server, writes summaries."""
+    """Return settings in which a model of another provider, behind `server`, writes summaries."""
     provider = {"dialect": "anthropic", "base_url": server.url}
     return {"agent.auxiliary_model": "cheap:claude-haiku-4-5", "providers": {"cheap": provider}}
 

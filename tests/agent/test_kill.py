@@ -36,7 +36,7 @@ def result_texts(agent: Agent) -> dict[str, str]:
 
 
 def check_session(runtime: Runtime, store: SqliteSessionStore, directory: Path, run: Json) -> None:
-    """Reopen a killed session and check what it says against what happened."""
+    """Reopen the session of a killed process and compare its history with what was shown and run."""
     agent = Agent(ScriptedProvider(["Go on."]), runtime=runtime, store=store, session_id=run["session"])
     dialect, messages = agent.history.dialect, agent.history.messages
     calls = [call_id for call_id, _ in dialect.find_calls(messages)]

@@ -1,4 +1,4 @@
-"""Judged calls, for tests of the decisions about them."""
+"""Analysed tool calls, for tests of the approval decisions about them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verdict_on(command: str, *findings: Finding, shape: str | None = None, unrea
 
 
 def analysis_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> CallAnalysis:
-    """Return the analysis of a call with this verdict; the real analyzer creates the keys."""
+    """Return the analysis of a call with the given verdict; the real analyzer creates the grant keys."""
     from toolfold.approval.call_analysis import CallAnalyzer
 
     return CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict).analyze(

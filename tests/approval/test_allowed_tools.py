@@ -46,7 +46,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def open_notes(tmp_path: Path, project: Path) -> Iterator[OpenNotes]:
-    """Open a runtime with the notes server in the user's own settings, and these entries."""
+    """Open a runtime with the notes server and the given allowed tools in the user's own settings."""
     opened: list[Runtime] = []
 
     def open_with_entries(*entries: str, approver: Any = None, **overrides: Any) -> Runtime:

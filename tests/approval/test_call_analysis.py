@@ -29,7 +29,7 @@ CLASSIFIER = PathClassifier(
 
 
 def flag_everything(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
-    """Judge that flags every command except those with "ls"."""
+    """Command analysis that flags every command except those with "ls"."""
     return verdict_on(command, finding()) if "ls" not in command else verdict_on(command)
 
 

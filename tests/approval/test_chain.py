@@ -31,7 +31,7 @@ EVERYTHING = ("session", "kind", "allow-list")
 
 
 def chain_with(mode: Mode, grants_given: tuple[str, ...], verdict: Verdict) -> DecisionChain:
-    """Return a chain with these grants for the command."""
+    """Return a chain of approval checks with the given grants for the command."""
     analysis = analysis_of(verdict)
     grants = SessionGrants()
     if "session" in grants_given and analysis.key:

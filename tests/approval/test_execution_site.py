@@ -1,4 +1,4 @@
-"""Commands that run on another execution site: the meaning of paths, and which effects are confined."""
+"""Commands that run in a sandbox, a container or over SSH: what their paths mean, and which need approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model may clear low-severity calls with one word; anything else leads to a person."""
+"""A model may allow low-severity calls with one word; after any other answer a person is asked."""
 
 from __future__ import annotations
 

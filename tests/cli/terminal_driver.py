@@ -69,7 +69,7 @@ class Terminal:
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """All lines as cells with their styles, those that have left the screen included."""
+        """All lines as cells with their styles, including lines that have scrolled off the screen."""
         screen = self._screen
         rows = [*screen.history.top, *(screen.buffer[number] for number in range(screen.lines))]
         return [[row[column] for column in range(screen.columns)] for row in rows]

@@ -1,4 +1,4 @@
-"""`toolfold approvals allow`, and the same offer in `mcp add` and `mcp import`."""
+"""`toolfold approvals allow`, and the offer of `mcp add` and `mcp import` to allow destructive tools."""
 
 from __future__ import annotations
 

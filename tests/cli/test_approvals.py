@@ -225,7 +225,7 @@ class TerminalCall(NamedTuple):
 
 
 def call_at_terminal(typed: bytes) -> TerminalCall:
-    """Run a call in a new terminal session and type at its prompt; Ctrl-C sends a signal there."""
+    """Run a call in a new terminal session and type at its prompt; a typed Ctrl-C interrupts the call."""
     screen, terminal = pty.openpty()
     command = [str(Path(sys.executable).with_name("toolfold")), "call", "wipe", '{"what": "all"}']
     process = subprocess.Popen(

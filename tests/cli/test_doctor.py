@@ -57,7 +57,7 @@ def change_setting(key: str, value: Any) -> None:
 
 
 def find_lines(done: Done, about: str, mark: str) -> list[str]:
-    """Return the findings with this subject and mark, as `what → next`."""
+    """Return the findings with the given subject and mark, each as `what → next`."""
     assert done.code == (0 if done.json["ok"] else 1)
     assert done.json["ok"] == all(each["mark"] != "fail" for each in done.json["findings"])
     lines = (each for each in done.json["findings"] if (each["about"], each["mark"]) == (about, mark))

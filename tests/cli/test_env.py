@@ -190,7 +190,7 @@ class OpenShell:
         return cls(screen, before, pid)
 
     async def expect_exit(self, code: int) -> None:
-        """Check that the shell exits with this code and the terminal modes are restored."""
+        """Check that the shell exits with the given code and that the terminal modes are restored."""
         assert int((await self.screen.until(r"code=(\d+)"))[1]) == code
         assert (await self.screen.until(r"([0-9a-f]+(?::[0-9a-f]+)+)\r\n"))[1] == self._before
 

@@ -492,7 +492,7 @@ class TestLogs:
 class TestReview:
     @pytest.fixture
     def changed(self, small: SmallServer, toolfold: Toolfold) -> SmallServer:
-        """Server that has changed one tool and added another."""
+        """A server that has changed one tool and added another since its tools were accepted."""
         assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
         small.set_tools(
             make_tool("read", "Reads a thing. And another."), make_tool("write"), make_tool("wipe")

@@ -1,4 +1,4 @@
-"""A scripted model behind the four HTTP dialects that MCP clients speak.
+"""A scripted model behind the four HTTP APIs that MCP client programs use.
 
 Real client programs are pointed at it instead of a provider. It answers each request with the next step of a
 script: the tool results and replies in the conversation say which one, so that retries get the same answer.
@@ -70,7 +70,7 @@ class ModelServer:
         return next((tools for each in self.task_requests() if (tools := list_tools(each))), [])
 
     def next_step(self, request: Json) -> Step:
-        """Return the step that answers this request."""
+        """Return the step of the script that answers the request."""
         text = json.dumps(request)
         if self.task not in text or not list_tools(request):
             return Say("ok")
@@ -147,7 +147,7 @@ class _NamedCall(Call):
 
 
 def list_tools(request: Json) -> list[ListedTool]:
-    """Return the tools of a request in any of the four dialects."""
+    """Return the tools of a request in any of the four API formats."""
     found = []
     for tool in request.get("tools") or []:
         inner = tool.get("tools") or tool.get("functionDeclarations")
@@ -159,7 +159,7 @@ def list_tools(request: Json) -> list[ListedTool]:
 
 
 def _read_results(request: Json) -> list[str]:
-    """Return the tool results of a request in any of the four dialects, as JSON text, in order."""
+    """Return the tool results of a request in any of the four API formats, as JSON text, in order."""
     found = []
     for message in request.get("messages") or request.get("input") or request.get("contents") or []:
         if not isinstance(message, dict):

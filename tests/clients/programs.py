@@ -198,7 +198,7 @@ def _configure_opencode(home: Home, url: str) -> dict[str, str]:
 
 
 def _allow_nothing(_home: Home) -> None:
-    """Do nothing: opencode does not ask before it runs a tool."""
+    """Do nothing, because opencode does not ask its user before it runs a tool."""
 
 
 CLAUDE_CODE = ClientProgram(

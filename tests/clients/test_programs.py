@@ -83,7 +83,7 @@ def connect(program: ClientProgram, tmp_path: Path, script: Sequence[Step]) -> I
 
 
 def to_call(request: Request) -> Call:
-    """Return the model's call for a request."""
+    """Convert a request of the scenario to the model's tool call."""
     return Call(request.tool, request.arguments)
 
 
@@ -93,7 +93,7 @@ def delete_note(text: str) -> Call:
 
 
 def answer_form(terminal: Terminal, text: str, keys: Mapping[str, str]) -> None:
-    """Press the keys that answer the form about the deletion of this note."""
+    """Press the keys that answer the form about the deletion of the note."""
     terminal.press_until_gone(lambda screen: is_asked(screen, text), keys)
 
 

@@ -25,7 +25,7 @@ Options = dict[str, str]
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of backend: how to prepare a target and how to connect to it from any process of this machine."""
+    """Kind of backend: how to prepare a machine, and how to connect to it from any process of this one."""
 
     name: str
     make: Callable[[Mapping[str, str]], Backend]
@@ -117,7 +117,7 @@ def find_traces(token: str, *, variables: bool = True) -> list[str]:
 
 
 async def client() -> None:
-    """Run a command as a separate client process that a test can kill, or start a background process."""
+    """Run a command, or start a background process, in a separate client process that a test can kill."""
     name, options, how, command = sys.argv[1:]
     (kind,) = (kind for kind in (*KINDS, LEASED) if kind.name == name)
     environment = Environment(kind.make(json.loads(options)))

@@ -53,7 +53,7 @@ class CloudServers:
         return self._urls[name]
 
     def list_running(self, name: str, options: Options) -> list[dict[str, object]]:
-        """Return the limits of the running sandboxes that were created with these options."""
+        """Return the limits of the running sandboxes that were created with the given options."""
         notes = (json.loads(note.read_text()) for note in self._folders[name].glob("*.json"))
         return [note for note in notes if options["home"] in note["home"]]
 

@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left_out(item: pytest.Item) -> bool:
-    """Return True for contract tests that `make test` runs only for the backends in FULL_CONTRACT."""
+    """Return True for tests that `make test` skips: most contract tests of backends outside FULL_CONTRACT."""
     if item.path != HERE / "test_contract.py" or not isinstance(item, pytest.Function):
         return False
     kind = item.callspec.params.get("site") if hasattr(item, "callspec") else None

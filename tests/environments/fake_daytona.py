@@ -99,7 +99,7 @@ class Api:
 
 
 class Terminal:
-    """Terminal with its connected client."""
+    """A terminal in a fake sandbox, with its connected client."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

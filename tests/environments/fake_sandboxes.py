@@ -89,7 +89,7 @@ class Program:
         _set_terminal_size(self._out, size)
 
     async def wait(self) -> int:
-        """Return its exit code, or minus the signal that ended it."""
+        """Return the exit code of the program, or the negative number of the signal that ended it."""
         return await asyncio.shield(self._ended)
 
 
@@ -133,7 +133,7 @@ class Sandboxes:
         return identity in self._running
 
     def named(self, name: str) -> str:
-        """Return the ID of the sandbox with this name; empty if there is none."""
+        """Return the ID of the sandbox with the given name; empty if there is none."""
         return next((each.identity for each in self._running.values() if each.name == name), "")
 
     def all(self) -> list[Sandbox]:
@@ -165,7 +165,7 @@ def _find_processes(mark: str) -> list[int]:
 
 
 async def _wait_ready(descriptor: int, add: Callable[..., object]) -> None:
-    """Wait on a duplicate of the descriptor.
+    """Wait until a file descriptor is ready, using a duplicate of it.
 
     So a cancelled reader cannot remove the callback of a later one.
     """

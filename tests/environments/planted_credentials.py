@@ -62,7 +62,7 @@ CREDENTIALS = (
 
 
 def plant(home: Path) -> list[Path]:
-    """Create all of the files, each with the marker in it."""
+    """Create all credential files in a home directory, each with the marker in it."""
     files = [home / name for name in CREDENTIALS]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ Options = dict[str, str]
 
 
 class ServerUnavailable(Exception):
-    """This server cannot run on this machine."""
+    """A server that a test needs cannot run on this machine."""
 
 
 class Servers:

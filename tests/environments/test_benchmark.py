@@ -1,4 +1,4 @@
-"""The environments benchmark runs and compares with the bare client."""
+"""The benchmark of environments runs, and compares each with direct use of its client program."""
 
 from __future__ import annotations
 

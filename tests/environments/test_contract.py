@@ -589,7 +589,7 @@ class TestBackgroundProcess:
             )
 
             async def is_truncated() -> bool:
-                """Check only after the process has stopped writing: concurrent output may be lost."""
+                """Return True if the process has written all lines and its log is truncated."""
                 is_written = (await environment.run("[ -e all ]")).exit_code == 0
                 current = await environment.processes.get(process.name)
                 return (

@@ -1,4 +1,4 @@
-"""Faults between client and target: the guard is lost or unresponsive."""
+"""Faults of the guard process, which watches commands on the target: it is lost or does not answer."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class UnresponsiveBackend(Local):
 
 
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the timeouts while the target cannot answer anyway."""
+    """Shorten the timeouts for tests in which the target never answers."""
     for name in ("ANSWER_TIMEOUT_S", "TERMINATE_TIMEOUT_S", "START_TIMEOUT_S", "CLOSE_INPUT_TIMEOUT_S"):
         monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
 
@@ -216,7 +216,7 @@ async def test_machine_without_required_programs_is_reported_with_advice(tmp_pat
 
 @pytest.fixture
 def redirected_client(tmp_path: Path) -> Iterator[str]:
-    """Client ID whose memory directory is a symbolic link created by another user."""
+    """Client ID whose state directory in /dev/shm is a symbolic link created by another user."""
     client = secrets.token_hex(8)
     (tmp_path / "trap").mkdir()
     link = Path(f"/dev/shm/toolfold.{client}")

@@ -86,7 +86,7 @@ async def running_command(environment: Environment, token: str) -> AsyncIterator
 
 
 async def commands_work_again(environment: Environment) -> bool:
-    """Return True if the next command works or, if that one reports an error, the one after it."""
+    """Return True if the next command works, or the one after it if the next reports an error."""
     try:
         done = await environment.run("echo on")
     except EnvironmentFailed as error:  # a busy server may reject a connection

@@ -1,4 +1,4 @@
-"""Output is truncated, decoded and its end detected for any chunking."""
+"""Command output is truncated and decoded, and its end is detected, however it is split into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control frames in any chunking, and programs behind a terminal."""
+"""Control frames in terminal output, however it is split into chunks, and programs behind a terminal."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class LocalPty:
         self._client.resize(size)
 
     async def disconnect(self) -> None:
-        """Do nothing: as with a remote server, the terminal stays open."""
+        """Do nothing, because the terminal stays open when a client disconnects from a remote server."""
 
     async def close(self) -> None:
         await self._client.close()

@@ -1,4 +1,4 @@
-"""Trial runs pass on working environments and report failures with advice."""
+"""The trial steps of `toolfold env test` pass on working environments and report failures with advice."""
 
 from __future__ import annotations
 

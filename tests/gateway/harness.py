@@ -30,7 +30,7 @@ TIMEOUT_S = 60.0
 
 
 def fault_server(*args: str, **settings: Any) -> dict[str, Any]:
-    """Return the settings of a server with a fault."""
+    """Return the settings of an MCP server that has the given fault."""
     return {"command": sys.executable, "args": [FAULT_SERVER, *args], **settings}
 
 
@@ -44,7 +44,7 @@ class RunningGateway:
     async def client(
         self, revision: str = "legacy", *, token: str = "", **options: Any
     ) -> AsyncIterator[Client]:
-        """Connect a client; one of a handshake revision after its notification stream is open."""
+        """Connect a client; if its revision has a handshake, wait for its notification stream."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         is_listening = asyncio.Event()
 
@@ -64,7 +64,7 @@ class RunningGateway:
 
 @contextmanager
 def serve_gateway(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[RunningGateway]:
-    """Serve these servers through a gateway that accepts clients with and without a token."""
+    """Run a gateway with the given MCP servers, for clients with and without a token."""
     settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0, **overrides}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")

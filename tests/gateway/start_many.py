@@ -73,7 +73,7 @@ def read_answers(stdout: int, count: int) -> bytes:
 
 
 def request_tools(process: tuple[int, int, int, int]) -> str:
-    """Request the tools of a gateway. Return an empty text on success, else its output."""
+    """Request the tools of a gateway. Return an empty text on success, otherwise the gateway's output."""
     pid, stdin, stdout, stderr = process
     try:
         os.write(stdin, b"".join(json.dumps(each).encode() + b"\n" for each in REQUESTS))

@@ -19,7 +19,7 @@ LOCAL = {"host": "127.0.0.1:8765"}
 
 
 class RecordingApp:
-    """App behind the policy that records the requests it gets."""
+    """ASGI application behind the access policy that records the requests it gets."""
 
     def __init__(self) -> None:
         self.scopes: list[MutableMapping[str, Any]] = []

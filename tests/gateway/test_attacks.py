@@ -58,7 +58,7 @@ async def tool_names(client: Client) -> list[str]:
 
 
 async def call_text(client: Client, name: str, args: dict[str, Any]) -> str:
-    """Return the text of a call, or of its error."""
+    """Return the text of a call's result, or of its error."""
     try:
         return result_text(await client.call_tool(name, args))
     except MCPError as error:
@@ -311,7 +311,7 @@ async def test_resource_uri_sent_by_a_server_resolves_to_that_server_only(
 
 
 def has_unmarked_order(words_: str) -> bool:
-    """Return True if the text has an order that is not marked as the server's."""
+    """Return True if the text contains an injected instruction that is not marked as server data."""
     return ORDER in words_ and "no instruction" not in words_
 
 

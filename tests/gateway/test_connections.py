@@ -211,7 +211,7 @@ async def _wait_until_settled(server: uvicorn.Server) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
 def test_gateway_logs_a_lack_of_file_descriptors_once_and_recovers(tmp_path: Path) -> None:
-    """The limit of files leaves room for only a few connections."""
+    """The limit on open files leaves room for only a few connections."""
     with gateway_process(tmp_path, code=("-c", RARE_LOG)) as gateway:
         assert b" 200 " in initialize(gateway)  # everything that is opened lazily is open now
         pid = gateway.process.pid

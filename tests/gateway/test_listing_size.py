@@ -1,4 +1,4 @@
-"""Number of tools that the gateway lists by default, and the reported savings."""
+"""Number of tools that the gateway lists before it defers them, and the reported size of the list."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_client_process_of_another_user_has_unknown_origin() -> None:
 
 
 def test_client_process_whose_details_are_unreadable_is_suspected_to_belong_to_a_tool_call() -> None:
-    """Its descriptors cannot be read, so it may be the client."""
+    """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")
     words = ["sh", "-c", "ulimit -m 4503599627370497 && exec sleep 60"]

@@ -62,7 +62,7 @@ def register(plugin):
 
 
 class GatewayHome:
-    """The settings of a gateway, and the file that releases a held process."""
+    """The settings of a gateway, and the file that lets a process continue that was held during startup."""
 
     def __init__(self, folder: Path, servers: dict[str, Any], **mcp: Any) -> None:
         self.folder, self.release = folder / "home", folder / "release"
@@ -101,7 +101,7 @@ class GatewayHome:
 
 
 class Process:
-    """A gateway process with raw messages; collects everything that it sends."""
+    """A gateway process that gets raw messages; everything that it sends is collected."""
 
     def __init__(self, process: subprocess.Popen[bytes], release: Path) -> None:
         self.process, self._release = process, release
@@ -188,7 +188,7 @@ class Process:
 
 @pytest.fixture
 def home(tmp_path: Path) -> GatewayHome:
-    """A gateway with one server and no record yet."""
+    """A gateway with one server, which has recorded no lists yet."""
     server = fault_server("--tools", "2", "--resources", "2", "--diary", str(tmp_path / "diary"), trust="off")
     return GatewayHome(tmp_path, {"a": server}, wait_seconds=60)
 

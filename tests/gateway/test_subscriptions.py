@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]
 
 
 class Subscriber:
-    """A client that follows resources in the way of its revision."""
+    """A client that subscribes to resources in the way that its protocol revision defines."""
 
     def __init__(self, client: Client, received: list[str]) -> None:
         self.client, self.received = client, received

@@ -1,4 +1,4 @@
-"""Documents are decoded only by codecs for character sets of the web, whatever a server names."""
+"""Documents are decoded only as character sets that browsers support, whatever a server declares."""
 
 from __future__ import annotations
 

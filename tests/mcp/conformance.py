@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def is_passed(self) -> bool:
-        """True if something was checked, nothing failed or gave a warning, and the runner exited with 0."""
+        """Whether something was checked, nothing failed or gave a warning, and the runner exited with 0."""
         bad = self.checks["FAILURE"] + self.checks["WARNING"] + self.exit_code
         return not bad and self.checks["SUCCESS"] > 0
 

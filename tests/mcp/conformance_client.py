@@ -160,7 +160,7 @@ class _ScenarioRunner:
         return min(self._failures, 1)
 
     async def list_tools(self) -> None:
-        """Do nothing more: opening the runtime lists the tools."""
+        """Do nothing, because opening the runtime has already listed the tools."""
 
     async def call_each(self) -> None:
         """Call each tool with minimal arguments."""

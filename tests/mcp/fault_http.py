@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.fault.replace("-", "_")
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Handle a message of Streamable HTTP: the response is in the HTTP response."""
+        """Handle a message sent by Streamable HTTP; the answer is sent in the HTTP response."""
         method, id_ = message.get("method"), message.get("id")
         if id_ is None:
             self.server.cancelled += method == "notifications/cancelled"

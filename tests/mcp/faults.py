@@ -66,7 +66,7 @@ class Fault:
 
     @property
     def occurs_during_call(self) -> bool:
-        """True if the fault occurs in a call, when the server is already connected."""
+        """Whether the fault occurs in a call, when the server is already connected."""
         return self.expected_next == "again" and self.name not in _STARTUP_FAULTS
 
 
@@ -318,7 +318,7 @@ FAULTS = (
 
 
 async def run_fault(fault: Fault, folder: Path, settings: McpServerSettings | None = None) -> FaultResult:
-    """Call a server with this fault, and call it once more."""
+    """Call a server that has the given fault twice, and return both results."""
     if settings is None:
         with serve_fault(fault) as found:
             return await run_fault(fault, folder, found)
@@ -333,7 +333,7 @@ async def run_fault(fault: Fault, folder: Path, settings: McpServerSettings | No
 
 
 async def call_echo(server: ServerSupervisor, text: str) -> tuple[str, str]:
-    """Call `echo`; return the tool's text twice, or the kind and the message of the error."""
+    """Call `echo`. Return the result as a pair: the text twice, or the kind and the message of the error."""
     tool = "echo" if server.name != "endless-list" else "page_0"
     try:
         result = await server.call_tool(tool, {"text": text})
@@ -395,7 +395,7 @@ def http_settings(url: str, way: TransportName, **settings: Any) -> McpServerSet
 
 
 def serve_fault(fault: Fault) -> AbstractContextManager[McpServerSettings]:
-    """Run a server with this fault and return its settings."""
+    """Run a server with the given fault and return its settings."""
     return _serve_fault(fault)
 
 

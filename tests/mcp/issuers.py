@@ -68,7 +68,7 @@ class Site:
 
 
 class Issuer:
-    """Issues codes and tokens; the MCP SDK checks PKCE, redirect URIs and clients."""
+    """OAuth issuer of codes and tokens; the MCP SDK checks PKCE, redirect URIs and clients."""
 
     def __init__(self) -> None:
         self.reset()
@@ -244,12 +244,12 @@ def run_oauth_setup() -> Iterator[OAuthSetup]:
 
 
 def redirect_to(url: str) -> ResponseOverride:
-    """Return an override that redirects every request with status 307."""
+    """Return a response override that redirects every request with status 307."""
     return lambda request: RedirectResponse(url, 307)
 
 
 def json_response(status: int, **fields: Any) -> ResponseOverride:
-    """Return an override that responds with a fixed JSON document."""
+    """Return a response override with a fixed JSON document."""
     return lambda request: JSONResponse(fields, status)
 
 

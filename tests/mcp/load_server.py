@@ -91,7 +91,7 @@ LINES: dict[str, Callable[[int], str]] = {
 
 
 def generate_lines(kind: str, scale: float) -> Iterator[bytes]:
-    """Yield the lines of a kind, in chunks of limited size."""
+    """Yield output lines that are expensive to read in the given way, in chunks of limited size."""
     left, number = 9_000_000 * scale, 0
     while left > 0:
         count = SLICE // (len(LINES[kind](number)) + 1)
@@ -102,7 +102,7 @@ def generate_lines(kind: str, scale: float) -> Iterator[bytes]:
 
 
 def respond(message: dict[str, Any]) -> bytes | None:
-    """Return the response to everything but the expensive kinds of a call."""
+    """Return the response to a request that is not a call with an expensive response."""
     method, params = message.get("method", ""), message.get("params") or {}
     if message.get("id") is None:
         return None

@@ -32,7 +32,7 @@ PROTOCOLS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
 def listing_settings(folder: Path, **results: Any) -> McpServerSettings:
-    """Return the settings of a server that lists these results; `tools` is short for `tools/list`."""
+    """Return the settings of a server that answers list requests with the given results, keyed by method."""
     if "tools" in results:
         results["tools/list"] = {"tools": results.pop("tools")}
     file = folder / "results.json"

@@ -24,7 +24,7 @@ def open_with_servers(open_test_runtime: RuntimeOpener, **servers: Any) -> Runti
 
 
 def server_tools(runtime: Runtime) -> set[str]:
-    """Return the server tools that a session's next turn could call."""
+    """Return the MCP tools that a session's next turn could call."""
     return {name for name in runtime.session(["all"]).assemble().offered_names if name.startswith("mcp_")}
 
 

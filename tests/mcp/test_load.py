@@ -54,7 +54,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 async def load(runtime: Runtime, kind: str, *, server: str = "pipe", scale: float = 1.0) -> ToolResult:
-    """Call the load server; assert that another server responds meanwhile."""
+    """Call the load server, and assert that another server responds during the call."""
     session = runtime.session()
     await session.prepare()
     expensive = asyncio.create_task(session.call(f"{server}_load", {"kind": kind, "scale": scale}))

@@ -31,7 +31,7 @@ def server_states(runtime: Runtime) -> dict[str, str]:
 
 
 def callable_tools(runtime: Runtime) -> set[str]:
-    """Return the server tools that a session's next turn could call."""
+    """Return the MCP tools that a session's next turn could call."""
     return {name for name in runtime.session(["all"]).assemble().offered_names if name.startswith("mcp_")}
 
 
@@ -332,7 +332,7 @@ def test_closing_the_runtime_terminates_every_server_in_any_state(
 
 
 def find_processes(word: str) -> list[str]:
-    """Return the processes whose command line contains this word."""
+    """Return the processes whose command line contains the given word."""
     found = []
     for pid in Path("/proc").glob("[0-9]*"):
         try:

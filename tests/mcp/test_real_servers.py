@@ -37,7 +37,7 @@ CALLED = (
 
 
 def opened(folder: Path, found: Mapping[str, object]) -> Runtime:
-    """Open a runtime with these servers and all their tools; every approval is given."""
+    """Open a runtime with the given servers and all their tools, in which every call is approved."""
     home = folder / "home"
     home.mkdir(parents=True)
     known = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
@@ -282,7 +282,7 @@ def test_real_server_that_was_killed_is_restarted_for_the_next_call(tmp_path: Pa
 
 
 def find_processes(folder: Path) -> list[int]:
-    """Return the server processes that have this directory in their environment."""
+    """Return the server processes that have the given directory in their environment."""
     found = []
     for file in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -1,4 +1,4 @@
-"""Upgrades of real servers: what the newer version changes is accepted or held with a reason."""
+"""Upgrades of real servers: each changed tool is accepted, or held for review with a reason."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def older_git(version: str, folder: Path) -> dict[str, Any]:
 def held_after_upgrade(
     home: Path, name: str, older: dict[str, Any], newer: dict[str, Any]
 ) -> dict[str, tuple[str, ...]]:
-    """Pin the tools of the older version, start the newer one, and return the held tools with the changes."""
+    """Accept the tools of the older version, start the newer one, and return the tools held for review."""
     for command in (older, newer):
         config = load_config(
             env={"TOOLFOLD_HOME": str(home)}, project=home, overrides={"mcp": {"servers": {name: command}}}

@@ -1,4 +1,4 @@
-"""Scanner: hidden characters, injections, look-alike names, contradicting hints, neutralised results."""
+"""Scanner of tools and results: hidden characters, injections, look-alike names, contradicting hints."""
 
 from __future__ import annotations
 

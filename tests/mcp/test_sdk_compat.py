@@ -272,7 +272,7 @@ async def test_sdk_session_manager_calls_the_overridden_methods() -> None:
 
 
 async def error_of(transport: Any) -> BaseException:
-    """Return the error of a call with the SDK's client alone."""
+    """Return the exception of a call that is made with the SDK's client, without Toolfold."""
     try:
         async with connected_client(transport) as client:
             await client.call_tool("echo", CALLED)

@@ -54,7 +54,7 @@ async def wait_for_content(file: Path) -> str:
 
 
 async def wait_until_gone(*pids: int) -> None:
-    """Wait until none of these processes exists."""
+    """Wait until none of the given processes exists."""
     await wait_until(lambda: not any(map(is_running, pids)))
 
 

@@ -49,7 +49,7 @@ def recorded_results() -> Mapping[str, Json]:
 
 @cache
 def snapshot() -> Snapshot:
-    """Return all of their tools, registered as by a runtime."""
+    """Return all tools of the recorded servers, registered as a runtime does it."""
     registry, names = Registry(), ToolNames(recorded_results())
     for server, answer in recorded_results().items():
         offers, _ = parse_tools(answer["tools"])

@@ -38,7 +38,7 @@ class FakeProcess:
 
 
 class Session:
-    """The client side of the transport, in place of the SDK's session."""
+    """Stands in for the SDK's session on the client side of the transport."""
 
     def __init__(
         self,

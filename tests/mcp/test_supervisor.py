@@ -58,7 +58,7 @@ def long_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def diary_counts(diary: Path) -> Counter[str]:
-    """Count the lines of the server's diary."""
+    """Count the lines of the file in which the test server records its starts and calls."""
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
@@ -373,7 +373,7 @@ async def test_closing_a_server_also_ends_a_connection_that_was_being_replaced(
 
 
 def find_servers(diary: Path) -> list[str]:
-    """Return the server processes that write this diary."""
+    """Return the server processes that record their starts and calls in the given file."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Changed tools: harmless changes are recorded, meaningful ones are held, and small steps add up."""
+"""Changed tools: harmless changes are recorded, others need a review, also if made in small steps."""
 
 from __future__ import annotations
 

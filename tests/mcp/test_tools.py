@@ -1,4 +1,4 @@
-"""Listed tools, resources and prompts become registry tools with names, effects and meanings."""
+"""Tools, resources and prompts of a server are registered as tools with names and effects."""
 
 from __future__ import annotations
 

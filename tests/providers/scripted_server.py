@@ -1,4 +1,4 @@
-"""An HTTP server that speaks the three model dialects with scripted answers."""
+"""An HTTP server with scripted answers in the formats of the three model APIs."""
 
 from __future__ import annotations
 

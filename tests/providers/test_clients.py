@@ -1,4 +1,4 @@
-"""Model clients: the official packages against a server that speaks each dialect over HTTP."""
+"""Model clients: the official packages against a server that implements each provider's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools, notes and results in the format of each provider."""
+"""Tools, notes about tools, and results in the message format of each provider."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Server(HTTPServer):
 
 
 def letters(text: str) -> list[float]:
-    """Return an easily checked vector: the counts of a, b and c."""
+    """Return a vector that is easy to check: how often a, b and c occur in the text."""
     return [float(text.count(letter)) for letter in "abc"]
 
 
@@ -77,7 +77,7 @@ def answer_normally(request: EmbeddingRequest) -> None:
 
 
 def answer_with(answer: Any) -> RequestHandler:
-    """Answer every request with these bytes, or with any other value as JSON."""
+    """Answer every request with the given bytes; any other value is sent as JSON."""
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     return lambda request: request.send(body)
 
@@ -87,7 +87,7 @@ def rows(*vectors: Any) -> dict[str, Any]:
 
 
 def limit_batch(most: int, status: int) -> RequestHandler:
-    """Reject requests with more than this number of texts."""
+    """Reject requests with more than the given number of texts."""
     return lambda request: (
         answer_normally(request) if len(request.body["input"]) <= most else request.send(b"", status)
     )

@@ -1,4 +1,4 @@
-"""Tools mentioned by name: distinctive names match anywhere, common words only when marked."""
+"""Tools mentioned by name: distinctive names match anywhere, common words only in quotes or backticks."""
 
 from __future__ import annotations
 

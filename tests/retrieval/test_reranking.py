@@ -339,7 +339,7 @@ def is_about_tools(request: EmbeddingRequest) -> bool:
 
 
 def of_two_lengths(request: EmbeddingRequest) -> None:
-    """Answer with shorter vectors for messages than for tools."""
+    """Answer an embedding request with shorter vectors for messages than for tools."""
     vector = [1.0, 2.0] if is_about_tools(request) else [1.0]
     answer_with(rows(*[vector] * len(request.body["input"])))(request)
 

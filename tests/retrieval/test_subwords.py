@@ -74,7 +74,7 @@ def _shipped(name: str) -> bytes:
 
 
 def agreed(texts: list[str], oracle: Tokenizer, ours: WordPiece | Unigram, *, dropped: int = -1) -> None:
-    """Assert that each text is split like the library splits it, except for the id of the unknown token."""
+    """Assert that each text is tokenized as by the library, except for the id of the unknown token."""
     for text, theirs in zip(texts, oracle.encode_batch(texts), strict=True):
         assert ours.ids(text, ALL) == [number for number in theirs.ids if number != dropped], repr(text)
 

@@ -1,4 +1,4 @@
-"""Quantized vectors, and exact and sketched similarity search."""
+"""Quantized vectors, and exact and approximate similarity search."""
 
 from __future__ import annotations
 

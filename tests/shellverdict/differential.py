@@ -1,4 +1,4 @@
-"""Commands that reach a harmful goal in many ways, and a sandbox that checks whether each one does.
+"""Commands that do the same damage in many ways, and a sandbox that checks whether each one does it.
 
 The goal of a template is one of three: a directory is deleted, a secret reaches another machine, a start-up
 file is changed. The sandbox (bubblewrap) has no network, a read-only root, its own process list, a home and a
@@ -52,7 +52,7 @@ class NoSandbox(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One way to reach a goal; needs `program` installed and, with `tty`, a terminal."""
+    """One way to do damage of a kind; needs `program` installed and, with `tty`, a terminal."""
 
     goal: str
     group: str

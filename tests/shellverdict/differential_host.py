@@ -1,4 +1,4 @@
-"""The process inside the sandbox: runs commands one by one and reports which reached their goal.
+"""The process inside the sandbox: runs commands one by one and reports which did the damage.
 
     python -I differential_host.py
 

@@ -50,7 +50,7 @@ class PrefixedCommand:
 
     @property
     def all(self) -> list[str]:
-        """Unquoted words, for spellings of commands without expansions."""
+        """All words without quotes, for spellings of commands that have no expansions."""
         return [*self.prefix, *self.plain.words]
 
 

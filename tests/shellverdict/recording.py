@@ -62,7 +62,7 @@ class RecordedCommand:
 
 
 class RecordingShell:
-    """Directory with recorders, and the process that runs shells in it."""
+    """Directory of programs that only record their start, and the process that runs shells in it."""
 
     def __init__(self, programs: Iterable[str]) -> None:
         self._directory = directory = Path(tempfile.mkdtemp(prefix="recording-")).resolve()
@@ -112,7 +112,7 @@ class RecordingShell:
                 os.chown(path, NOBODY_UID, NOBODY_UID)
 
     def run(self, command: str, *, recorded: str = "", seconds: float = 5) -> RecordedCommand:
-        """Run the command; `recorded` is a program to record even if it is usually a real one."""
+        """Run the command; the program `recorded` only records its start, even if it normally runs."""
         self._log.write_bytes(b"")
         for directory in (self.work, self.home):
             for left in directory.iterdir():

@@ -48,7 +48,7 @@ def has_reported_uncertainty(reading: CommandReading) -> bool:
 
 
 def can_match(run: ProgramRun, start: Sequence[str]) -> bool:
-    """Return True if some value of the unknown parts makes the run equal to the started program."""
+    """Return True if the unknown parts of a predicted run can have values that give the started program."""
     if not run.argv or not (run.argv[0].can_equal(start[0]) or run.path.can_equal(start[0])):
         return False
     if run.argv[1:] == tuple(start[1:]):

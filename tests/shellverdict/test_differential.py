@@ -1,4 +1,4 @@
-"""Commands that reach a harmful goal, run in a throwaway sandbox and compared with their verdicts.
+"""Commands that do damage, run in a throwaway sandbox and compared with their verdicts.
 
 A command that reaches its goal without a finding, although it was read in full, counts as unseen. Set
 `TOOLFOLD_DIFFERENTIAL_REPORT=1` to print the counts with `pytest -s`.
@@ -43,7 +43,7 @@ def judge() -> Judge:
 
 @cache
 def outcomes(part: str) -> tuple[tuple[Template, Outcome], ...]:
-    """Return the results for a part; its templates run once per session."""
+    """Return the results of one part of the templates, which run once per test session."""
     try:
         return tuple(run_all(template for template in load_templates(part) if template.installed))
     except NoSandbox as reason:
@@ -110,7 +110,7 @@ def test_few_commands_that_cause_damage_in_the_sandbox_are_missed(judge: Judge) 
 
 
 def report(part: str, results: Sequence[tuple[Template, Outcome]], missed: Sequence[str]) -> None:
-    """Print the counts of one part if TOOLFOLD_DIFFERENTIAL_REPORT is set."""
+    """Print the counts for one part of the templates if TOOLFOLD_DIFFERENTIAL_REPORT is set."""
     if not os.environ.get("TOOLFOLD_DIFFERENTIAL_REPORT"):
         return
     absent = [each.name for each in load_templates(part) if not each.installed]

@@ -1,4 +1,4 @@
-"""Commands and code that programs run in turn."""
+"""Commands and code that programs such as sudo, find or sh run in turn."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def rule_file(tmp_path: Path) -> Path:
 
 
 def rule_error(file: Path, content: str) -> RuleError:
-    """Return the error that loading this content raises."""
+    """Return the error that loading a rule file with the given content raises."""
     file.write_text(content)
     with pytest.raises(RuleError) as caught:
         load_rules(file)

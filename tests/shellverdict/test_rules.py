@@ -60,7 +60,7 @@ RULE_TABLE: dict[str, Any] = {
 
 
 def run_of(command: str, **more: Any) -> ProgramRun:
-    """Return the run of one simple command; assignments and a leading `sudo` are split off."""
+    """Return a program run for one simple command; assignments and a leading `sudo` are split off."""
     words = [Word(word) for word in shlex.split(command)]
     assigned: dict[str, Word] = {}
     while re.match(r"[A-Z_]+=", words[0]):

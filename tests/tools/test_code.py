@@ -191,7 +191,7 @@ def test_large_tool_result_reaches_the_executed_code_as_a_whole(session: Session
 
 
 def add_log(runtime: Runtime, answer: Any) -> None:
-    """Add a tool `read_log` that returns the answer."""
+    """Add a tool `read_log` that returns the given answer."""
     runtime.registry.add(
         build_tool(
             name="read_log", toolset="harbour", schema={"description": "Read."}, handler=lambda _: answer

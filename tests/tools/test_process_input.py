@@ -1,4 +1,4 @@
-"""Writes to real interpreters through the `process` tool: without an approver nothing dangerous runs."""
+"""Input to real interpreters through the `process` tool: without an approver nothing dangerous runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices about text in files that looks like instructions to the model."""
+"""Warnings about text in files that looks like instructions to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of tool_search and tool_describe: enough for a call, and nothing outside the grant."""
+"""Answers of tool_search and tool_describe: enough to call a tool, and nothing about ungranted tools."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def client() -> BridgeClient:
 
 
 def keyword_client(**settings: Any) -> BridgeClient:
-    """Return a client without the semantic leg, so that a search can have no hits."""
+    """Return a client that searches by keywords only, so that a search can have no hits."""
     return BridgeClient(retriever=Retriever(None, None, None), **settings)
 
 

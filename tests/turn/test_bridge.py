@@ -1,4 +1,4 @@
-"""The bridge returns the call inside it, or explains what is wrong with it."""
+"""A call of `tool_call` is unwrapped to the call inside it, or the error says what is wrong."""
 
 from __future__ import annotations
 

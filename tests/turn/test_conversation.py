@@ -1,4 +1,4 @@
-"""Conversations in all provider formats are read with limits and without trust."""
+"""Conversations in all provider formats are read within limits; invalid messages cause no errors."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ def make_sizes(slim: dict[str, int], *, told: dict[str, int]) -> ToolSizes:
 
 
 def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
-    """Return a dialogue of two messages that find one tool each."""
+    """Return a conversation of two messages, each of which finds one tool."""
     return Dialogue(
         system, (DialogueTurn(30, ranked=("large",)), DialogueTurn(30, ranked=("also",), pause=pause))
     )

@@ -1,4 +1,4 @@
-"""Deferral: which tools are deferred, when, and what the model sees instead."""
+"""Deferred tools: which tools are hidden from the model, when, and what it sees instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes recognise earlier messages without storing them."""
+"""Notes about tools are found again for messages sent earlier, without storing the messages."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ TOOLS = [tool(name) for name in ("pinned", *NAMES)]
 
 
 class PlacementSession:
-    """Placement of one session over some tools; the test gives the selection."""
+    """Builds the requests of one session over some tools; the test gives the selected tools."""
 
     def __init__(
         self, *more: Tool, placement: Placement = "tail", form: DialectName = "openai", most: int = 48
@@ -71,7 +71,7 @@ class PlacementSession:
         )
 
     def send(self, messages: Sequence[Json], *chosen: str, **options: Any) -> Request:
-        """Build the request for a history, with these tools selected for its newest message."""
+        """Build the request for a history, with the given tools selected for its newest message."""
         turn, history = self.turn(), self.placing.read(messages)
         names = history.newest_note.chosen if history.newest_note else chosen
         placed = self.placing.place(
@@ -641,7 +641,7 @@ def test_media_in_results_of_parallel_calls_follow_all_tool_messages() -> None:
 
 
 def search_result_message(request: Request, *found: str) -> Json:
-    """Return the user message with the result of a search that found these tools."""
+    """Return the user message with the result of a search that found the given tools."""
     text = json.dumps({"matches": [{"name": name} for name in found]})
     (message,) = request.answer(ToolResult(call_id="1", name="tool_search", text=text))
     return message

@@ -46,7 +46,7 @@ MODES = ["keyword", "semantic", "hybrid"]
 
 
 def by_topic(texts: Sequence[str]) -> list[list[float]]:
-    """Embed texts by four topics, most of which have two words."""
+    """Embed texts by the words of four topics that they contain."""
     return [[0.1 + any(word in text.lower() for word in topic) for topic in TOPICS] for text in texts]
 
 

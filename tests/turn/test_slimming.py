@@ -1,4 +1,4 @@
-"""A slim schema is shorter, and accepts the same instances."""
+"""A shortened schema takes fewer tokens and accepts the same instances."""
 
 from __future__ import annotations
 

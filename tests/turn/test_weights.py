@@ -1,4 +1,4 @@
-"""Token totals are exact near the limit, and counting stops when the decision is certain."""
+"""Token totals are exact near the limit; counting stops once it is certain whether it is exceeded."""
 
 from __future__ import annotations
 
