@@ -489,7 +489,7 @@ def test_availability_check_that_never_passed_has_no_grace_period(availability: 
     assert not get_status(availability, check).available
 
 
-def test_availability_check_has_no_grace_period_if_it_is_set_to_zero(clock: Clock) -> None:
+def test_availability_check_has_no_grace_period_if_that_is_set_to_zero(clock: Clock) -> None:
     availability = Availability(timeout=60, grace=0, clock=clock)
     check = CountingCheck()
     get_status(availability, check)

@@ -606,7 +606,7 @@ def test_secrets_are_found_by_variable_name_and_do_not_appear_in_repr(workspace:
     "name",
     ["DB_PASS", "SSHPASS", "MYSQL_PWD", "NPM_AUTH", "SENTRY_DSN", "GITHUB_PAT", "GPG_PASSPHRASE", "A_COOKIE"],
 )
-def test_common_secret_variable_names_are_recognised(workspace: Workspace, name: str) -> None:
+def test_common_names_of_secret_variables_are_treated_as_secrets(workspace: Workspace, name: str) -> None:
     assert workspace.load(env={name: "hunter2-hunter2"}).secret_values() == ("hunter2-hunter2",)
 
 

@@ -770,7 +770,7 @@ async def test_large_tool_result_is_stored_and_truncated(pipeline: Pipeline) -> 
     assert result.value == lines
 
 
-async def test_truncated_result_mentions_the_file_reader_only_if_it_is_granted(pipeline: Pipeline) -> None:
+async def test_truncated_result_mentions_the_tool_read_file_only_if_it_is_granted(pipeline: Pipeline) -> None:
     pipeline.recording(answer="x" * 100_000)
     pipeline.recording("read_file")
     pipeline.granted = frozenset({"probe"})
@@ -792,7 +792,9 @@ SOURCE = SourceResponse()
 PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
 
 
-async def test_images_and_original_response_are_kept_beside_the_result_text(pipeline: Pipeline) -> None:
+async def test_images_and_original_response_are_kept_in_addition_to_the_result_text(
+    pipeline: Pipeline,
+) -> None:
     source = SourceResponse()
     pipeline.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
     result = await pipeline.call()
@@ -1035,7 +1037,7 @@ async def test_hook_that_cancels_itself_does_not_affect_other_calls(pipeline: Pi
     assert [result.ok for result in results] == [True, False, True]
 
 
-async def test_call_that_times_out_does_not_cancel_others(pipeline: Pipeline) -> None:
+async def test_call_that_times_out_does_not_cancel_other_calls(pipeline: Pipeline) -> None:
     seen: list[bool] = []
     over = threading.Event()
 

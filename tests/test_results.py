@@ -278,7 +278,9 @@ def test_truncated_large_result_shows_its_start_and_end_and_the_path_of_the_whol
     assert answer["note"] == "read the rest with read_file(path, offset, limit)"
 
 
-def test_session_without_a_file_reader_is_told_that_the_rest_cannot_be_read(results: ResultStore) -> None:
+def test_session_without_the_tool_read_file_is_told_that_the_rest_of_a_result_cannot_be_read(
+    results: ResultStore,
+) -> None:
     answer, _ = truncate_value(results, "a" * 5000, reader=None)
     assert "a file reading tool, which this session does not have" in answer["note"]
 

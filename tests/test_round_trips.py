@@ -132,7 +132,7 @@ def test_scripted_model_searches_for_a_hidden_tool(address: str) -> None:
     assert called_tools(ask_model(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
-def test_scripted_model_reads_tool_descriptions_beside_the_message(address: str) -> None:
+def test_scripted_model_reads_tool_descriptions_that_are_sent_with_the_message(address: str) -> None:
     message = ask_model(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )

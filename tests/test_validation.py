@@ -164,7 +164,7 @@ def is_encodable(text: str) -> bool:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_coercing_arguments_twice_equals_coercing_them_once(
+def test_converting_arguments_to_the_schema_twice_equals_converting_them_once(
     schema: object, other: object, value: object
 ) -> None:
     tool, validate = tool_with_schema(schema, **{"$defs": {"d": other}}), Validation()
@@ -263,7 +263,7 @@ def test_text_argument_is_converted_to_the_type_in_the_schema(
     assert is_same_json(meant, args), args
 
 
-def test_object_argument_is_coerced_by_the_matching_alternative_of_its_schema() -> None:
+def test_object_argument_is_converted_by_the_matching_alternative_of_its_schema() -> None:
     alternatives = [
         {
             "type": "object",
@@ -296,7 +296,7 @@ def test_text_argument_is_kept_if_the_schema_accepts_text(schema: Json, written:
     assert coerce(schema, written) == written
 
 
-def test_argument_that_matches_one_alternative_is_not_coerced_by_another() -> None:
+def test_argument_that_matches_one_alternative_is_not_converted_by_another() -> None:
     alternatives = [
         {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
         for name in ("radius", "side")
@@ -315,11 +315,11 @@ def test_number_too_large_for_its_type_is_rejected(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["yes", "1", "on", "T"])
-def test_only_true_and_false_are_coerced_to_booleans(written: str) -> None:
+def test_texts_other_than_true_and_false_are_not_converted_to_booleans(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "boolean"}), {"x": written})
 
 
-def test_invalid_argument_does_not_affect_the_coercion_of_others() -> None:
+def test_invalid_argument_does_not_affect_the_conversion_of_other_arguments() -> None:
     tool = build_tool(
         name="two",
         toolset="t",
@@ -377,7 +377,7 @@ def test_arguments_text_with_too_many_values_is_rejected() -> None:
         parse_arguments("probe", '{"a": [' + "[]," * 20_000 + "[]]}")
 
 
-def test_text_argument_with_too_many_values_is_not_coerced_to_a_list() -> None:
+def test_text_argument_with_too_many_values_is_not_converted_to_a_list() -> None:
     text = "[" + "[]," * 20_000 + "[]]"
     tool = tool_with_schema({"type": "array"})
     (name,) = tool.parameters["properties"]

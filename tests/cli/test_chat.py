@@ -328,7 +328,7 @@ class TestInput:
         assert chat.wait_for_exit() == 0
         assert "> first\n> second\n> third" in show_last_session(chat)
 
-    def test_lines_typed_during_a_turn_are_sent_one_after_the_other_when_it_ends(
+    def test_lines_typed_during_a_chat_turn_are_sent_one_after_the_other_when_the_turn_ends(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         wait = call("terminal", command="while [ ! -e go ]; do sleep 0.1; done")

@@ -412,7 +412,7 @@ class TestChange:
 
 
 class TestTest:
-    def test_mcp_test_reports_a_failing_server_beside_a_working_one(
+    def test_mcp_test_reports_a_failing_server_and_still_tests_a_working_one(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)

@@ -336,7 +336,9 @@ class TestTaskState:
         assert (await environment.run("ls")).output == ""
         assert [each.state for each in await environment.processes.list_all()] == ["ended"]
 
-    async def test_command_in_a_deleted_task_directory_reports_it(self, environment: Environment) -> None:
+    async def test_command_reports_that_its_task_directory_was_deleted(
+        self, environment: Environment
+    ) -> None:
         await environment.run("mkdir gone; cd gone; rmdir ../gone")
         done = await environment.run("pwd")
         assert "no longer exists" in done.output

@@ -197,5 +197,5 @@ def test_gateway_on_another_address_without_any_token_is_a_config_error(tokens: 
         ("localhost.evil", False),
     ],
 )
-def test_loopback_addresses_are_recognised(host: str, expected: bool) -> None:
+def test_loopback_addresses_are_distinguished_from_others(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -415,7 +415,9 @@ async def test_elicitation_outside_of_a_call_or_with_several_clients_is_declined
     assert asked == []
 
 
-async def test_client_that_does_not_read_does_not_delay_notifications_to_others(tmp_path: Path) -> None:
+async def test_client_that_does_not_read_does_not_delay_notifications_to_other_clients(
+    tmp_path: Path,
+) -> None:
     notified = asyncio.Event()
 
     async def hear(message: Any) -> None:
@@ -566,7 +568,7 @@ async def test_long_client_names_are_shortened_before_they_are_stored(two_server
 
 
 @both_revisions
-async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_block_others(
+async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_block_other_servers(
     tmp_path: Path, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # scanning the whole list takes a while

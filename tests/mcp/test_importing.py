@@ -483,7 +483,7 @@ GATEWAYS = (
 
 
 @pytest.mark.parametrize("words", GATEWAYS)
-def test_imported_command_that_starts_or_reaches_the_gateway_is_recognised(words: tuple[str, ...]) -> None:
+def test_imported_command_that_starts_or_reaches_the_gateway_is_detected(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])}
     assert is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 

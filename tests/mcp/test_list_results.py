@@ -103,7 +103,7 @@ async def test_listed_tool_without_an_input_schema_is_accepted(tmp_path: Path) -
     ],
     ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else None,
 )
-async def test_unusable_listed_tool_is_dropped_and_reported_without_affecting_others(
+async def test_unusable_listed_tool_is_dropped_and_reported_without_affecting_other_tools(
     tool: Any, reason: str, tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[tool, GOOD])
@@ -112,7 +112,7 @@ async def test_unusable_listed_tool_is_dropped_and_reported_without_affecting_ot
     assert reason in (tmp_path / "some.log").read_text()
 
 
-async def test_too_deeply_nested_listed_tool_is_dropped_without_affecting_others(tmp_path: Path) -> None:
+async def test_too_deeply_nested_listed_tool_is_dropped_without_affecting_other_tools(tmp_path: Path) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}

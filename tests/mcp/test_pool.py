@@ -114,7 +114,7 @@ def test_broken_cached_tool_list_is_ignored(open_test_runtime: RuntimeOpener, ho
     assert callable_tools(open_test_runtime(mcp_config(files=server_entry()))) == {"mcp_files_echo"}
 
 
-def test_dead_and_hanging_servers_do_not_delay_others(open_test_runtime: RuntimeOpener) -> None:
+def test_dead_and_hanging_servers_do_not_delay_other_servers(open_test_runtime: RuntimeOpener) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = mcp_config(
         dead=server_entry("crash-at-start"), hung=hung, gone=server_entry("missing"), well=server_entry()

@@ -155,7 +155,7 @@ def test_tools_of_real_servers_rarely_have_grave_findings() -> None:
     assert len(alone) <= 0.02 * len(tools)
 
 
-def test_tools_of_real_servers_rarely_have_grave_findings_beside_other_servers() -> None:
+def test_tools_of_real_servers_rarely_have_grave_findings_when_scanned_together() -> None:
     tools = load_real_tools()
     together: dict[str, list[ListedTool]] = {}
     for server, offer in tools:

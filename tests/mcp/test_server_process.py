@@ -124,7 +124,7 @@ async def test_cancelled_close_still_kills_the_server_process(log: ServerLog, tm
 
 
 @linux
-async def test_closing_one_server_does_not_affect_others(log: ServerLog, tmp_path: Path) -> None:
+async def test_closing_one_server_process_does_not_affect_others(log: ServerLog, tmp_path: Path) -> None:
     one = await start_script(log, "cat >/dev/null")
     other = await start_script(log, "cat >/dev/null")
     await one.close()

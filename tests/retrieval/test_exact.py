@@ -174,7 +174,7 @@ def test_tool_named_like_a_number_or_common_phrase_is_recognised_only_in_quotes(
 
 
 @pytest.mark.parametrize("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
-def test_name_with_leading_underscores_does_not_mean_the_tool_without_them(name: str) -> None:
+def test_name_with_leading_underscores_does_not_name_the_tool_without_underscores(name: str) -> None:
     assert find_names("yoU you get_x", make_tool(name, server="evil")) == []
 
 

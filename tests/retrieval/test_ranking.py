@@ -55,7 +55,7 @@ def test_empty_ranking_does_not_change_the_fused_ranking() -> None:
 
 @given(st.permutations(range(12)))
 @settings(max_examples=50, deadline=None)
-def test_tool_ranked_high_by_both_methods_ranks_above_others(order: list[int]) -> None:
+def test_tool_ranked_high_by_both_search_methods_ranks_above_others(order: list[int]) -> None:
     fused = fuse_reciprocal_ranks([positions(*order), positions(*order)], 12)
     assert best_positions(fused, 12).tolist() == order
 

@@ -185,7 +185,7 @@ def test_tool_search_without_results_suggests_where_to_look() -> None:
     assert "Try other words" in answer["hint"]
 
 
-def test_query_without_results_among_several_is_reported_with_the_matches_of_the_others() -> None:
+def test_search_query_without_results_is_reported_with_the_matches_of_the_other_queries() -> None:
     answer = keyword_client().search(queries=["create invoice", "qqqq"])
     assert answer["matches"][0]["name"] == "invoice_create"
     assert answer["nothing_for"] == ["qqqq"]

@@ -62,7 +62,7 @@ def test_call_unwrapped_from_tool_call_keeps_arguments_and_id(arguments: Any) ->
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
-def test_arguments_of_tool_call_may_be_left_out() -> None:
+def test_tool_call_without_arguments_is_accepted() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 

@@ -57,7 +57,7 @@ class TurnBuilder:
 # -- which tools defer ----------------------------------------------------------------------------------
 
 
-def test_builtin_tools_stay_visible_and_others_are_deferred() -> None:
+def test_builtin_tools_stay_visible_and_other_tools_are_deferred() -> None:
     builder = TurnBuilder(
         tool("read_file", "file", core=True),
         tool("patch", "file", core=True),

@@ -647,7 +647,7 @@ def search_result_message(request: Request, *found: str) -> Json:
     return message
 
 
-def test_anthropic_tools_referenced_by_a_result_are_sent_while_it_is_in_the_history() -> None:
+def test_anthropic_tools_referenced_by_a_result_are_sent_while_that_result_is_in_the_history() -> None:
     placement_session = PlacementSession(form="anthropic")
     first = placement_session.send([user("One")], native=True)
     answered = [user("One"), assistant("Looking."), search_result_message(first, "tool_09")]

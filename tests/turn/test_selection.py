@@ -117,7 +117,7 @@ def test_pinned_tool_does_not_count_towards_the_selection_limit(select: Selectio
     assert selection.names == ("invoice_list",)
 
 
-def test_builtin_tools_compete_for_selection_like_others(select: SelectionHarness) -> None:
+def test_builtin_tools_compete_for_selection_like_other_tools(select: SelectionHarness) -> None:
     assert select("create an invoice", rag_top_k=1).names == ("invoice_create",)
     assert select("read the file", rag_top_k=1).names == ("read_file",)
 
