@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     import uvicorn
 
     from toolfold.config import Config
+    from toolfold.gateway.http_app import AccessPolicy
     from toolfold.gateway.server import Gateway
+    from toolfold.proxy import Proxy
     from toolfold.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -243,10 +245,21 @@ async def _serve_http(
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
     server = _build_server(
-        make_app(runtime, guard, on_start=on_start),
+        make_app(runtime, guard, on_start=on_start, beside=_open_proxy(runtime, guard, host, port)),
         lambda: _print_startup(runtime, host, port, toolsets, needs_token=needs_token),
     )
     await server.serve([listening])
+
+
+def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> list[Proxy]:
+    """Return the model proxy; empty if it is turned off."""
+    from toolfold.proxy import Proxy
+
+    if not runtime.config.proxy.enabled:
+        return []
+    proxy = Proxy(runtime, guard)
+    proxy.upstreams.require_other_address(host, port)
+    return [proxy]
 
 
 def _build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
@@ -291,6 +304,8 @@ def _print_startup(
         f"Serving {format_count(tools, 'tool')} of {format_count(len(states), 'server')} at http://{shown}:{port}/mcp"
     )
     _print_listing_size(runtime, toolsets)
+    if runtime.config.proxy.enabled:
+        print_note(f"Model APIs for clients of OpenAI and Anthropic at http://{shown}:{port}/v1")
     for each in states:
         if each.error:
             print_note(f"[yellow]{escape_text(each.name)}:[/yellow] {escape_text(each.error)}")

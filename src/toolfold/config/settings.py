@@ -43,6 +43,7 @@ from toolfold.config.field_types import (
     parse_switch,
 )
 from toolfold.config.gateway import GatewaySettings
+from toolfold.config.proxy import ProxySettings
 from toolfold.config.servers import McpSettings
 from toolfold.config.telemetry import TelemetrySettings
 from toolfold.config.web import BrowserSettings, MessagesSettings, WebSettings
@@ -620,6 +621,10 @@ class Settings(Section):
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
     gateway: GatewaySettings = Field(
         default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
+    )
+    proxy: ProxySettings = Field(
+        default_factory=ProxySettings,
+        description="The model proxy: shortens the tools of model requests.",
     )
     agent: AgentSettings = Field(
         default_factory=AgentSettings, description="The agent's model and its limits."

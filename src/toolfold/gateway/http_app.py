@@ -10,10 +10,10 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from toolfold.errors import ConfigError
@@ -126,7 +126,7 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
         if scope["type"] != "http":
             return
         try:
-            headers = _parse_headers(scope)
+            headers = parse_headers(scope)
             client = _admit_client(policy, headers)
             require_readable(scope["method"], headers)
             if scope["method"] == "POST":
@@ -152,7 +152,7 @@ def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> GatewayClien
     return client
 
 
-def _parse_headers(scope: Scope) -> dict[str, str]:
+def parse_headers(scope: Scope) -> dict[str, str]:
     """Return the HTTP headers of a request by name.
 
     Raises RequestRefused if a header that decides about access is repeated: a proxy may use the other value.
@@ -231,6 +231,19 @@ def make_server_config(app: App | Starlette, **options: Unpack[ServerOptions]) -
     )
 
 
+class MountedApp(Protocol):
+    """An ASGI app that is served beside the gateway; it checks the access to its paths itself."""
+
+    @property
+    def path(self) -> str:
+        """Return the paths that it serves, in the notation of starlette's routes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    async def close(self) -> None:
+        """Release what it holds, when the server stops."""
+
+
 def make_app(
     runtime: Runtime,
     policy: AccessPolicy,
@@ -238,8 +251,12 @@ def make_app(
     path: str = "/mcp",
     json_response: bool = False,
     on_start: Callable[[Gateway], object] | None = None,
+    beside: Sequence[MountedApp] = (),
 ) -> Starlette:
-    """Return the gateway as an ASGI app; `on_start` gets the gateway before the first request."""
+    """Return the gateway as an ASGI app, and the apps `beside` it.
+
+    `on_start` gets the gateway before the first request.
+    """
     load_sdk()  # before the imports below: servers of the runtime may be loading it in another thread
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
@@ -267,9 +284,12 @@ def make_app(
                 yield
         finally:
             gateway.close()
+            for each in beside:
+                await each.close()
 
     endpoint = _Endpoint(guard_app(StreamableHTTPASGIApp(manager), policy))
-    return Starlette(routes=[Route(path, endpoint=endpoint)], lifespan=lifespan)
+    routes = [Route(path, endpoint=endpoint), *(Route(each.path, endpoint=each) for each in beside)]
+    return Starlette(routes=routes, lifespan=lifespan)
 
 
 class _Endpoint:

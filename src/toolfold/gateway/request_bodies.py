@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from toolfold.json_limits import MAX_ARGUMENT_ITEMS, find_excess
@@ -24,6 +25,17 @@ MAX_BUFFERED_PER_CLIENT_BYTES = 40_000_000
 MAX_BUFFERED_BYTES = 160_000_000
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimits:
+    """Limits on the bodies of HTTP requests, for one request, one client and all clients together."""
+
+    max_bytes: int
+    max_items: int | None
+    """JSON values and keys; None if the structure of a body is not checked."""
+    max_client_bytes: int
+    max_total_bytes: int
 
 
 class RequestRefused(Exception):
@@ -52,15 +64,26 @@ def require_readable(method: str, headers: Mapping[str, str]) -> None:
     if "application/json" not in map(str.strip, kinds):
         raise RequestRefused(415, "The Content-Type of a message must be application/json.")
     if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > MAX_REQUEST_BYTES):
-        raise _too_long_error()
+        raise _too_long_error(MAX_REQUEST_BYTES)
 
 
 class RequestBodies:
     """Reads request bodies within limits per client and in total."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: BodyLimits | None = None) -> None:
+        """Read bodies within these limits; without them, within those of messages to the gateway."""
+        self._own_limits = limits
         self._readers: Counter[str] = Counter()
         self._buffered: Counter[str] = Counter()
+
+    @property
+    def _limits(self) -> BodyLimits:
+        return self._own_limits or BodyLimits(
+            max_bytes=MAX_REQUEST_BYTES,
+            max_items=MAX_REQUEST_ITEMS,
+            max_client_bytes=MAX_BUFFERED_PER_CLIENT_BYTES,
+            max_total_bytes=MAX_BUFFERED_BYTES,
+        )
 
     async def read(self, client: str, receive: Receive) -> bytes:
         """Return the body of a client's HTTP request. Raises RequestRefused or ClientGone."""
@@ -71,7 +94,8 @@ class RequestBodies:
             except TimeoutError:
                 problem = f"The body did not arrive within {BODY_TIMEOUT_S:g} seconds."
                 raise RequestRefused(408, problem) from None
-        if excess := find_excess(body, max_items=MAX_REQUEST_ITEMS):
+        max_items = self._limits.max_items
+        if max_items is not None and (excess := find_excess(body, max_items=max_items)):
             raise RequestRefused(413, f"The message {excess}.")
         return body
 
@@ -92,10 +116,11 @@ class RequestBodies:
             self._buffered[client] -= len(body)
 
     def _require_room(self, client: str, size: int) -> None:
-        if size > MAX_REQUEST_BYTES:
-            raise _too_long_error()
-        is_full = self._buffered[client] > MAX_BUFFERED_PER_CLIENT_BYTES
-        if is_full or self._buffered.total() > MAX_BUFFERED_BYTES:
+        limits = self._limits
+        if size > limits.max_bytes:
+            raise _too_long_error(limits.max_bytes)
+        is_full = self._buffered[client] > limits.max_client_bytes
+        if is_full or self._buffered.total() > limits.max_total_bytes:
             raise RequestRefused(503, "Too many large requests are being received. Try again later.")
 
     @contextmanager
@@ -125,5 +150,5 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def _too_long_error() -> RequestRefused:
-    return RequestRefused(413, f"The body is longer than {MAX_REQUEST_BYTES:,} bytes.")
+def _too_long_error(max_bytes: int) -> RequestRefused:
+    return RequestRefused(413, f"The body is longer than {max_bytes:,} bytes.")

@@ -1,0 +1,62 @@
+"""Settings of the model proxy, which shortens the tools of model requests that pass through it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from toolfold.config.field_types import USER_ONLY, Integer, Section, Switch, Text
+from toolfold.model import FrozenDict
+
+
+class UpstreamSettings(Section):
+    """The provider that serves some models behind the proxy, and whose key it gets."""
+
+    provider: Text = Field(
+        description="Name of the provider: a built-in one or one of `providers`.",
+        json_schema_extra=USER_ONLY,
+    )
+    key: Literal["own", "client"] = Field(
+        default="own",
+        description="API key that the provider gets: `own` for the provider's configured key, `client` "
+        "for the one that the client sends.",
+        json_schema_extra=USER_ONLY,
+    )
+
+
+class ProxySettings(Section):
+    """Settings of the model proxy: where it sends model requests, and whether it shortens their tools."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Serve the model APIs below /v1 beside the gateway (`toolfold serve`).",
+        json_schema_extra=USER_ONLY,
+    )
+    folding: Switch = Field(
+        default="auto",
+        description="Shorten the tools of model requests: `auto` by the settings of `tools`, `on` always "
+        "hides tools behind a search, `off` forwards requests unchanged.",
+        json_schema_extra=USER_ONLY,
+    )
+    max_search_rounds: Integer = Field(
+        default=4,
+        ge=1,
+        le=20,
+        description="Number of replies in which the model may search for tools before the request is sent "
+        "with all tools.",
+        json_schema_extra=USER_ONLY,
+    )
+    max_requests: Integer = Field(
+        default=400,
+        ge=1,
+        le=10_000,
+        description="Maximum number of model requests at the same time.",
+        json_schema_extra=USER_ONLY,
+    )
+    upstreams: Annotated[dict[Text, UpstreamSettings], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict,
+        description="Providers by model name, in which `*` matches anything; the first match is used. Other "
+        "models go to OpenAI or Anthropic, by the API that the client uses, with the client's key.",
+        json_schema_extra=USER_ONLY,
+    )

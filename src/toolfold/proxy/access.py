@@ -1,0 +1,73 @@
+"""Tell apart what a client of the proxy proves to Toolfold and what it proves to a model provider.
+
+A client may send a Toolfold token, its own key of a provider, or both. A token is never forwarded, and a
+provider's key is never taken for a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from toolfold.gateway.http_app import AccessPolicy
+from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.gateway.tokens import GatewayClient
+
+TOKEN_HEADER = "x-toolfold-token"  # noqa: S105 - the name of a header
+KEY_HEADERS = frozenset({"authorization", "x-api-key", "api-key"})
+"""Request headers in which clients send a provider's key."""
+_TOKEN_PREFIX = "tf_"  # noqa: S105
+_TOKEN_NEEDED = (
+    "This proxy needs a token. Create one with `toolfold token add NAME`, and send it as the API key"
+    f" or in the header {TOKEN_HEADER}."
+)
+_TOKEN_UNKNOWN = (
+    "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedClient:
+    """A client whose request the access policy accepts, and which of its headers hold a Toolfold token."""
+
+    client: GatewayClient
+    token_headers: frozenset[str]
+    is_still_valid: Callable[[], bool]
+    """Tells whether the client would still be accepted now."""
+
+
+def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedClient:
+    """Return the client that made a request. Raises RequestRefused if it is not accepted."""
+    if refusal := policy.find_refusal(dict(headers)):
+        raise RequestRefused(*refusal)
+    token_headers = _find_token_headers(headers)
+    client = _find_client(policy, headers, token_headers)
+    if client is None:
+        raise RequestRefused(401, _TOKEN_UNKNOWN if token_headers else _TOKEN_NEEDED)
+    return AdmittedClient(
+        client, token_headers, lambda: _find_client(policy, headers, token_headers) is not None
+    )
+
+
+def _find_client(
+    policy: AccessPolicy, headers: Mapping[str, str], token_headers: frozenset[str]
+) -> GatewayClient | None:
+    """Return the client with these tokens, or the anonymous one if it sends none and none is needed.
+
+    A wrong token is refused even where none is needed.
+    """
+    if not token_headers:
+        return None if policy.requires_token else policy.anonymous_client
+    clients = [policy.tokens.find(_credential(headers[name])) for name in sorted(token_headers)]
+    return clients[0] if all(client == clients[0] for client in clients) else None
+
+
+def _find_token_headers(headers: Mapping[str, str]) -> frozenset[str]:
+    sent = {name for name in KEY_HEADERS if _credential(headers.get(name, "")).startswith(_TOKEN_PREFIX)}
+    return frozenset(sent | ({TOKEN_HEADER} & headers.keys()))
+
+
+def _credential(value: str) -> str:
+    """Return the token or key in a header, with or without a scheme before it."""
+    scheme, _, rest = value.strip().partition(" ")
+    return rest.strip() if scheme.lower() == "bearer" else value.strip()

@@ -1,0 +1,303 @@
+"""The model proxy as an ASGI app: admits a request, reads it, and lets it be answered by a provider.
+
+Access is checked by the gateway's policy. Model requests with many tools are folded; everything else below
+/v1 is passed on unchanged. Keys and bodies are never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolfold.gateway.http_app import AccessPolicy, parse_headers
+from toolfold.gateway.http_sessions import Scope, Send
+from toolfold.gateway.request_bodies import (
+    BodyLimits,
+    ClientGone,
+    Receive,
+    RequestBodies,
+    RequestRefused,
+)
+from toolfold.json_limits import find_excess
+from toolfold.model import Json
+from toolfold.proxy.access import AdmittedClient, admit_client
+from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
+from toolfold.proxy.upstreams import Family, Upstream, Upstreams
+from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 64_000_000
+"""Size of a model request: providers accept 32 to 50 MB, mostly images."""
+MAX_CLIENT_BODY_BYTES = 192_000_000
+MAX_TOTAL_BODY_BYTES = 384_000_000
+MAX_STREAMED_BODY_BYTES = 1_000_000_000
+"""Size of other requests, such as uploaded files, which are passed on without being stored."""
+MAX_RESPONSE_S = 4 * 3_600.0
+LARGE_BODY_BYTES = 300_000
+"""Larger bodies are parsed in a thread, because parsing them would delay other clients."""
+
+_JSON_PATHS = frozenset(
+    {"chat/completions", "completions", "embeddings", "messages", "messages/count_tokens", "responses"}
+)
+
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 413: "request_too_large"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRequest:
+    """A request below /v1 that was admitted."""
+
+    method: str
+    path: str
+    """The path after /v1/."""
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    admitted: AdmittedClient
+    family: Family
+    body: bytes | None
+    """The body of a JSON request; None if the body is streamed."""
+    content: Json | None = None
+    """The parsed body, if it is a JSON object."""
+
+    @property
+    def model(self) -> str:
+        """Return the name of the model that the request asks for; empty if it names none."""
+        if self.content is not None:
+            named = self.content.get("model")
+            return named if isinstance(named, str) else ""
+        start, _, rest = self.path.partition("/")
+        return rest if start == "models" else ""
+
+
+class Proxy:
+    """Serves the model APIs below /v1."""
+
+    path = "/v1/{path:path}"
+
+    def __init__(self, runtime: Runtime, policy: AccessPolicy) -> None:
+        """Read the settings of the proxy. Raises ConfigError if they name an unknown provider."""
+        settings = runtime.config.proxy
+        self.upstreams = Upstreams(runtime.config)
+        self._policy = policy
+        self._max_requests = settings.max_requests
+        self.open_requests = 0
+        """Number of requests that are being answered."""
+        self._connections = UpstreamConnections(settings.max_requests)
+        self._bodies = RequestBodies(
+            BodyLimits(
+                max_bytes=MAX_BODY_BYTES,
+                max_items=None,  # what is too complex to be read is passed on unread
+                max_client_bytes=MAX_CLIENT_BODY_BYTES,
+                max_total_bytes=MAX_TOTAL_BODY_BYTES,
+            )
+        )
+
+    async def close(self) -> None:
+        """Close the connections to providers."""
+        await self._connections.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] != "http":
+            return
+        path = scope["path"].removeprefix("/v1/")
+        family: Family = "openai"
+        body = _ClientBody(receive)
+        try:
+            headers = parse_headers(scope)
+            family = _find_family(path, headers)
+            admitted = admit_client(self._policy, headers)
+            if self.open_requests >= self._max_requests:
+                raise RequestRefused(
+                    503, f"More than {self._max_requests:,} requests are open. Try again later."
+                )
+            request = await self._read_request(scope, path, family, admitted, body)
+        except RequestRefused as error:
+            log.info("a model request was refused with status %d: %s", error.status, error.problem)
+            await send_error(send, family, error.status, error.problem)
+            return
+        except ClientGone:
+            return
+        self.open_requests += 1
+        try:
+            checked = _send_while_valid(admitted, send)
+            await _run_until_disconnect(self._respond(request, body, checked), body)
+        finally:
+            self.open_requests -= 1
+
+    async def _read_request(
+        self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody
+    ) -> ProxyRequest:
+        """Read a JSON request completely; leave the body of any other request to be streamed."""
+        request = ProxyRequest(
+            scope["method"], path, scope["query_string"], list(scope["headers"]), admitted, family, None
+        )
+        if scope["method"] != "POST" or path not in _JSON_PATHS:
+            return request
+        data = await self._bodies.read(admitted.client.id, body.receive)
+        content = await _parse_body(data, request.headers)
+        return replace(request, body=data, content=content)
+
+    async def _respond(self, request: ProxyRequest, body: _ClientBody, send: Send) -> None:
+        """Answer an admitted request, within a time limit for the whole response."""
+        upstream = self.upstreams.find(request.model, request.family)
+        recorder = _StartRecorder(send)
+        try:
+            async with asyncio.timeout(MAX_RESPONSE_S):
+                await self._forward(request, upstream, body, recorder)
+        except (UpstreamFailed, TimeoutError) as error:
+            failure = (
+                error
+                if isinstance(error, UpstreamFailed)
+                else UpstreamFailed("The response took too long.", is_timeout=True)
+            )
+            log.warning("a request for model %r failed: %s", request.model, failure.problem)
+            if not recorder.has_started:
+                status = 504 if failure.is_timeout else 502
+                await send_error(send, request.family, status, failure.problem)
+            # Otherwise the response stays incomplete, and the server closes the connection.
+
+    async def _forward(
+        self, request: ProxyRequest, upstream: Upstream, body: _ClientBody, send: Send
+    ) -> None:
+        """Pass a request on unchanged, and its response back."""
+        headers = upstream.build_headers(request.headers, request.admitted.token_headers)
+        url = upstream.build_url(request.path, request.query)
+        content: bytes | AsyncIterator[bytes] | None = request.body
+        if content is None and _has_body(request.headers):
+            content = body.stream(MAX_STREAMED_BODY_BYTES)
+            headers += [each for each in request.headers if each[0].lower() == b"content-length"]
+        async with self._connections.send(upstream, request.method, url, headers, content) as response:
+            await relay_response(response, upstream, send)
+
+
+class _ClientBody:
+    """The body of a client's request, and the news that the client has closed its connection."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._is_complete = asyncio.Event()
+
+    async def receive(self) -> Any:
+        """Return the next ASGI message of the client."""
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self._is_complete.set()
+        return message
+
+    async def stream(self, max_bytes: int) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives. Raises UpstreamFailed if the client goes away before its end."""
+        while not self._is_complete.is_set():
+            message = await self.receive()
+            part: bytes = message.get("body", b"")
+            max_bytes -= len(part)
+            if message["type"] != "http.request" or max_bytes < 0:
+                raise UpstreamFailed("The body of the request is too long or was not sent completely.")
+            if part:
+                yield part
+
+    async def wait_for_disconnect(self) -> None:
+        """Return when the client has closed its connection after its request was read."""
+        await self._is_complete.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class _StartRecorder:
+    """A `send` function that remembers whether the response has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_started = False
+
+    async def __call__(self, message: Any) -> None:
+        self.has_started = True
+        await self._send(message)
+
+
+async def _run_until_disconnect(work: Awaitable[None], body: _ClientBody) -> None:
+    """Run `work`, and cancel it if the client closes its connection."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(body.wait_for_disconnect())
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in (working, watching):
+            if not each.done():
+                each.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        with suppress(asyncio.CancelledError):
+            await working
+
+
+def _send_while_valid(admitted: AdmittedClient, send: Send) -> Send:
+    """Return a `send` function that ends the response once the client is no longer accepted."""
+    has_ended = False
+
+    async def send_checked(message: Any) -> None:
+        nonlocal has_ended
+        if has_ended:
+            return
+        has_ended = message["type"] == "http.response.body" and not admitted.is_still_valid()
+        await send({"type": "http.response.body", "body": b""} if has_ended else message)
+
+    return send_checked
+
+
+def _find_family(path: str, headers: dict[str, str]) -> Family:
+    """Return whose API a request uses: Anthropic's paths, or paths of both with Anthropic's headers."""
+    if path == "messages" or path.startswith("messages/") or "anthropic-version" in headers:
+        return "anthropic"
+    return "openai"
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name.lower() == b"transfer-encoding" or (name.lower() == b"content-length" and value != b"0")
+        for name, value in headers
+    )
+
+
+async def _parse_body(data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
+    """Return the JSON object in a body; None if it is compressed, too complex or something else."""
+    if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
+        return None
+    if len(data) <= LARGE_BODY_BYTES:
+        return _parse_object(data)
+    return await asyncio.to_thread(_parse_object, data)
+
+
+def _parse_object(data: bytes) -> Json | None:
+    if find_excess(data):
+        return None
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+async def send_error(send: Send, family: Family, status: int, problem: str) -> None:
+    """Send an error of the proxy itself, in the format of the API in use."""
+    body = json.dumps(render_error(family, status, problem)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def render_error(family: Family, status: int, problem: str) -> Json:
+    """Return the body of an error response in the format of the API in use."""
+    kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    if family == "anthropic":
+        return {"type": "error", "error": {"type": kind, "message": f"toolfold: {problem}"}}
+    error = {"message": f"toolfold: {problem}", "type": kind, "param": None, "code": None}
+    return {"error": error}

@@ -1,0 +1,130 @@
+"""Find the provider that serves a model behind the proxy, its URLs, and the key that it gets.
+
+A client's key is sent only to the provider it belongs to: the default one of the API that the client uses,
+or one whose setting says so. Other providers get their own configured key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+from urllib.parse import urlsplit
+
+from toolfold.config import Config
+from toolfold.config.agent import ProviderSettings
+from toolfold.errors import ConfigError, closest_names, did_you_mean
+from toolfold.providers.models import find_key, known_providers
+from toolfold.proxy.access import KEY_HEADERS, TOKEN_HEADER
+
+Family = Literal["openai", "anthropic"]
+"""The APIs that a provider offers: OpenAI's, or Anthropic's."""
+Headers = list[tuple[bytes, bytes]]
+
+_DEFAULT_URLS: Mapping[Family, str] = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+}
+HOP_HEADERS = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+"""Headers that concern one connection only."""
+_OWN_REQUEST_HEADERS = frozenset({*HOP_HEADERS, "host", "expect", "content-length", TOKEN_HEADER})
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A model provider behind the proxy."""
+
+    provider: str
+    family: Family
+    base_url: str
+    timeout_s: float
+    uses_client_key: bool
+    own_key: str = ""
+    """The key of the proxy; empty if the provider needs none or gets the client's."""
+
+    def __repr__(self) -> str:
+        return f"Upstream({self.provider!r}, {self.base_url!r})"  # without the key
+
+    def build_url(self, path: str, query: bytes) -> str:
+        """Return the URL of a path below /v1, with the query string as the client sent it."""
+        base = self.base_url.rstrip("/")
+        if self.family == "anthropic" and not base.endswith("/v1"):
+            base += "/v1"
+        return f"{base}/{path}" + (f"?{query.decode('latin-1')}" if query else "")
+
+    def build_headers(self, sent: Iterable[tuple[bytes, bytes]], token_headers: frozenset[str]) -> Headers:
+        """Return the headers of a request to this provider, from those that the client sent."""
+        dropped = _OWN_REQUEST_HEADERS | (token_headers if self.uses_client_key else KEY_HEADERS)
+        kept = [(name, value) for name, value in sent if name.decode("latin-1").lower() not in dropped]
+        if not self.own_key:
+            return kept
+        if self.family == "anthropic":
+            return [*kept, (b"x-api-key", self.own_key.encode())]
+        return [*kept, (b"authorization", f"Bearer {self.own_key}".encode())]
+
+
+class Upstreams:
+    """Chooses the provider of each model by the settings."""
+
+    def __init__(self, config: Config) -> None:
+        """Read the settings. Raises ConfigError for an unknown provider or a missing key."""
+        self._by_pattern = {
+            pattern: _configured_upstream(pattern, each.provider, each.key == "client", config)
+            for pattern, each in config.proxy.upstreams.items()
+        }
+        self._defaults: dict[Family, Upstream] = {
+            family: _default_upstream(family, config) for family in _DEFAULT_URLS
+        }
+
+    def find(self, model: str, family: Family) -> Upstream:
+        """Return the provider of a model; without a match, the default one of the API in use."""
+        for pattern, upstream in self._by_pattern.items():
+            if fnmatchcase(model, pattern):
+                return upstream
+        return self._defaults[family]
+
+    def require_other_address(self, host: str, port: int) -> None:
+        """Raise ConfigError if a provider's URL is the address of the proxy itself."""
+        for each in {*self._by_pattern.values(), *self._defaults.values()}:
+            url = urlsplit(each.base_url)
+            if url.port == port and url.hostname in {host, "localhost", "127.0.0.1", "::1"}:
+                raise ConfigError(
+                    f"the URL of the provider {each.provider!r} is the address of the proxy itself",
+                    key=f"providers.{each.provider}.base_url",
+                    hint="Set it to the URL of the provider's own API.",
+                )
+
+
+def _default_upstream(family: Family, config: Config) -> Upstream:
+    """Return OpenAI or Anthropic, or what the settings put in its place, with the client's key.
+
+    The environment's base URL is not used: clients on this machine may have it set to the proxy.
+    """
+    settings = known_providers(config)[family]
+    return _build_upstream(family, settings, uses_client_key=True, own_key="")
+
+
+def _configured_upstream(pattern: str, provider: str, uses_client_key: bool, config: Config) -> Upstream:
+    providers = known_providers(config)
+    settings = providers.get(provider)
+    if settings is None:
+        raise ConfigError(
+            f"{provider!r} names no known model provider.{did_you_mean(closest_names(provider, providers))}",
+            key=f"proxy.upstreams.{pattern}.provider",
+        )
+    own_key = "" if uses_client_key else find_key(provider, settings, config)
+    return _build_upstream(provider, settings, uses_client_key=uses_client_key, own_key=own_key)
+
+
+def _build_upstream(
+    provider: str, settings: ProviderSettings, *, uses_client_key: bool, own_key: str
+) -> Upstream:
+    family: Family = "anthropic" if settings.dialect == "anthropic" else "openai"
+    base_url = settings.base_url or _DEFAULT_URLS[family]
+    return Upstream(provider, family, base_url, settings.timeout_seconds, uses_client_key, own_key)
