@@ -281,6 +281,8 @@ class Tool:
     title: str = ""
     emoji: str = ""
     synonyms: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    """Example messages of users who need the tool. Only search reads them."""
     is_async: bool = False
     check: Check | None = None
     requires_env: tuple[str, ...] = ()

@@ -49,9 +49,12 @@ from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import ResultStore, render
 from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, LightEmbedder
+from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import Progress
+from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.need import Head, NeedClassifier
+from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
@@ -588,10 +591,18 @@ def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
         progress=progress,
         reranker=_build_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
+        examples=_build_examples(config),
         need_classifier=lambda: NeedClassifier.shipped(head),
         # A caller that shows progress can wait for the whole index; a model's call cannot.
         max_wait_s=None if progress else _INDEX_WAIT_S,
     )
+
+
+def _build_examples(config: Config) -> ExampleMessages:
+    """Return the example messages of tools: the user's own first, then the shipped ones."""
+    if not config.tools.example_messages:
+        return ExampleMessages()
+    return ExampleMessages(MessageStore(config.paths.state_dir / MESSAGES_DIRECTORY), Phrasebook())
 
 
 def _build_embedder(config: Config, name: str) -> Embedder:

@@ -282,6 +282,11 @@ class ToolsSettings(Section):
         default_factory=FrozenDict,
         description="Other words for a tool, or for all tools of a toolset or server, by its name.",
     )
+    example_messages: bool = Field(
+        default=True,
+        description="Use example messages of tools for search: those shipped for well-known servers, "
+        "and those that `toolfold enrich` wrote.",
+    )
     tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(
         default_factory=ToolSearchSettings,
         description="Search with which the model finds tools that it was not shown.",

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.model import Tool
-from toolfold.retrieval.document import tool_text
+from toolfold.retrieval.document import query_text, tool_text
 from toolfold.retrieval.embedding import OutageLog
 from toolfold.retrieval.exact import NameIndex
+from toolfold.retrieval.example_messages import MAX_MESSAGES
 from toolfold.retrieval.index_cache import FORMAT, IndexCache
 from toolfold.retrieval.lexical import KeywordIndex
 from toolfold.retrieval.ranking import Positions
@@ -293,11 +294,16 @@ def embedding_text(tool: Tool) -> str:
     return tool_text(tool.own_name, tool.description, tool.parameters, tool.server, words)
 
 
+def embedded_messages(tool: Tool) -> tuple[str, ...]:
+    """Return the example messages of a tool that are merged into its vector."""
+    return tuple(query_text(message) for message in tool.messages[:MAX_MESSAGES])
+
+
 def tool_checksum(tool: Tool) -> bytes:
     """Return a hash of everything that the index contains of a tool."""
     names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
     others = tuple(filter(None, (tool.listed_name, tool.alias)))
-    text = repr((FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters))
+    text = repr((FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters, tool.messages))
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 

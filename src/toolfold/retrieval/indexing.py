@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,10 +31,12 @@ from toolfold.retrieval.index import (
     PreviousIndex,
     Progress,
     SaveVectors,
+    embedded_messages,
     embedding_text,
     tool_checksum,
 )
 from toolfold.retrieval.index_cache import IndexCache, read_index, write_index
+from toolfold.retrieval.message_vectors import embed_with_messages
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import PackedVectors
 
@@ -47,6 +50,13 @@ MAX_UNEMBEDDED_SHARE = 0.2
 _BATCH_SIZE = 64
 _CHECKPOINT_INTERVAL_S = 10.0
 _CHECKSUM_BYTES = 16
+
+
+class _Document(NamedTuple):
+    """What an embedding model reads of a tool: its definition and its example messages."""
+
+    text: str
+    messages: tuple[str, ...]
 
 
 class _IndexerClosed(BaseException):
@@ -181,9 +191,9 @@ class Indexer:
         """Return the tools' vectors; if the model cannot compute them, log the outage and return None."""
         if self._embedder is None:
             return None
-        texts = [embedding_text(tool) for tool in tools]
-        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        order = np.array([rows[text] for text in texts], np.int64)
+        documents = [_Document(embedding_text(tool), embedded_messages(tool)) for tool in tools]
+        rows = {document: row for row, document in enumerate(dict.fromkeys(documents))}
+        order = np.array([rows[document] for document in documents], np.int64)
         parts: list[PackedVectors] = []
         saved_at = time.monotonic()
         try:
@@ -204,16 +214,21 @@ class Indexer:
         return _pad_rows(parts, len(rows)).take_rows(order) if parts else PackedVectors.empty(0, 0)
 
     def _embed_batches(
-        self, embedder: Embedder, texts: Sequence[str], *, in_background: bool
+        self, embedder: Embedder, documents: Sequence[_Document], *, in_background: bool
     ) -> Iterator[PackedVectors]:
-        for start in range(0, len(texts), _BATCH_SIZE):
+        for start in range(0, len(documents), _BATCH_SIZE):
             if in_background and (self._closed.is_set() or not threading.main_thread().is_alive()):
                 raise _IndexerClosed
             if self._progress:
-                self._progress(start, len(texts))
-            yield PackedVectors.of(embedder.embed(texts[start : start + _BATCH_SIZE], "tool"))
-        if self._progress and texts:
-            self._progress(len(texts), len(texts))
+                self._progress(start, len(documents))
+            batch = documents[start : start + _BATCH_SIZE]
+            yield PackedVectors.of(
+                embed_with_messages(
+                    embedder, [each.text for each in batch], [each.messages for each in batch]
+                )
+            )
+        if self._progress and documents:
+            self._progress(len(documents), len(documents))
 
     def _compute_checksums(self, tools: Sequence[Tool]) -> list[bytes]:
         """Return the tools' checksums, reusing those of tools seen in the last call."""

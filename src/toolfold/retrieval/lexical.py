@@ -33,6 +33,7 @@ _MAX_SCHEMA_DEPTH = 4
 _MAX_SCHEMAS = 1_000
 _MAX_VALUES = 30
 
+MESSAGES_FIELD = "messages"
 FIELDS: Mapping[str, FieldConfig] = {
     "name": FieldConfig(2.0, 0.4),
     "title": FieldConfig(1.5, 0.4),
@@ -42,6 +43,7 @@ FIELDS: Mapping[str, FieldConfig] = {
     "parameter descriptions": FieldConfig(0.4, 0.6),
     "values": FieldConfig(0.4, 0.6),
     "server": FieldConfig(0.5, 0.0),
+    MESSAGES_FIELD: FieldConfig(0.4, 0.0),
 }
 
 
@@ -57,6 +59,7 @@ def field_texts(tool: Tool) -> Mapping[str, str]:
         "parameter descriptions": " ".join(parameters.descriptions),
         "values": " ".join(parameters.values),
         "server": tool.source.name or tool.toolset,
+        MESSAGES_FIELD: "\n".join(tool.messages),
     }
 
 
@@ -215,7 +218,9 @@ def _tokenize_tools(
         query_terms = field_texts(tools[position])
         for number, name in enumerate(FIELDS):
             if query_terms[name]:
-                texts.add(position, number, words.tokens(query_terms[name]))
+                tokens = words.tokens(query_terms[name])
+                # Repeating a word in many messages must not raise its weight.
+                texts.add(position, number, list(dict.fromkeys(tokens)) if name == MESSAGES_FIELD else tokens)
         own = words.tokens(own_name(tools[position]))[:MAX_NAME_TERMS]
         names[row, : len(own)] = [vocabulary[token] for token in own]
     return texts, names

@@ -12,6 +12,7 @@ import numpy as np
 
 from toolfold.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, QueryEncoding, shipped_encoder
 from toolfold.retrieval.language import FOREIGN_THRESHOLD, foreign_probability, is_latin
+from toolfold.retrieval.message_vectors import merge_rows, weighted_means
 
 # Weight of the encoder for a message that is not English. Its vocabulary is English: it knows Latin letters
 # and related words, and almost nothing of other scripts. Recall@5 on an English catalog, with messages that
@@ -45,6 +46,18 @@ class MultilingualEmbedder:
             if share < 1:
                 whole[position, width:] = self._light.embed([text], "query")[0] * (1 - share)
         return QueryEncoding(whole, first.states)
+
+    def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
+        """Merge example messages into both halves; the encoder's half by how well it reads each message."""
+        flat = [text for each in messages for text in each]
+        width = vectors.shape[1] - self._light.width
+        shares = np.array([self.share(text) for text in flat], np.float32)[:, None]
+        halves = (self._encoder.embed(flat, "tool") * shares, self._light.embed(flat, "tool"))
+        parts = (vectors[:, :width], vectors[:, width:])
+        merged = [
+            merge_rows(part, weighted_means(rows, messages)) for part, rows in zip(parts, halves, strict=True)
+        ]
+        return np.hstack(merged)
 
     def share(self, text: str) -> np.float32:
         """Return the weight of the English encoder for a message: 1 if the message is English."""

@@ -25,6 +25,7 @@ from toolfold.retrieval.embedding import (
     QueryEncoder,
     QueryEncoding,
 )
+from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import GrantMask, Index, Progress
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.intents import SIMILARITY_MARGIN, merge_rankings, split_intents
@@ -348,6 +349,7 @@ class Retriever:
         progress: Progress | None = None,
         reranker: Reranker | None = None,
         synonyms: Synonyms | None = None,
+        examples: ExampleMessages | None = None,
         need_classifier: Callable[[], NeedClassifier] | None = None,
         max_wait_s: float | None = None,
     ) -> None:
@@ -357,6 +359,8 @@ class Retriever:
         """
         outage_log = OutageLog()
         self._synonyms = synonyms or Synonyms()
+        self.examples = examples or ExampleMessages()
+        """Example messages of tools, which are part of the index."""
         self._indexer = Indexer(
             embedder, directory, progress=progress, outage_log=outage_log, max_wait_s=max_wait_s
         )
@@ -403,4 +407,5 @@ class Retriever:
         self._indexer.close()
 
     def _index_snapshot(self, snapshot: Snapshot) -> Index:
-        return self._indexer.index(self._synonyms.add_synonyms(snapshot.ordered))
+        tools = self.examples.add_messages(snapshot.ordered)
+        return self._indexer.index(self._synonyms.add_synonyms(tools))

@@ -1,0 +1,269 @@
+"""Example messages per tool: what a user might write when this tool is needed.
+
+They come from the phrasebook that ships with the package and from `toolfold enrich`, and are added only to
+the tools in the search index. A record belongs to a definition, not to a server: it is found by a checksum of
+the tool's name and description or, after small changes of the description, by a sketch of its words.
+
+A tool must not be able to promote itself by its messages. `check_messages` rejects messages that name other
+tools or contain instructions; `message_vectors` limits how far messages can move a tool's vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import unicodedata
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from toolfold.model import Json, Tool
+from toolfold.retrieval.document import clean_text
+from toolfold.retrieval.exact import NameIndex
+from toolfold.untrusted_text import PassageFinder, find_nothing
+
+MAX_MESSAGES = 8
+"""Messages per tool."""
+MIN_MESSAGE_CHARS, MAX_MESSAGE_CHARS = 4, 240
+MAX_MESSAGE_WORDS = 45
+MIN_SKETCH_SIMILARITY = 0.5
+"""Estimated share of common words from which a changed description counts as a new version."""
+MIN_DESCRIPTION_WORDS = 3
+"""A shorter description says too little: a record then applies to the tool of the same server only."""
+_MAX_SKETCH_CHARS = 2_000
+_SKETCH_BYTES = 32
+_CHECKSUM_BYTES = 12
+_WORD = re.compile(r"[^\W_]+")
+_INSTRUCTIONS = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\s+(?:\w+\s+){0,2}(?:instructions?|rules?|prompts?|messages?|tools?)\b"
+    r"|\b(?:always|never|only|must|should)\s+(?:use|call|choose|select|prefer|pick|invoke|rank)\b"
+    r"|\b(?:use|call|choose|select|prefer|pick|invoke)\s+(?:this|the\s+following)\s+(?:tool|function)\b"
+    r"|\b(?:instead\s+of|rather\s+than)\s+(?:any|every|all|the)\s+other\s+(?:tools?|functions?|servers?)\b"
+    r"|\b(?:for|to)\s+(?:any|every|all)\s+(?:messages?|requests?|questions?|user\s+messages?)\b"
+    r"|\b(?:system\s+prompt|as\s+an?\s+(?:ai|assistant|language\s+model))\b|<\/?[a-z_]+>|\{\{",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """The example messages of one tool definition, and who wrote them. One JSON line in every file."""
+
+    server: str
+    tool: str
+    """The author's name of the tool, without the prefix of its server."""
+    checksum: str
+    sketch: str
+    messages: tuple[str, ...]
+    model: str = ""
+    """The model that wrote the messages; empty in the phrasebook."""
+    date: str = ""
+
+    @classmethod
+    def of(cls, tool: Tool, messages: Iterable[str], *, model: str = "", date: str = "") -> MessageRecord:
+        """Return the record of a tool's messages."""
+        return cls(
+            server=tool.server,
+            tool=tool.own_name,
+            checksum=definition_checksum(tool.own_name, tool.description),
+            sketch=description_sketch(tool.description).hex(),
+            messages=tuple(messages)[:MAX_MESSAGES],
+            model=model,
+            date=date,
+        )
+
+    @classmethod
+    def parse(cls, row: Any) -> MessageRecord:
+        """Return the record in a JSON object. Raises ValueError if it is not valid."""
+        if not isinstance(row, dict):
+            raise ValueError("each line must be a JSON object")
+        texts = {key: row.get(key, "") for key in ("server", "tool", "checksum", "sketch", "model", "date")}
+        if not all(isinstance(text, str) and len(text) <= 1_000 for text in texts.values()):
+            raise ValueError(f"{', '.join(texts)} must be short texts")
+        if not re.fullmatch(r"[0-9a-f]{24}", texts["checksum"]):
+            raise ValueError("checksum must have 24 hexadecimal digits")
+        if not re.fullmatch(r"[0-9a-f]{64}", texts["sketch"]):
+            raise ValueError("sketch must have 64 hexadecimal digits")
+        messages = row.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(each, str) for each in messages):
+            raise ValueError("messages must be a list of texts")
+        cleaned = [clean_message(each) for each in messages[:MAX_MESSAGES]]
+        return cls(**texts, messages=tuple(dict.fromkeys(each for each in cleaned if _has_valid_size(each))))
+
+    def to_json(self) -> Json:
+        """Return the record as a JSON object without empty values."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+
+def definition_checksum(name: str, description: str) -> str:
+    """Return a hash of a tool's name and of its description without regard to white space."""
+    text = f"{name}\n{' '.join(description.split())}"
+    digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=_CHECKSUM_BYTES)
+    return digest.hexdigest()
+
+
+def description_sketch(description: str) -> bytes:
+    """Return a MinHash of the words of a description: equal bytes estimate the share of common words."""
+    hashes = [
+        hashlib.blake2b(word.encode("utf-8", "backslashreplace"), digest_size=2 * _SKETCH_BYTES).digest()
+        for word in _description_words(description)
+    ]
+    if not hashes:
+        return bytes(_SKETCH_BYTES)
+    table = np.frombuffer(b"".join(hashes), "<u2").reshape(-1, _SKETCH_BYTES)
+    return bytes((table.min(0) & 0xFF).tolist())
+
+
+def sketch_similarity(one: bytes, other: bytes) -> float:
+    """Return the estimated share of words that two descriptions have in common, from 0 to 1."""
+    return sum(a == b for a, b in zip(one, other, strict=True)) / _SKETCH_BYTES
+
+
+def _description_words(description: str) -> set[str]:
+    return set(_WORD.findall(description[:_MAX_SKETCH_CHARS].casefold()))
+
+
+class MessageCatalog:
+    """Finds the example messages that belong to a tool's definition."""
+
+    def __init__(self, records: Iterable[MessageRecord]) -> None:
+        self._by_checksum: dict[str, list[MessageRecord]] = defaultdict(list)
+        self._by_name: dict[str, list[MessageRecord]] = defaultdict(list)
+        for record in records:
+            self._by_checksum[record.checksum].append(record)
+            self._by_name[record.tool].append(record)
+
+    def find(self, tool: Tool) -> MessageRecord | None:
+        """Return the record of a tool's definition, or of an earlier version of it."""
+        named = self._by_name.get(tool.own_name)
+        if not named:
+            return None
+        exact = self._by_checksum.get(definition_checksum(tool.own_name, tool.description), ())
+        own = [record for record in (*exact, *named) if record.server == tool.server]
+        if len(_description_words(tool.description)) < MIN_DESCRIPTION_WORDS:
+            return next((record for record in exact if record in own), None)
+        if exact:
+            return next((record for record in exact if record in own), exact[0])
+        sketch = description_sketch(tool.description)
+        similar = [(sketch_similarity(sketch, bytes.fromhex(record.sketch)), record) for record in named]
+        score, best = max(similar, key=lambda each: (each[0], each[1].server == tool.server))
+        return best if score >= MIN_SKETCH_SIMILARITY else None
+
+
+class MessageSource:
+    """Where example messages come from, and a value that changes when they do."""
+
+    def version(self) -> object:
+        """Return a value that is equal as long as the records are the same. Called for every search."""
+        return None
+
+    def load(self) -> Iterable[MessageRecord]:
+        """Return all records."""
+        return ()
+
+
+class ExampleMessages:
+    """Adds example messages to the tools in the search index. Records of the first source win."""
+
+    def __init__(self, *sources: MessageSource) -> None:
+        self._sources = sources
+        self._lock = threading.Lock()
+        self._version: object = None
+        self._catalogs: tuple[MessageCatalog, ...] = ()
+        self._added: weakref.WeakKeyDictionary[Tool, Tool] = weakref.WeakKeyDictionary()
+        self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
+
+    def find(self, tool: Tool) -> MessageRecord | None:
+        """Return the record of a tool's messages; None if there is none."""
+        with self._lock:
+            self._reload_if_changed()
+            return self._find_record(tool)
+
+    def add_messages(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """Return the tools with their example messages.
+
+        Cached: equal input objects give the same output objects until the messages change.
+        """
+        if not self._sources:
+            return tools
+        with self._lock:
+            self._reload_if_changed()
+            if self._current is None or self._current[0] is not tools:
+                self._current = (tools, tuple(map(self._add_to_tool, tools)))
+            return self._current[1]
+
+    def _reload_if_changed(self) -> None:
+        version = tuple(source.version() for source in self._sources)
+        if version != self._version:
+            self._version, self._current = version, None
+            self._catalogs = tuple(MessageCatalog(source.load()) for source in self._sources)
+            self._added.clear()
+
+    def _find_record(self, tool: Tool) -> MessageRecord | None:
+        found = (catalog.find(tool) for catalog in self._catalogs)
+        return next((record for record in found if record and record.messages), None)
+
+    def _add_to_tool(self, tool: Tool) -> Tool:
+        added = self._added.get(tool)
+        if added is None:
+            record = self._find_record(tool)
+            # The author's own messages count for nothing if others wrote some: those were checked.
+            added = replace(tool, messages=record.messages) if record else tool
+            if added is not tool:
+                self._added[tool] = added
+        return added
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMessages:
+    """Messages that may be used for a tool, and the rejected ones with the reason for each."""
+
+    accepted: tuple[str, ...]
+    rejected: Mapping[str, str]
+
+
+class MessageChecker:
+    """Checks messages that a model wrote for the tools of a catalog."""
+
+    def __init__(self, tools: Sequence[Tool], find_instructions: PassageFinder = find_nothing) -> None:
+        """`find_instructions` returns passages that address a model, in addition to the rules here."""
+        self._tools, self._names = tuple(tools), NameIndex(tools)
+        self._find_instructions = find_instructions
+
+    def check(self, tool: Tool, messages: Iterable[str]) -> CheckedMessages:
+        """Return the messages that may be used for the tool, without repetitions."""
+        accepted: dict[str, str] = {}
+        rejected: dict[str, str] = {}
+        for message in messages:
+            text = clean_message(message)
+            if problem := self._find_problem(tool, text, message):
+                rejected[text[:MAX_MESSAGE_CHARS]] = problem
+            else:
+                accepted.setdefault(text.casefold(), text)
+        return CheckedMessages(tuple(accepted.values())[:MAX_MESSAGES], rejected)
+
+    def _find_problem(self, tool: Tool, text: str, raw: str) -> str:
+        """Return why a message may not be used for a tool; empty if it may."""
+        if not _has_valid_size(text):
+            return f"it must have {MIN_MESSAGE_CHARS} to {MAX_MESSAGE_CHARS} characters"
+        if len(text.split()) > MAX_MESSAGE_WORDS:
+            return f"it has more than {MAX_MESSAGE_WORDS} words"
+        if _INSTRUCTIONS.search(raw[: 4 * MAX_MESSAGE_CHARS]) or self._find_instructions(text):
+            return "it contains instructions for a model"
+        named = (self._tools[position] for position in self._names.find_named(text))
+        other = next((each.name for each in named if each.own_name != tool.own_name), "")
+        return f"it names the tool {other}" if other else ""
+
+
+def clean_message(message: str) -> str:
+    """Return a message as one line of normalised text without control characters and markup."""
+    return clean_text(unicodedata.normalize("NFC", message[: 4 * MAX_MESSAGE_CHARS]))
+
+
+def _has_valid_size(text: str) -> bool:
+    return MIN_MESSAGE_CHARS <= len(text) <= MAX_MESSAGE_CHARS

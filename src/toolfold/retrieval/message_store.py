@@ -1,0 +1,107 @@
+"""File with the example messages that `toolfold enrich` has written for the user's tools.
+
+One JSON line per tool definition, with the model and the date. The file is replaced atomically under a lock,
+so several processes can use it; an open runtime notices the change at its next search.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from toolfold.config.atomic import lock_directory, make_private_directory, replace_file
+from toolfold.errors import SourceError
+from toolfold.retrieval.example_messages import MessageRecord, MessageSource
+
+log = logging.getLogger(__name__)
+
+MESSAGES_DIRECTORY = "messages"
+"""Subdirectory of the state directory."""
+FILE_NAME = "messages.jsonl"
+MAX_RECORDS = 50_000
+MAX_FILE_BYTES = 256 << 20
+
+
+class MessageStore(MessageSource):
+    """Example messages in a file of the state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / FILE_NAME
+
+    def version(self) -> object:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_ino, found.st_size)
+
+    def load(self) -> list[MessageRecord]:
+        """Return all records. Invalid lines are skipped with a warning, so that search still works."""
+        try:
+            if self._file.stat().st_size > MAX_FILE_BYTES:
+                raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes")
+            lines = self._file.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        except (OSError, SourceError) as error:
+            log.warning("the example messages in %s cannot be read: %s", self._file, error)
+            return []
+        records = [_parse_line(line) for line in lines[:MAX_RECORDS] if line.strip()]
+        if invalid := records.count(None):
+            log.warning("%d lines of %s are not valid and are ignored", invalid, self._file)
+        return [record for record in records if record]
+
+    def add(self, new: Iterable[MessageRecord]) -> None:
+        """Add records; each replaces the records of the same definition and of older versions of it."""
+        records = list(new)
+        replaced = {(record.server, record.tool) for record in records}
+        checksums = {record.checksum for record in records}
+        self._rewrite(
+            lambda old: [
+                *(
+                    each
+                    for each in old
+                    if each.checksum not in checksums and (each.server, each.tool) not in replaced
+                ),
+                *records,
+            ]
+        )
+
+    def remove(self, checksums: Iterable[str]) -> int:
+        """Remove the records of these definitions; return how many there were."""
+        unwanted, removed = set(checksums), 0
+
+        def keep_others(old: list[MessageRecord]) -> list[MessageRecord]:
+            nonlocal removed
+            kept = [record for record in old if record.checksum not in unwanted]
+            removed = len(old) - len(kept)
+            return kept
+
+        self._rewrite(keep_others)
+        return removed
+
+    def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
+        make_private_directory(self._file.parent)
+        with lock_directory(self._file.parent):
+            records = change(self.load())
+            if len(records) > MAX_RECORDS:
+                raise SourceError(
+                    f"there would be messages for more than {MAX_RECORDS:,} tools; remove some with"
+                    " `toolfold enrich --remove`"
+                )
+            text = "".join(f"{format_record(record)}\n" for record in records)
+            replace_file(self._file, text.encode(), mode=0o600)
+
+
+def format_record(record: MessageRecord) -> str:
+    """Return a record as one line of JSON."""
+    return json.dumps(record.to_json(), ensure_ascii=False, separators=(",", ":"))
+
+
+def _parse_line(line: bytes) -> MessageRecord | None:
+    try:
+        return MessageRecord.parse(json.loads(line))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,84 @@
+"""Merge the vectors of a tool's example messages into the tool's vector.
+
+The merged vector is the tool's vector plus the weighted mean of its messages' vectors, scaled back to the
+length of the tool's vector, so a search costs the same with and without messages. The distance between a
+tool's vector and the merged one is limited: no messages, however chosen, can raise a tool's similarity to any
+query by more than MAX_SHIFT.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from toolfold.retrieval.embedding import Embedder, Matrix
+
+# Chosen on four catalogs (docs/retrieval.md). With more weight, tools that have messages displace those that
+# have none; a single message says little and gets less.
+WEIGHT_PER_MESSAGE = 0.2
+MAX_MESSAGE_WEIGHT = 0.5
+MAX_SHIFT = 0.35
+_EPSILON = 1e-9
+
+
+@runtime_checkable
+class MessageEmbedder(Protocol):
+    """Embedder that merges messages itself, because its vectors consist of several parts."""
+
+    def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
+        """Return the vectors of tools with the vectors of each tool's messages merged into them."""
+
+
+def embed_with_messages(
+    embedder: Embedder, texts: Sequence[str], messages: Sequence[Sequence[str]]
+) -> Matrix:
+    """Return one vector per tool, from the text of its definition and its example messages."""
+    vectors = embedder.embed(texts, "tool")
+    if not any(messages):
+        return vectors
+    if isinstance(embedder, MessageEmbedder):
+        return embedder.merge_messages(vectors, messages)
+    return merge_messages(embedder, vectors, messages)
+
+
+def merge_messages(embedder: Embedder, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
+    """Return the vectors of tools with the vectors of each tool's messages merged into them."""
+    flat = [text for each in messages for text in each]
+    rows = embedder.embed(flat, "tool")
+    if not flat or rows.shape[1] != vectors.shape[1]:
+        return vectors
+    return merge_rows(vectors, weighted_means(rows, messages))
+
+
+def weighted_means(rows: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
+    """Return the weighted mean of the message vectors of each tool; zero for a tool without messages."""
+    means: Matrix = np.zeros((len(messages), rows.shape[1]), np.float32)
+    start = 0
+    for owner, each in enumerate(messages):
+        if each:
+            weight = np.float32(min(WEIGHT_PER_MESSAGE * len(each), MAX_MESSAGE_WEIGHT))
+            means[owner] = weight * rows[start : start + len(each)].mean(0)
+            start += len(each)
+    return means
+
+
+def merge_rows(vectors: Matrix, means: Matrix) -> Matrix:
+    """Add the weighted mean message vectors to the tools' vectors; each row keeps its length.
+
+    A row moves by at most MAX_SHIFT of its length, towards its messages.
+    """
+    lengths = np.sqrt(np.vecdot(vectors, vectors))[:, None]
+    tools = vectors / np.maximum(lengths, _EPSILON)
+    wanted = tools + means
+    wanted /= np.maximum(np.sqrt(np.vecdot(wanted, wanted))[:, None], _EPSILON)
+    min_cosine = 1 - MAX_SHIFT**2 / 2  # the distance of unit vectors is sqrt(2 - 2 cos)
+    cosine = np.vecdot(wanted, tools)[:, None]
+    across = wanted - cosine * tools
+    across /= np.maximum(np.sqrt(np.vecdot(across, across))[:, None], _EPSILON)
+    limited = np.float32(min_cosine) * tools + np.float32(math.sqrt(1 - min_cosine**2)) * across
+    limited /= np.maximum(np.sqrt(np.vecdot(limited, limited))[:, None], _EPSILON)  # if `across` is zero
+    merged: Matrix = (np.where(cosine < min_cosine, limited, wanted) * lengths).astype(np.float32)
+    return np.where(np.any(means, axis=1, keepdims=True), merged, vectors)

@@ -1,0 +1,23 @@
+"""Example messages for tools of well-known public MCP servers, shipped with the package.
+
+`messages.jsonl` has one line per tool: the server, the tool's name, a checksum and a sketch of its
+definition, and messages that were written from the definition alone. `docs/phrasebook.md` tells how to
+contribute. Nothing is downloaded, and the file is read at the first search.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from toolfold.jsonlines import parse_json_lines
+from toolfold.retrieval.example_messages import MessageRecord, MessageSource
+
+FILE_NAME = "messages.jsonl"
+
+
+class Phrasebook(MessageSource):
+    """The example messages that ship with the package."""
+
+    def load(self) -> list[MessageRecord]:
+        with files(__package__).joinpath(FILE_NAME).open("rb") as stream:
+            return list(parse_json_lines(stream, MessageRecord.parse, where="the phrasebook"))
