@@ -61,6 +61,8 @@ class SettingsRecord:
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
         self.file = self.directory / "record.json"
+        self._known_entries: tuple[tuple[int, ...], frozenset[str]] | None = None
+        """Metadata of the file → the paths in it, because `has_entry` is called for each HTTP response."""
 
     def note_change(self, path: Path, content: bytes) -> int:
         """Record that Toolfold is about to write the content for the user; return the change's number.
@@ -92,8 +94,25 @@ class SettingsRecord:
 
     def has_entry(self, path: Path) -> bool:
         """Return True if Toolfold has ever written the file, or a change of it is pending."""
-        data = self._read()
-        return os.path.realpath(path) in data["steps"] or _pending_key(path) in data["pending"]
+        return not self._list_entries().isdisjoint((os.path.realpath(path), _pending_key(path)))
+
+    def _list_entries(self) -> frozenset[str]:
+        """Return the paths of all files in the record."""
+        signature = self._read_signature()
+        known = self._known_entries
+        if known is None or known[0] != signature:
+            data = self._read()
+            known = self._known_entries = signature, frozenset((*data["steps"], *data["pending"]))
+        return known[1]
+
+    def _read_signature(self) -> tuple[int, ...]:
+        try:
+            found = self.file.stat()
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self._known_entries = None  # the file must be read, which raises
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def add_pending(self, change: PendingChange) -> None:
         """Store a change as pending until the user accepts it; the file's last accepted state is kept."""
