@@ -204,3 +204,16 @@ async def test_progress_notifications_of_an_mcp_server_are_published(
     assert published
     assert {(each.tool, each.call_id, each.total) for each in published} == {("mcp_slow_echo", "c1", 8)}
     assert (published[0].message, published[-1].message) == ("step 1", "step 8")
+
+
+async def test_listener_for_one_event_type_gets_no_other_events(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime()
+    runtime.registry.add(recording_tool("row", "harbour", []))
+    finished: list[Event] = []
+    unsubscribe = runtime.events.subscribe(finished.append, only=ToolFinished)
+    assert runtime.events.has_listeners_for(ToolFinished)
+    assert not runtime.events.has_listeners_for(ToolStarted)
+    await runtime.session().call("row", {})
+    unsubscribe()
+    await runtime.session().call("row", {})
+    assert [type(each) for each in finished] == [ToolFinished]

@@ -52,7 +52,7 @@ class CallEvents:
 
     def start(self, tool: Tool, args: Json, context: CallContext) -> None:
         """Publish that a tool call starts; its arguments are valid, but it may still need approval."""
-        if tool.name in BRIDGE_NAMES or not self.bus.has_listeners:
+        if tool.name in BRIDGE_NAMES or not self.bus.has_listeners_for(ToolStarted):
             return
         self.bus.publish(
             ToolStarted(
@@ -68,7 +68,7 @@ class CallEvents:
 
     def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None:
         """Publish that a person is asked to approve a tool call."""
-        if not self.bus.has_listeners:
+        if not self.bus.has_listeners_for(ApprovalAsked):
             return
         redact = self.redact.with_secrets_from(request.command)  # reasons quote words of the command
         self.bus.publish(
@@ -93,7 +93,7 @@ class CallEvents:
         reason: str,
     ) -> None:
         """Publish the answer to an approval question, or that the question was withdrawn."""
-        if not self.bus.has_listeners:
+        if not self.bus.has_listeners_for(ApprovalAnswered):
             return
         self.bus.publish(
             ApprovalAnswered(
@@ -111,7 +111,7 @@ class CallEvents:
         """Give a tool's handler a function to report its progress, and publish the reports."""
 
         def publish(message: str, progress: float | None, total: float | None) -> None:
-            if self.bus.has_listeners:
+            if self.bus.has_listeners_for(ToolProgressed):
                 self.bus.publish(
                     ToolProgressed(
                         session_id=context.session_id,
@@ -139,10 +139,10 @@ class CallEvents:
         registered: bool = True,
     ) -> None:
         """Publish that a tool call ended, or was answered without running."""
-        if not self.bus.has_listeners:
-            return
         if call.name in BRIDGE_NAMES:
             self._report_search(call, result, context)
+            return
+        if not self.bus.has_listeners_for(ToolFinished):
             return
         self.bus.publish(
             ToolFinished(
@@ -159,6 +159,8 @@ class CallEvents:
         )
 
     def _report_search(self, call: ToolCall, result: ToolResult, context: CallContext) -> None:
+        if not self.bus.has_listeners_for(ToolsSearched):
+            return
         asked = _read_mapping(call.arguments)
         queries = [asked.get("query"), asked.get("name"), *_read_list(asked.get("queries"))]
         answer = _read_mapping(result.text)

@@ -274,27 +274,37 @@ class EventBus:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: tuple[tuple[Listener, type[Event] | None], ...] = ()
 
     @property
     def has_listeners(self) -> bool:
         """Return False if nobody would receive an event, so that it need not be built."""
         return bool(self._listeners)
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with every event from now on; return a function that ends the subscription."""
+    def has_listeners_for(self, event_type: type[Event]) -> bool:
+        """Return False if nobody would receive events of this type, so that they need not be built."""
+        return any(only is None or issubclass(event_type, only) for _, only in self._listeners)
+
+    def subscribe(self, listener: Listener, *, only: type[Event] | None = None) -> Callable[[], None]:
+        """Call the listener with every event from now on; return a function that ends the subscription.
+
+        With `only`, the listener gets events of this type alone, and others are not built for it.
+        """
+        entry = (listener, only)
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self._listeners = (*self._listeners, entry)
 
         def unsubscribe() -> None:
             with self._lock:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
+                self._listeners = tuple(each for each in self._listeners if each is not entry)
 
         return unsubscribe
 
     def publish(self, event: Event) -> None:
         """Deliver an event to all listeners; a listener that raises is logged."""
-        for listener in self._listeners:
+        for listener, only in self._listeners:
+            if only is not None and not isinstance(event, only):
+                continue
             try:
                 listener(event)
             except Exception:

@@ -21,6 +21,7 @@ from toolfold.errors import OutOfScope, shorten
 from toolfold.gateway.client_approval import PausedCalls
 from toolfold.gateway.client_results import to_protocol_tool
 from toolfold.gateway.listing_record import LISTINGS
+from toolfold.gateway.log_file import NO_SECRETS
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
 from toolfold.model import MCP_SOURCE, Approver, CallContext, Json, Tool, ToolResult
@@ -170,8 +171,12 @@ class ClientSession:
         return result
 
     def _log_call(self, result: ToolResult) -> None:
-        outcome = "ok" if result.ok else f"failed: {shorten(result.error or '', MAX_LOGGED_ERROR_CHARS)}"
-        log.info("client %s: %s, %.0f ms, %s", self.display_name, result.name, result.milliseconds, outcome)
+        call = (self.display_name, result.name, result.milliseconds)
+        if result.ok:
+            log.info("client %s: %s, %.0f ms, ok", *call, extra={NO_SECRETS: True})
+        else:
+            problem = shorten(result.error or "", MAX_LOGGED_ERROR_CHARS)
+            log.info("client %s: %s, %.0f ms, failed: %s", *call, problem)
 
     def _resolve_tool_name(self, name: str) -> str:
         """Return the listed name of a tool that is called as `mcp_server_tool`, its name outside the gateway.

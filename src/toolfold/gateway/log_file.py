@@ -17,11 +17,13 @@ from toolfold.approval.safe_text import make_line_visible
 from toolfold.config.atomic import make_private_directory
 from toolfold.errors import ToolfoldError
 
-__all__ = ["MAX_LOG_BYTES", "AppendOnlyFile", "gateway_log_path", "log_to_file"]
+__all__ = ["MAX_LOG_BYTES", "NO_SECRETS", "AppendOnlyFile", "gateway_log_path", "log_to_file"]
 
 MAX_LOG_BYTES = 2 << 20
 """Size at which the file is renamed and a new one is started."""
 MAX_RECORD_CHARS = 10_000
+NO_SECRETS = "no_secrets"
+"""Name of the `extra` of a log record that consists of names and numbers and is written unredacted."""
 _LOGGER = "toolfold"
 
 
@@ -123,7 +125,9 @@ class _FileHandler(logging.Handler):
 
     def _format_line(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        text = self._redact(self.format(record)[:MAX_RECORD_CHARS])
+        text = self.format(record)[:MAX_RECORD_CHARS]
+        if not getattr(record, NO_SECRETS, False):
+            text = self._redact(text)
         first, *others = text.splitlines() or [""]
         shown = [make_line_visible(first), *(f"    {make_line_visible(each)}" for each in others)]
         return f"{at} {self._pid} {record.levelname.lower()} " + "\n".join(shown)

@@ -121,7 +121,7 @@ class Gateway:
         self._active_calls: Counter[str] = Counter()
         self._subscriptions = ClientSubscriptions(self._sessions, self._request_resource)
         runtime.mcp.events.subscribe(self._receive_notification)
-        self._unsubscribe_events = runtime.events.subscribe(self._receive_event)
+        self._unsubscribe_events = runtime.events.subscribe(self._receive_event, only=ConfigReloaded)
         runtime.watch_settings()
 
     def make_server(self) -> Server[Any]:
@@ -624,10 +624,9 @@ class Gateway:
             request_state=state or None,
         )
 
-    def _receive_event(self, event: Event) -> None:
+    def _receive_event(self, _event: Event) -> None:
         """After a change of settings, such as `tools.disabled`, check which clients' lists have changed."""
-        if isinstance(event, ConfigReloaded):
-            self._receive_notification("", "tools", None)
+        self._receive_notification("", "tools", None)
 
     def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
         """Queue a server's notification, in the server's thread, for forwarding to clients."""
