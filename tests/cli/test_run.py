@@ -169,7 +169,8 @@ class TestExitCodes:
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
         no_model = toolfold("run", "Hi")
         assert no_model.code == 3
-        assert "no model is configured" in no_model.err
+        assert "No model is configured yet." in no_model.err
+        assert "toolfold chat --demo" in no_model.err
         no_key = toolfold("run", "Hi", "--model", "anthropic:claude-sonnet-4-6")
         assert no_key.code == 3
         assert "ANTHROPIC_API_KEY" in no_key.err

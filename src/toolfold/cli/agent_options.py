@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 LAST_SESSION = "last"
 MAX_LISTED_SESSIONS = 1_000
 _APPROVAL_OFF = "approval.mode=off"
+NO_MODEL = "No model is configured yet."
+MODEL_SETUP_STEPS = """\
+1. Install a provider and set its key:  pip install 'toolfold[anthropic]'; export ANTHROPIC_API_KEY=…
+2. Choose the model:  toolfold config set agent.model anthropic:claude-sonnet-4-6  (or openai:…, ollama:…)
+3. Or try it now, without a key and without a model:  toolfold chat --demo"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.activity import clean_line
-from toolfold.cli.agent_options import AgentOpener, AgentOptions, agent_options
+from toolfold.cli.agent_options import (
+    MODEL_SETUP_STEPS,
+    NO_MODEL,
+    AgentOpener,
+    AgentOptions,
+    agent_options,
+)
 from toolfold.cli.app import EXIT_BAD_CONFIG, EXIT_INTERRUPTED, Invocation
 from toolfold.cli.chat_commands import ABOUT, ChatCommands
 from toolfold.cli.chat_input import (
@@ -40,10 +46,6 @@ if TYPE_CHECKING:
 HISTORY_FILE = "chat_history"
 DEMO_DELAY_S = 0.02
 """Pause after each piece of text of the scripted demo model, so that it looks like a real model."""
-_SETUP_STEPS = """\
-1. Install a provider and set its key:  pip install 'toolfold[anthropic]'; export ANTHROPIC_API_KEY=…
-2. Choose the model:  toolfold config set agent.model anthropic:claude-sonnet-4-6  (or openai:…, ollama:…)
-3. Or try it now, without a key and without a model:  toolfold chat --demo"""
 
 
 @click.command("chat")
@@ -60,7 +62,7 @@ def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:
     if demo:
         return _run_demo(options)
     if not options.session and (problem := _find_model_problem(invocation.load_config(), options)):
-        print_note(f"{escape_text(problem)}\n{escape_text(_SETUP_STEPS)}")
+        print_note(f"{escape_text(problem)}\n{escape_text(MODEL_SETUP_STEPS)}")
         if not (is_interactive() and click.confirm("Start the demo now?", default=True, err=True)):
             return EXIT_BAD_CONFIG
         return _run_demo(AgentOptions())
@@ -73,7 +75,7 @@ def _find_model_problem(config: Config, options: AgentOptions) -> str:
 
     text = options.model or config.agent.model
     if not text:
-        return "No model is configured yet."
+        return NO_MODEL
     try:
         build_client(parse_model_name(text, config), config)
     except ToolfoldError as error:

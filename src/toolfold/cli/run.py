@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from toolfold.cli.activity import CallLines, clean_text, format_selection, format_spending
-from toolfold.cli.agent_options import AgentOpener, AgentOptions, agent_options
-from toolfold.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Invocation
+from toolfold.cli.agent_options import (
+    MODEL_SETUP_STEPS,
+    NO_MODEL,
+    AgentOpener,
+    AgentOptions,
+    agent_options,
+)
+from toolfold.cli.app import EXIT_BAD_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, Invocation
 from toolfold.cli.output import escape_text, format_json_line, print_note
 from toolfold.events import Event, ToolFinished, ToolsSelected, TurnFinished
 from toolfold.provenance import find_tool_call
@@ -54,6 +60,9 @@ def command(invocation: Invocation, message: str, options: AgentOptions, as_json
     be asked for approval, calls that need it are refused.
     """
     text = _read_message(message)
+    if not (options.session or options.model or invocation.load_config().agent.model):
+        print_note(f"{NO_MODEL}\n{escape_text(MODEL_SETUP_STEPS)}")
+        return EXIT_BAD_CONFIG
     printer = EventPrinter(sys.stdout) if as_json else AnswerPrinter(sys.stdout, quiet=quiet)
     try:
         return _run(options.apply_to(invocation), text, options, printer, ask=message != "-")
