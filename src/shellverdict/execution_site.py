@@ -93,7 +93,7 @@ class ExecutionSite:
         return any(not run.name.is_known or run.name in _ESCAPING_PROGRAMS for run in runs)
 
     def confines(self, finding: Finding, effect: CommandEffect, run: ProgramRun) -> bool:
-        """Return True if a finding certainly affects only files and processes inside the execution site."""
+        """Return True if a finding affects only files and processes inside the container or sandbox."""
         if finding.blocked or finding.rule not in CONFINABLE_RULES.get(finding.category, ()):
             return False
         if (
@@ -107,7 +107,7 @@ class ExecutionSite:
         return effect.kind in _FILE_EFFECTS and self._is_site_only(effect.target)
 
     def _is_site_only(self, path: str) -> bool:
-        """Return True if a path overlaps neither the working directory nor any shared directory."""
+        """Return True if a path is in a container or sandbox only, in no directory shared with the host."""
         components = _known_components(path)
         if not self.home or not path.startswith("/") or _SITE_DIRECTORIES.isdisjoint(components[:1]):
             return False

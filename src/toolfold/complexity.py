@@ -68,7 +68,7 @@ class VisitCounter:
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """Return, for each nesting level of the arguments, its number of values and the visits to each."""
+        """Return the number of values on each nesting level, and how often validation visits one of them."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:

@@ -88,7 +88,7 @@ def _measure_depth(outside: bytes) -> int:
 
 
 def _read_steps(outside: bytes) -> memoryview:
-    """Return +1 for each opening and -1 for each closing bracket of a JSON document.
+    """Return +1 for each opening and -1 for each closing bracket of a JSON document, to compute its nesting.
 
     Twice as many brackets as are opened have closed all of them: what follows is not part of it.
     """

@@ -78,7 +78,7 @@ class EventLoops:
         *parts: Any,
         max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
-        """Call foreign code, such as a tool's handler, with a time limit; it cannot stop the process.
+        """Call foreign code, such as a tool's handler, with a time limit; its `sys.exit` ends only the call.
 
         Cancelling the wait also cancels the code. Raises CallTimeout, EscapedException, or what the code
         raised.

@@ -48,7 +48,7 @@ class Effect(StrEnum):
 
 
 class Meaning(StrEnum):
-    """Meaning of a tool's argument for approval, such as a command or a path."""
+    """What a tool's argument stands for (a command, a path …), so that approval can judge the call."""
 
     COMMAND = "command"
     """A shell command, or the words of one; parsed like a shell does."""
@@ -342,7 +342,7 @@ class Tool:
 
 
 def mcp_original_name(server: str, tool: str) -> str:
-    """Return the full name of an MCP server's tool, which finds the tool even if a short name is shown."""
+    """Return the full name of an MCP server's tool; it is valid even if the tool is shown by a short name."""
     return f"mcp__{server}__{tool}"
 
 

@@ -135,7 +135,7 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """Return why the memory limit of a process may hide the mark of a tool call; empty if it does not.
+    """Return why the memory limit of a process may hide that a tool call started it; empty if it does not.
 
     The limit is the user's own if a process of another user, such as sshd or login, started the session: a
     process that detached from its ancestors has no such ancestor either.

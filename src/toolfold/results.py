@@ -120,7 +120,7 @@ class ResultStore:
 
 
 def _build_frame(characters: int, lines: int, stored: Path | None, problem: str, reader: str | None) -> Json:
-    """Return the description of a large result, with empty fields for its start and end."""
+    """Return the JSON that replaces a large result: its size and storage, without the excerpts yet."""
     answer: Json = {"truncated": True, "characters": characters, "head": "", "tail": ""}
     if stored is None:
         return {**answer, "note": problem}

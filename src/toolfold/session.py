@@ -301,7 +301,7 @@ class Session:
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
 
     def _single_call_turn(self, call: ToolCall) -> Turn:
-        """Return a turn with all granted tools, for a call outside of any turn; only its tool is checked."""
+        """Return a turn for a call made before any turn has begun; only the called tool is checked."""
         grant = self._current_grant()
         name = _real_name(call)
         if name in self._deps.bridge:

@@ -34,7 +34,7 @@ _NUMBERED_LINE = re.compile(r"(line |.+:)(\d{1,9})", re.DOTALL)
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged: a marker for text that needs no marking."""
+    """Return the text unchanged; the default if suspicious passages need not be marked."""
     return text
 
 
@@ -44,7 +44,7 @@ def find_nothing(_text: str) -> Sequence[tuple[int, int]]:
 
 
 def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
-    """Apply a marker to every string in a value and return the new value."""
+    """Return a copy of a value in which `mark` was applied to every string, including keys."""
     if depth > MAX_VALUE_DEPTH:
         return "… (nested too deeply)"
     if isinstance(value, str):

@@ -157,7 +157,7 @@ class ArgumentCoercion:
         self._expansions: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
     def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
-        """Return a value as one of the schemas expects it; unchanged without a schema."""
+        """Convert a value to a type that one of the schemas accepts; return it unchanged without a schema."""
         branches, kinds = self._expand(schemas)
         if isinstance(value, str) and self._reads_text:
             value = _read_text(value, kinds)

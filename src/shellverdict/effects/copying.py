@@ -264,7 +264,7 @@ def _rclone_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _container_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the files that `docker cp container:file path` or kubectl writes on this machine."""
+    """Yield the local files that `docker cp container:file path` or `kubectl cp` writes."""
     values = split_names(
         "-n --namespace -c --container --context --kubeconfig --host -H --config --log-level -l"
     )

@@ -273,7 +273,7 @@ def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _is_deleting_action(words: Sequence[Word]) -> bool:
-    """Return True if `find` arguments are exactly `-delete`, or `-exec rm` for the found file only."""
+    """Return True if an action of `find` only deletes: `-delete`, or `-exec rm {}` without other operands."""
     if words[0] == "-delete":
         return len(words) == 1
     if words[0] not in ("-exec", "-execdir") or words[1:2] not in (["rm"], ["/bin/rm"]):

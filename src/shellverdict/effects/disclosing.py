@@ -107,7 +107,7 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the arguments of `sed` or `perl`, whose `-i` edits files; empty for all other programs."""
+    """Return the arguments to search for `-i` (edit in place): those of `sed` and `perl`, else none."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 

@@ -96,7 +96,7 @@ def _may_wrap_command(name: str, context: RunContext, known: bool) -> bool:
 def _find_destroyer(
     words: Sequence[Word], context: RunContext, find_effects: _EffectFinder, lines: int
 ) -> Word | None:
-    """Return the first program name that, with the words after it as arguments, would destroy something.
+    """Return the first word that names a program such as `rm` which would destroy data with its arguments.
 
     `lines` limits the nesting of arguments that are whole command lines.
     """

@@ -61,7 +61,7 @@ def _printed_tokens(scanner: CallScanner, at: int) -> list[Token]:
 
 
 def _tokens_before(scanner: CallScanner, at: int) -> list[Token]:
-    """Return the tokens of the statement before token `at`."""
+    """Return the tokens between the start of the current statement and the token at index `at`."""
     begin = at
     while begin > 0 and at - begin < 64:
         token = scanner.tokens[begin - 1]

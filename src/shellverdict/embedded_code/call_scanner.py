@@ -576,7 +576,10 @@ class CallScanner(ExpressionReader):
 
 
 def _is_connected_shell(script: str) -> bool:
-    """Return True if a shell script only starts a shell, or starts one with its streams redirected."""
+    """Return True if code that connects to the network would turn this shell script into a reverse shell.
+
+    The script only starts a shell, or starts one with its streams redirected.
+    """
     first = script.strip().split(" ")[0].rpartition("/")[2]
     return is_bare_shell(script) or (is_bare_shell(first) and ("<&" in script or ">&" in script))
 

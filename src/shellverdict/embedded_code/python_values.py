@@ -47,7 +47,7 @@ def to_word(value: FoldedValue) -> str:
 
 
 def to_number(value: FoldedValue, node: ast.AST) -> int | None:
-    """Return a value as an integer, also for a negated literal, or None."""
+    """Return an integer value, or the value of a negative literal such as `-1`; None for anything else."""
     if isinstance(value, int):
         return value
     match node:

@@ -362,7 +362,7 @@ class _SqlStatement:
                 _analyze_statements(_unquote_token(token), self.dialect, self.analysis, self.depth + 1)
 
     def _add_unseparated_drops(self, tokens: Sequence[_SqlToken]) -> None:
-        """Add the effects of DROP and TRUNCATE later in the tokens: Transact-SQL needs no semicolons."""
+        """Add the effects of DROP and TRUNCATE inside the tokens: Transact-SQL may omit semicolons."""
         for place in range(1, len(tokens) - 1):
             word, after = tokens[place].upper, tokens[place + 1].upper
             if (

@@ -133,7 +133,7 @@ class CodeReader:
             raise BudgetExceeded
 
     def _harmless_units(self, language: str, units: Iterable[str]) -> list[str]:
-        """Return the earlier statements that have no effects; others were judged when they were typed."""
+        """Return earlier statements without effects; they are the context in which new ones are analyzed."""
         candidates = [unit for unit in units if not _has_effects(self._analyze_units(language, [unit]))]
         if not _has_effects(self._analyze_units(language, candidates)):
             return candidates

@@ -67,7 +67,7 @@ class ProcessInput:
 
 
 def _prefix_lines(sign: str, text: str) -> list[str]:
-    """Prefix every line of a text, so that none can imitate a line of the surrounding description."""
+    """Put `sign` before every line of a program's input, so that no input line looks like a heading."""
     return [sign + line for line in text.removesuffix("\n").split("\n")] if text else []
 
 

@@ -141,7 +141,10 @@ def _runs_with_input(
 def _build_transcripts(
     process_input: ProcessInput, analysis: InputAnalysis
 ) -> list[tuple[Transcript, Transcript]]:
-    """Return the input lines without and with the new text; a second pair ignores editing keys."""
+    """Return a pair of input transcripts: without the new text and with it.
+
+    If editing keys were typed, a second pair takes them as ordinary text.
+    """
     entries = (*process_input.history, (WRITE, process_input.text))
     before, after = (
         transcribe(process_input.history, pty=process_input.pty),
@@ -164,7 +167,7 @@ def _build_transcripts(
 
 
 class _Replay:
-    """One replay of a process's input in every possible state, from the start command to the new text."""
+    """Analyzes the input of a process from its start, in every state that the process may be in."""
 
     def __init__(
         self, process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, code: CodeReader
@@ -364,7 +367,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge a new input line also as a command of its own if it continues an unfinished command."""
+        """Judge a line that continues an unfinished command also as if it were a command by itself."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
@@ -386,7 +389,7 @@ class _Replay:
         del reading.runs[runs:], reading.effects[effects:]
 
     def _preview_text(self, text: str, frame: InterpreterFrame) -> None:
-        """Record the effects of text if the shell runs it now instead of waiting for more lines."""
+        """Record the effects that an unfinished command would have if the shell ran it as it is now."""
         try:
             script: Script | None = parse_partial_input(text, self.reader.budget)
         except ShellSyntaxError as problem:

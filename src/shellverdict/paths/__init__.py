@@ -164,7 +164,7 @@ class PathClassifier:
         return EMPTY if self._session_parts is None else Word("/" + "/".join(self._session_parts))
 
     def with_fresh_limits(self) -> PathClassifier:
-        """Return a copy with unused lookup limits and empty caches, for judging the next command."""
+        """Return a classifier with the same settings, but with unused lookup limits and empty caches."""
         copy = object.__new__(PathClassifier)
         copy.__dict__.update(self.__dict__)
         copy._lookups = _LookupState(MAX_LINK_LOOKUPS if self._follows_links else 0)
@@ -191,7 +191,7 @@ class PathClassifier:
         return info
 
     def kinds_replaced_by_filling(self, word: Word, cwd: Word = CURRENT_DIRECTORY) -> frozenset[PathKind]:
-        """Return the kinds of protected files that unknown files unpacked into a directory may replace.
+        """Return the kinds of protected files that an archive may replace if it is unpacked into a directory.
 
         Filling directories of the project is ordinary work, so nothing is reported there outside of `.git`.
         """
@@ -367,7 +367,10 @@ class PathClassifier:
         return None if real is None else _ParsedPath("/", real + base.parts[known:])
 
     def _path_with_parent_references(self, word: Word, cwd: Word) -> str | None:
-        """Return the absolute path with `..` kept, which must be resolved after symbolic links; else None."""
+        """Return the absolute path of a word that contains `..`; None if it has none or is not known.
+
+        The `..` stays, because it must be resolved after the symbolic links before it.
+        """
         if ".." not in word or not word.is_known or has_wildcards(cwd):
             return None
         if word.startswith("/"):

@@ -303,7 +303,7 @@ def is_regenerable_path(parts: Sequence[str]) -> bool:
 
 
 def kinds_lost_with_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return HISTORY (a repository) or STORED (data) if a directory of this name usually contains it."""
+    """Return the kind of data that is usually lost with a directory of this name, such as a repository."""
     if not parts:
         return frozenset()
     if not _REPOSITORY_DIRECTORIES.isdisjoint(part.lower() for part in parts[-MAX_DEPTH:]):

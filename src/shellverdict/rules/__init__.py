@@ -211,7 +211,7 @@ def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSynt
 def _add_option_values(
     programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
 ) -> dict[str, ProgramSyntax]:
-    """Add to each program's syntax that the options whose values are matched by rules take a value."""
+    """Return the syntax of the programs, completed by the options for which a rule checks the value."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule.condition, RunCondition):

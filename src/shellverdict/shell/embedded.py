@@ -153,7 +153,10 @@ def detect_language(path: str, text: str) -> str:
 def find_files_loaded_by_name(
     run: ProgramRun, files: Mapping[str, TextStream]
 ) -> Iterator[tuple[str, frozenset[Taint]]]:
-    """Yield files of unknown content, with their origins, that a program loads by default (`Makefile`)."""
+    """Yield files that a program loads by default, such as `Makefile`, if their content is unknown.
+
+    Each comes with the origins of its content, such as the network.
+    """
     loaded = split_names(_load_table()["loads"].get(run.name, ""))
     for path, stream in files.items() if loaded else ():
         if path.rpartition("/")[2].lower() in loaded and stream.text is None:
@@ -193,7 +196,7 @@ def _input_text(run: ProgramRun) -> Word:
 
 
 def _is_text_only(run: ProgramRun) -> bool:
-    """Return True if a program never runs text that it is given, or if that text is analyzed elsewhere."""
+    """Return True if a program only treats text as data, or if its code is analyzed by language instead."""
     name = _name_without_version(run)
     if name not in _table_names("interpreters"):
         return name in _table_names("text_programs") or run.name in _table_names("text_programs")

@@ -1,4 +1,4 @@
-"""Define the result of analyzing a command, the context of a command, and the branch policy."""
+"""Define the result of analyzing a command, its context, and how the analysis treats optional branches."""
 
 from __future__ import annotations
 

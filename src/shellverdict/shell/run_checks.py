@@ -69,7 +69,7 @@ def check_redirect_targets(
 
 
 def check_program(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield effects for an unknown program, for an uploaded copy of a secret, for writing an unknown file."""
+    """Yield effects for programs of unknown name, uploads of copied secrets, and writes to unknown files."""
     if not run.name.is_known:
         yield _unreadable(run, "the name of the program is not known", run.path, run.path.taints)
     yield from _check_secret_upload(run, state)

@@ -150,7 +150,7 @@ class IfStatement:
 
 @dataclass(frozen=True, slots=True)
 class WhileLoop:
-    """`while`, `until` or `for ((…))`; `words` are the arithmetic expressions of the last."""
+    """A `while` or `until` loop, or `for ((…))`, whose arithmetic expressions are `words`."""
 
     condition: Script
     body: Script

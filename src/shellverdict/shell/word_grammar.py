@@ -62,7 +62,7 @@ class ShellSyntaxError(Exception):
 
 
 class WordParser(ABC):
-    """Recursive descent parser for shell words; a subclass parses the scripts inside and around them."""
+    """Recursive descent parser for shell words; the subclass `Parser` adds statements and whole scripts."""
 
     def __init__(self, text: str, budget: Budget, depth: int = 0, *, is_nested: bool = False) -> None:
         self.text, self.end, self.position = text, len(text), 0

@@ -217,7 +217,7 @@ class TurnLoop:
         self._history.keep_result(result)
 
     def interrupt(self) -> str:
-        """Make the history valid after the loop was cancelled; return the text received so far."""
+        """Complete the history after a cancellation, so that it is valid; return the partial reply's text."""
         text = ""
         if self._draft is not None:
             self._draft.flush()

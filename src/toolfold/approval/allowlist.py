@@ -162,7 +162,7 @@ class AllowList:
                 unset_value(file, self._key, record=self._record)
 
     def _refresh(self) -> None:
-        """Drop entries that were removed from the allow-list file; add those that Toolfold wrote to it."""
+        """Update the entries from the allow-list file; additions count only if Toolfold itself wrote them."""
         signature = self._file_signature()
         if not self._follows_file or self._file is None or signature == self._last_signature:
             return

@@ -448,7 +448,7 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
 
 
 def _listed_name(tool: Tool) -> str:
-    """Return the tool name for allow-list entries, which is the same in every runtime."""
+    """Return the name by which allow-list entries refer to a tool: the one that the command line shows."""
     return tool.listed_name or tool.name
 
 

@@ -197,7 +197,7 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
 
 
 def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:
-    """Return True if allow-list entries for rules or kinds may cover every finding of the call."""
+    """Return True if an allow-list entry for a rule or a kind of finding may permit the call."""
     findings = analysis.verdict.findings
     return _is_described_by_rules(analysis) and all(
         can_be_allowlisted(each.rule, each.category, each.severity) for each in findings

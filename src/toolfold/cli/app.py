@@ -120,7 +120,7 @@ class Invocation:
             return open_runtime(config, client_names=True, **options)
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record of changes to settings files: Toolfold's own, and those not yet accepted."""
+        """Return the record of settings changes: Toolfold's own, and those that the user must accept."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)

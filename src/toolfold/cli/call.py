@@ -50,7 +50,10 @@ def _can_prompt_user() -> bool:
 
 
 def _require_known_tool(runtime: Runtime, name: str) -> None:
-    """Raise an error written for people if the tool is unknown; the runtime's own is written for models."""
+    """Raise an error with advice for command line users if there is no tool of this name.
+
+    The runtime's own error is written for models.
+    """
     snapshot = runtime.registry.snapshot()
     if name not in BRIDGE_NAMES and snapshot.find(name) is None:
         if server := runtime.mcp.find_holding_server(name):

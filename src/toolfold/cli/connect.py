@@ -313,7 +313,7 @@ def _environment_to_pass(config: Config) -> dict[str, str]:
 def _select_servers_to_move(
     config: Config, original: ClientFile, way: GatewayAccess, options: _ConnectOptions
 ) -> list[ImportCandidate]:
-    """Return the program's own servers that can be moved behind the gateway."""
+    """Return the MCP servers in the connected program's settings that the gateway can start instead."""
     from toolfold.sources.mcp.importing import build_candidates, is_gateway
 
     answer = original.import_servers(home_directory(config))
@@ -412,7 +412,7 @@ def _print_result(step: FileChange, options: _ConnectOptions) -> None:
 
 
 def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options: _ConnectOptions) -> None:
-    """Print which servers the program still starts itself, besides the gateway."""
+    """Print which MCP servers the connected program still starts by itself, beside the gateway."""
     remaining = [name for name in original.servers if name != options.name and name not in moved]
     if remaining:
         title = CLIENTS[options.client].title

@@ -256,7 +256,7 @@ def _compare_with_winner(
     wanted: frozenset[str],
     first: Sequence[str],
 ) -> list[str]:
-    """Explain why another tool was ranked before the needed one, by a search among only these two."""
+    """Explain why a wrong tool was ranked before the needed one, by comparing how both match the message."""
     mode: Mode = eval_results.mode
     hits = retriever.find(
         eval_results.tools, query.text, mode=mode, limit=DEPTHS[-1], granted={*wanted, *first}

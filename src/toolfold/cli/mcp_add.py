@@ -55,7 +55,7 @@ def _insert_derived_name(command: click.Command, ctx: click.Context, args: list[
 
 
 def _starts_with_launcher(words: Sequence[str]) -> bool:
-    """Return True if the first word is a command or URL; in `docker docker run …`, it is a server's name."""
+    """Return True if `mcp add` was given no server name: the first word is already the command or URL."""
     return is_launcher(words[0]) and not (len(words) > 1 and is_command_or_url(words[1]))
 
 

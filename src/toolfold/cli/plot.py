@@ -30,7 +30,7 @@ LINE_STYLES = {"eager slim": "--", "search+describe": ":"}
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Mean tokens and mean recall if the first `depth` tools are sent."""
+    """Mean tokens and mean recall over all messages if the `depth` best-ranked tools are sent."""
 
     depth: int
     tokens: float

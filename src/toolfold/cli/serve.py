@@ -252,7 +252,7 @@ async def _serve_http(
 
 
 def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> list[Proxy]:
-    """Return the model proxy; empty if it is turned off."""
+    """Return a list with the model proxy; an empty list if the proxy is turned off."""
     from toolfold.proxy import Proxy
 
     if not runtime.config.proxy.enabled:

@@ -160,7 +160,7 @@ class CodeRun:
         self._dropped_bytes += len(data) - min(room, len(data))
 
     async def _read_frames(self, running: RunningCommand) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield kind and content of each frame from the relay; the kind is empty for text outside frames."""
+        """Yield kind and content of each frame that `relay.py` writes; other text has an empty kind."""
         prefix, pending = self._token.encode() + b" ", b""
         while data := await running.read():
             *lines, pending = (pending + data).split(_LINE_END)

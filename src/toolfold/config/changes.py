@@ -74,7 +74,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return `now` with no server trusted more than in `before`, and the keys that were held back.
+    """Return `now` with every increase of a server's trust undone, and the keys of the undone settings.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -135,7 +135,7 @@ def _is_looser(server: McpServerSettings, earlier: McpServerSettings | None, fie
 
 
 def _strict_value(earlier: McpServerSettings | None, field: str) -> str:
-    """Return the value that a server's setting had before the change; for a new server, the default."""
+    """Return a server setting's value before the change; for a new server, the default."""
     value: str = McpServerSettings.model_fields[field].default if earlier is None else getattr(earlier, field)
     return value
 

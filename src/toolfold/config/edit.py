@@ -48,7 +48,7 @@ def read_file_value(file: Path, key: str) -> Any:
 def set_value(
     file: Path, key: str, value: object, *, record: SettingsRecord | None = None
 ) -> tuple[str, ...]:
-    """Write one setting to a file, which need not exist. Text is parsed like an argument.
+    """Write one setting to a file, which need not exist. A string is parsed as on the command line.
 
     Returns warnings for the user, such as that a number will be clamped. `record` notes the change, so that a
     running runtime recognises it as made by Toolfold.
@@ -140,7 +140,7 @@ class _FileDraft:
 
 @contextmanager
 def _open_draft(file: Path, *, new_text: str | None = None) -> Iterator[_FileDraft]:
-    """Lock a settings file for a change, following a link, and yield it with its text or `new_text`."""
+    """Lock a settings file and yield a draft of its change, with the current text or `new_text`."""
     try:
         target = file.resolve()
     except (

@@ -120,7 +120,7 @@ class SettingsFollower:
         return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files), states)
 
     def accept(self, loaded: LoadedSettings) -> None:
-        """Take note that loaded settings are in use now, so that later changes are compared with them."""
+        """Record that these settings are in use now, so that later changes are compared with them."""
         self._states, self._config = loaded.states, loaded.config
 
     def _wait_until_stable(self) -> _Signatures:

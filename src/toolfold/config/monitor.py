@@ -287,7 +287,7 @@ class SettingsMonitor:
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
-        """Write a file that records the call and the settings, because the call may kill this process."""
+        """Save the call and the state of the settings in a file, to be checked if this process is killed."""
         known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
         directory = self._record.directory / "calls"
         with contextlib.suppress(OSError):
@@ -355,7 +355,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the id and start time of the process that recorded a call in a file; id 0 if unknown."""
+    """Return the process id (0 if unknown) and start time in the name of a file about a running call."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 

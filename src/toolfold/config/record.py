@@ -80,7 +80,10 @@ class SettingsRecord:
             return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
-        """Return the number of the last recorded change. Call it before reading a settings file."""
+        """Return the number of the newest recorded change; later changes get higher numbers.
+
+        Call it before reading a settings file, so that no change in between is missed.
+        """
         return _last_step(self._read())
 
     def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:

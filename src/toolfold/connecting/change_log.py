@@ -144,7 +144,7 @@ class ChangeLog:
         return current, _read_backup(change)
 
     def plan_removal(self, change: FileChange, before: ClientFile | None = None) -> tuple[ClientFile, bytes]:
-        """Return the client's current file, and its content with the gateway replaced by the moved servers.
+        """Return the client's file, and its content without the gateway and with the moved servers restored.
 
         `before` is the file as it was before the user was asked.
         """

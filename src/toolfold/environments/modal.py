@@ -70,7 +70,7 @@ class ModalSandboxSpec:
     """Time without a client after which the sandbox ends."""
 
     def identifier(self, key: str) -> str:
-        """Return the identifier of a sandbox: a hash of this specification and `key`."""
+        """Return the identifier by which a sandbox with this specification and `key` is found again."""
         return fingerprint([key, asdict(self)])
 
 

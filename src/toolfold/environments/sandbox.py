@@ -308,7 +308,7 @@ def _make_directories(parent: Path, names: Iterable[str]) -> None:
 
 
 def _identity_settings(output: str) -> str:
-    """Return a git config file from the output of `git config --null --get-regexp`."""
+    """Convert the output of `git config --null --get-regexp` to the `[user]` section of a git config file."""
     values = dict(entry.split("\n", 1) for entry in output.split("\0") if "\n" in entry)
     lines = [f"\t{key.partition('.')[2]} = {_quote_setting(value)}\n" for key, value in values.items()]
     return "[user]\n" + "".join(lines) if lines else ""

@@ -89,7 +89,7 @@ def _offered_answers(request: ApprovalRequest) -> list[Answer]:
 
 
 def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
-    """Return the label of a permission: the calls that it covers, and for how long."""
+    """Return what an approval answer permits: which calls, and for how long."""
     if answer is Answer.ONCE:
         return "this call only"
     if answer is Answer.SESSION:
@@ -147,7 +147,7 @@ class PausedCall:
     def resume(
         self, responses: Mapping[str, mcp_types.InputResponse] | None, require_user: RequireUser
     ) -> None:
-        """Continue a paused call with the responses in the client's repeated call on any connection."""
+        """Continue a paused call with the client's responses; they may arrive on another connection."""
         self._require_user = require_user
         response = (responses or {}).get(INPUT_KEY)
         self._request = asyncio.get_running_loop().create_future()

@@ -135,7 +135,7 @@ class _EarlyConversation:
         self.answered: dict[tuple[str, int | str], tuple[str, str]] = {}
 
     def answer(self, line: bytes | bytearray) -> bytes:
-        """Return the response line for a client's message; empty if the loaded gateway must answer it."""
+        """Return the response to a client's message; empty if it must wait until the gateway is loaded."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):

@@ -17,7 +17,7 @@ SchemaLookup = Callable[[str], None]
 
 
 class HeaderCheck:
-    """Gives the SDK a schema lookup only while some tool wants arguments repeated in HTTP headers."""
+    """Spares the SDK a tool listing per call while no tool wants arguments repeated in HTTP headers."""
 
     def __init__(self, tools: Callable[[], Snapshot]) -> None:
         self._tools = tools
@@ -28,7 +28,7 @@ class HeaderCheck:
 
     @property
     def lookup(self) -> SchemaLookup | None:
-        """Return a schema lookup that finds nothing; None if the SDK must do a real lookup for headers."""
+        """Return a function that finds no schema, if no tool uses HTTP headers; None if the SDK must look."""
         snapshot = self._tools()
         if self._checked_snapshot is not snapshot:
             self._has_declaration, self._checked_snapshot = self._find_declaration(snapshot), snapshot

@@ -236,7 +236,7 @@ class MountedApp(Protocol):
 
     @property
     def path(self) -> str:
-        """Return the paths that it serves, in the notation of starlette's routes."""
+        """Return the URL paths that this app serves, in the notation of starlette's routes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
@@ -253,7 +253,7 @@ def make_app(
     on_start: Callable[[Gateway], object] | None = None,
     beside: Sequence[MountedApp] = (),
 ) -> Starlette:
-    """Return the gateway as an ASGI app, and the apps `beside` it.
+    """Return an ASGI app that serves the gateway at `path`, and each app of `beside` at its own path.
 
     `on_start` gets the gateway before the first request.
     """

@@ -79,7 +79,7 @@ class PeerProcesses:
             return await asyncio.to_thread(self._look_up_origin, PeerConnection(client, server))
 
     def _look_up_origin(self, connection: PeerConnection) -> PeerOrigin:
-        """Return the origin of a client, cached by the inode of its socket."""
+        """Return whether a tool call has started the client's process; cached by the inode of its socket."""
         inode = find_socket(connection)
         if inode == _NO_SOCKET:
             return _origin_without_socket(connection)

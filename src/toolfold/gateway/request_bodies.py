@@ -71,7 +71,7 @@ class RequestBodies:
     """Reads request bodies within limits per client and in total."""
 
     def __init__(self, limits: BodyLimits | None = None) -> None:
-        """Read bodies within these limits; without them, within those of messages to the gateway."""
+        """Create a reader of request bodies; without `limits`, those for MCP messages apply."""
         self._own_limits = limits
         self._readers: Counter[str] = Counter()
         self._buffered: Counter[str] = Counter()

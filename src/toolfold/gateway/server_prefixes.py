@@ -17,7 +17,7 @@ class ServerPrefixes:
     """The prefixes of all servers, for resource URIs and for prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """Create the prefixes from a mapping of MCP servers to prompt prefixes, which may be empty."""
+        """Create the prefixes; `prefixes` maps each server to the prefix of its prompts, perhaps empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}

@@ -66,7 +66,7 @@ class Redaction:
         return any(secret in each for secret in self._secret_spellings for each in (text, decoded))
 
     def with_secrets_from(self, text: str) -> Redaction:
-        """Return a copy that also hides, wherever they occur, the secrets found in `text`."""
+        """Return a redaction that also hides, in any other text, the secrets found in `text`."""
         plain = text.replace(_PADDING, "")[: self._window]
         secrets_found = {
             plain[start:end].strip("\"' ") for start, end in merge_spans(self._find_secrets(plain))

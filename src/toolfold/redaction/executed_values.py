@@ -22,7 +22,7 @@ _TEST_COUNT = re.compile(r"\d{1,3}")
 
 
 def find_executed_values(text: str) -> frozenset[int]:
-    """Return the start positions of values that a shell runs as commands: of aliases and variables."""
+    """Return the start positions of values of aliases and variables that a shell runs as commands."""
     starts = {match.end() for match in _ALIAS.finditer(text)} if "alias" in text else set()
     names = {match["name"] for match in _EXPANDED_AS_COMMAND.finditer(text)} if "$" in text else set()
     if names:

@@ -299,7 +299,7 @@ class _Backoff:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[bool]:
-        """Wrap one request to the server; yield True if it is a probe after a failure.
+        """Wrap one request to the server; yield True if earlier requests failed and this one is a retry.
 
         Raises EmbeddingUnavailable during the backoff.
         """

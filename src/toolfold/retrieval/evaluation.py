@@ -63,7 +63,7 @@ def _parse_id(value: Any) -> str | int | float:
 
 
 def _parse_candidates(row: Json) -> frozenset[str] | None:
-    """Return the tools to which a row restricts the ranking, or None if it does not restrict it."""
+    """Return the only tools to rank for a row of evaluation data; None if all tools are ranked."""
     if row.get("scope") != OWN_CANDIDATES:
         return None
     return frozenset(_parse_names(row.get("candidates"), "candidates"))

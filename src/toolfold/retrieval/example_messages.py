@@ -66,7 +66,7 @@ class MessageRecord:
 
     @classmethod
     def of(cls, tool: Tool, messages: Iterable[str], *, model: str = "", date: str = "") -> MessageRecord:
-        """Return the record of a tool's messages."""
+        """Create a record of example messages for a tool."""
         return cls(
             server=tool.server,
             tool=tool.own_name,
@@ -79,7 +79,7 @@ class MessageRecord:
 
     @classmethod
     def parse(cls, row: Any) -> MessageRecord:
-        """Return the record in a JSON object. Raises ValueError if it is not valid."""
+        """Parse a record of example messages from a JSON object. Raises ValueError if it is invalid."""
         if not isinstance(row, dict):
             raise ValueError("each line must be a JSON object")
         texts = {key: row.get(key, "") for key in ("server", "tool", "checksum", "sketch", "model", "date")}
@@ -139,7 +139,7 @@ class MessageCatalog:
             self._by_name[record.tool].append(record)
 
     def find(self, tool: Tool) -> MessageRecord | None:
-        """Return the record of a tool's definition, or of an earlier version of it."""
+        """Return the example messages written for a tool's definition, or for a similar version of it."""
         named = self._by_name.get(tool.own_name)
         if not named:
             return None
@@ -163,12 +163,12 @@ class MessageSource:
         return None
 
     def load(self) -> Iterable[MessageRecord]:
-        """Return all records."""
+        """Return the example messages of this source, one record per tool definition."""
         return ()
 
 
 class ExampleMessages:
-    """Adds example messages to the tools in the search index. Records of the first source win."""
+    """Adds example messages to the tools in the search index: those of the first source that has any."""
 
     def __init__(self, *sources: MessageSource) -> None:
         self._sources = sources
@@ -179,7 +179,7 @@ class ExampleMessages:
         self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
 
     def find(self, tool: Tool) -> MessageRecord | None:
-        """Return the record of a tool's messages; None if there is none."""
+        """Return the example messages of a tool with their origin; None if it has none."""
         with self._lock:
             self._reload_if_changed()
             return self._find_record(tool)
@@ -231,7 +231,7 @@ class MessageChecker:
     """Checks messages that a model wrote for the tools of a catalog."""
 
     def __init__(self, tools: Sequence[Tool], find_instructions: PassageFinder = find_nothing) -> None:
-        """`find_instructions` returns passages that address a model, in addition to the rules here."""
+        """Create a checker; `find_instructions` finds text addressed to a model, beside built-in rules."""
         self._tools, self._names = tuple(tools), NameIndex(tools)
         self._find_instructions = find_instructions
 

@@ -159,7 +159,7 @@ def _is_length(length: Any) -> bool:
 
 
 def _are_row_offsets(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
-    """Return True if `starts` divides `numbers` into `rows` rows, and all numbers are in 0..below."""
+    """Return True if `starts` are valid offsets of `rows` rows in `numbers`, which must be in 0..`below`."""
     return (
         starts.dtype == np.int64
         and numbers.ndim == 1

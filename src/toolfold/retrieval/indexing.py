@@ -254,7 +254,7 @@ class Indexer:
         return None
 
     def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
-        """Return the index file for tools with exactly these checksums, if any, and the newest other one."""
+        """Return the cached index files to read: the one for exactly these tools, then the newest other."""
         if self._directory is None:
             return []
         try:

@@ -26,7 +26,7 @@ _EPSILON = 1e-9
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedder that merges messages itself, because its vectors consist of several parts."""
+    """Embedder that itself merges example messages into tool vectors, which it builds from several parts."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
         """Return the vectors of tools with the vectors of each tool's messages merged into them."""

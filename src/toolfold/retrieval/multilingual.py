@@ -36,7 +36,7 @@ class MultilingualEmbedder:
         return np.hstack((self._encoder.embed(texts, kind), light))
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode messages with both models, weighted by language; add the first one's hidden states."""
+        """Encode messages with both models, weighted by language; add the English encoder's token states."""
         first = self._encoder.read(messages)
         width = first.vectors.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
@@ -48,7 +48,7 @@ class MultilingualEmbedder:
         return QueryEncoding(whole, first.states)
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-        """Merge example messages into both halves; the encoder's half by how well it reads each message."""
+        """Merge example messages into both parts of the tool vectors, English and multilingual."""
         flat = [text for each in messages for text in each]
         width = vectors.shape[1] - self._light.width
         shares = np.array([self.share(text) for text in flat], np.float32)[:, None]

@@ -104,7 +104,7 @@ def _dense_columns(columns: Scores, scores: Scores, candidates: Positions, by_ra
 
 
 def _set_closeness(column: Scores, mine: Scores, by_rank: Scores) -> None:
-    """Fill a column with 1 for the best candidate and less for each further rank; 0 without a score."""
+    """Fill a feature column by rank: 1 for the best candidate, less for the next; 0 if it has no score."""
     column[(-mine).argsort(kind="stable")] = by_rank
     column *= mine > 0
 

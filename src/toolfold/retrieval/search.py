@@ -186,7 +186,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield the rankings for parts of a message whose best tool fits about as well as for the whole."""
+        """Yield a ranking for each part of a message that matches some tool about as well as all of it."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN

@@ -168,7 +168,7 @@ class _CallScript:
     def write(
         self, show: Callable[[_CallScript, DialogueTurn], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
-        """Return all model calls of the simulated conversation.
+        """Simulate the conversation and return all of its model calls.
 
         `show` returns the tools for a message, `find` looks for a tool that is not shown.
         """
@@ -198,7 +198,7 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """Return the results of the simulated searches for a tool: one search, or two if the first fails."""
+        """Return the results of the simulated searches for a tool: one list, or two if the first lacks it."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 

@@ -37,7 +37,7 @@ class ToolPartition:
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
     def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
-        """Return the tokens of this turn's deferrable tools, exact enough to compare with `enough`.
+        """Count the tokens of this turn's deferrable tools, until it is certain whether they exceed `enough`.
 
         The count of all deferrable tools is cached; the unavailable ones change too often.
         """

@@ -55,7 +55,7 @@ class GrantCache:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return the tools that a scope grants; tools of the agent are shown only if `offers` names them."""
+        """Return the tools that a scope grants; tools run by the agent loop are shown only if in `offers`."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}

@@ -363,7 +363,10 @@ class _ToolsArray:
         self._held = {}
 
     def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Return why the tools array cannot be sent again; a tool that is unavailable now is no reason."""
+        """Return why the previous tools array cannot be sent again: a tool is gone or changed; else empty.
+
+        A tool that is only unavailable at the moment stays in the array.
+        """
         bridge = {tool.name: tool for tool in fixed if tool.name in BRIDGE_NAMES}
         for name, (tool, written) in list(self._held.items()):
             now = turn.snapshot.get(name) if turn.may_show(name) else None

@@ -329,7 +329,7 @@ def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
 def _create_decoder_filter(
     decoder: decoders.Decoder, *options: str
 ) -> Callable[[ProgramRun, TextStream], TextStream]:
-    """Return a function that predicts a decoder's output; without one of `options`, it is unknown."""
+    """Return a function that predicts the output of a program which decodes its input if given an option."""
 
     def filtering(run: ProgramRun, text_input: TextStream) -> TextStream:
         if not options or Options.parse(run.argv).has(*options):

@@ -24,7 +24,7 @@ def encode_text(text: str) -> bytes | None:
 
 
 def rejoin_bytes(text: str) -> str:
-    """Join the bytes of a text that was assembled byte by byte into UTF-8 characters."""
+    """Return the text with characters that stand for single bytes combined into UTF-8 characters."""
     data = encode_text(text)
     return text if data is None else decode_bytes(data)
 

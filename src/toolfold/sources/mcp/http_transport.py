@@ -146,7 +146,7 @@ class _PendingRequests:
         self._sent_ids.append(id_)
 
     def check_message(self, item: Any) -> Any:
-        """Return the message; if it is invalid, an error response for the only pending request."""
+        """Return a received message; if it is invalid, an error response to the only pending request."""
         message = getattr(item, "message", None)
         id_ = getattr(message, "id", None)
         if isinstance(item, Exception) and b"jsonrpc" in _rejected_input(item):

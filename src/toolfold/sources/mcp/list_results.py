@@ -219,7 +219,7 @@ def _repair_properties(properties: Any, entry_problems: list[str]) -> Json:
 
 
 def _is_json_schema(schema: Any) -> bool:
-    """Return True if a tool's results can be validated against the schema."""
+    """Return True if the value is a valid JSON Schema."""
     import jsonschema_rs
 
     if not isinstance(schema, Mapping):

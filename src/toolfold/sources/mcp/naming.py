@@ -84,7 +84,7 @@ class _Namespace:
     """Unique names that consist of a server's prefix and a tool's own name."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
-        """Create a namespace; `label` comes before the server's name in names with a digest."""
+        """Create a namespace; `label` starts the names that need a digest to be unique or valid."""
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:

@@ -68,7 +68,7 @@ class NotificationLimiter:
         return kind != "response" and self._is_excess(kind)
 
     def count_unmatched_response(self) -> None:
-        """Count a response that belongs to no known request.
+        """Count a response that belongs to no known request towards the server's rate limit.
 
         Raises NotificationFlood if there are too many.
         """

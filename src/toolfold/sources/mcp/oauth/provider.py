@@ -89,7 +89,7 @@ class OAuthProvider(httpx2.Auth):
         return await self._refresh(login.token, request.headers.get(_PROTOCOL_HEADER))
 
     async def _token_after_refresh(self, rejected: str, response: httpx2.Response) -> str:
-        """Return a token other than the rejected one; empty if a login is needed for that."""
+        """Return a new token in place of the rejected one; empty if the user must log in first."""
         login = self._load()
         if login is None or not login.token:
             return ""
