@@ -299,7 +299,7 @@ def _absolute_path(path: PathLike | None, default: str) -> str:
 
 
 def _classify_effect(effect: CommandEffect, paths: PathClassifier) -> CommandEffect:
-    """Add the kinds of the target path to an effect found in embedded code."""
+    """Add the traits of its target path (home, system …) to an effect found in embedded code."""
     if effect.kind not in PATH_EFFECTS or not effect.target:
         return effect
     info = paths.classify(effect.target, recursive="recursive" in effect.traits)

@@ -1,4 +1,4 @@
-"""Split a string of names, as the tables of this package contain them, into a set."""
+"""Split a text such as `cp mv rm`, the form in which this package lists names, into a set."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["split_names"]
 
 @functools.cache  # called for every run, only with constant texts
 def split_names(text: str) -> frozenset[str]:
-    """Return the set of names in a text in which they are separated by blanks."""
+    """Return the set of the names in a text such as `cp mv rm`."""
     return frozenset(text.split())

@@ -90,7 +90,10 @@ def _argument_effects(context: RunContext, name: str, word: Word) -> Iterator[Co
 
 
 def _find_protected_kind(context: RunContext, name: str, word: Word) -> PathKind | None:
-    """Return which kind of protected file a word names; None if the program `name` may use that file."""
+    """Return the kind of protected file that a word names, or None.
+
+    Also None for a startup file that the program `name` is known to use.
+    """
     path_info = context.classify(word)
     if PathKind.OWN in path_info:
         return PathKind.OWN

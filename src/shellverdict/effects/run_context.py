@@ -130,7 +130,10 @@ class RunContext:
     def destroy_effect(
         self, kind: EffectKind, word: Word, path_info: PathInfo, *traits: str
     ) -> CommandEffect:
-        """Return an effect that destroys a path, considering that unknown parts of it may be empty."""
+        """Return an effect that destroys a path.
+
+        If the path has unknown parts, the effect also has the traits for the case that they are empty.
+        """
         everything = ("everything",) if path_info.covers_everything else ()
         return self.new_effect(
             kind, *traits, *everything, *path_info.worst_case_traits, target=path_info.path or word
@@ -151,7 +154,7 @@ class RunContext:
         return not _FINDERS.isdisjoint(self.run.wrappers) and any(GAP in word for word in self.run.argv)
 
     def _run_traits(self) -> frozenset[str]:
-        """Return the keywords (traits) that all effects of this program have in common."""
+        """Return the traits that all effects of this program share, such as `as-root`."""
         traits = {"as-root"} if self.as_root else set()
         if self.run.is_remote:
             traits.add("elsewhere")

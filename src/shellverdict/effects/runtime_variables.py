@@ -20,7 +20,10 @@ _DOCUMENTS = (".md", ".rst", ".txt", ".py", ".html", ".log", ".adoc")
 
 
 def find_runtime_variable_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield writes of text that sets an environment variable of Toolfold, except to documentation files."""
+    """Yield an effect for each file to which a program writes text that sets a variable of Toolfold.
+
+    Toolfold reads these environment variables. Documentation files may mention them and are left out.
+    """
     targets = [redirect.target for redirect in context.run.redirects[:256] if redirect.is_output]
     if context.run.name in _WRITERS:
         targets.extend(islice(context.run.argv[-1:], MAX_OPERANDS))

@@ -410,7 +410,10 @@ class CallScanner(ExpressionReader):
             self._note_file_read(rest[0] if mode.startswith("<") and rest else mode.lstrip("<").strip())
 
     def _add_fed_program(self, program: str) -> None:
-        """Add a program that gets input from the code; for a shell, every string in the code may be input."""
+        """Add a program to which the analyzed code writes input.
+
+        If the program is a shell, each string in the code is added as a script, because it may be the input.
+        """
         self.analysis.add_script(program)
         if is_bare_shell(program.strip()):
             for text in self.strings[:32]:

@@ -165,7 +165,7 @@ def analyze_puppet(code: str) -> CodeAnalysis:
 
 
 def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
-    """Return the shell scripts that a pattern finds in code: the first non-empty group of every match."""
+    """Analyze code by a pattern: the first non-empty group of each match is a shell script that it runs."""
     analysis = AnalysisBuilder()
     for match in pattern.finditer(code):
         analysis.add_script(next((group for group in match.groups() if group), ""))

@@ -119,7 +119,10 @@ def analyze_input(
 def _analyze_as_data(
     process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, state: ShellState
 ) -> None:
-    """Record what a command such as `xargs rm`, which started the process, does with the new input."""
+    """Analyze new input as data of the command that started the process, such as `xargs rm`.
+
+    Only the programs that the earlier input had not already started are recorded.
+    """
     reading = analysis.reading
     runs, effects = len(reading.runs), len(reading.effects)
     earlier = _runs_with_input(process_input.earlier_text, process_input, reader, state)
@@ -499,7 +502,7 @@ class _Replay:
 
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
-    """Return a copy of a scenario in which another program may consume the innermost one's input."""
+    """Return a copy of a scenario in which the innermost program may miss lines, as another may read them."""
     copy = scenario.copy()
     copy.innermost.may_miss_lines = True
     return copy

@@ -449,7 +449,7 @@ class PathClassifier:
         )
 
     def _kinds_if_gaps_empty(self, path: _ParsedPath) -> frozenset[PathKind]:
-        """Return the kinds of the path if its unknown last components turn out to be empty."""
+        """Return the kinds of a path if its unknown last parts are empty: `/home/$x` may mean `/home`."""
         known = len(path.parts)
         while known and is_unknown(path.parts[known - 1]):
             known -= 1

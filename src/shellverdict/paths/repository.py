@@ -144,7 +144,10 @@ def _contains_entry(entries: Sequence[bytes], path: bytes) -> bool:
 
 
 def _collapsed_parents(path: bytes) -> Iterator[bytes]:
-    """Yield the parent directories of a path in both spellings of the git index: `a/b` and `a/b/`."""
+    """Yield each parent directory of a path with and without a slash, since a git index may contain either.
+
+    The index then has one entry for the directory and none for the files in it.
+    """
     parts = path.split(b"/")
     for length in range(1, len(parts)):
         above = b"/".join(parts[:length])

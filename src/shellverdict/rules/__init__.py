@@ -177,7 +177,10 @@ def _candidate_rules(
 
 
 def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
-    """Return the rules that match for certain; else fallback rules; else the rule "unknown subcommand"."""
+    """Return the rules that certainly match; fallback rules only if no other rule does.
+
+    If none certainly matches but one may, return the rule for unknown subcommands.
+    """
     certain = [(fallback, rule) for result, fallback, rule in results if result is MatchResult.YES]
     if certain:
         return [rule for fallback, rule in certain if not fallback] or [rule for _, rule in certain]

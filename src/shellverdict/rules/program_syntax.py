@@ -132,7 +132,10 @@ class ProgramSyntax:
         )
 
     def _parse_subcommands(self, argv: Sequence[Word]) -> Options:
-        """Parse nested subcommands with their options, up to one that another program's arguments follow."""
+        """Parse nested subcommands and their options.
+
+        Stops at a subcommand such as `docker exec`, after which the arguments of another program follow.
+        """
         path: tuple[str, ...] = ()
         flags: list[Flag] = []
         is_uncertain = False

@@ -199,6 +199,6 @@ PLACEHOLDER_DEFAULTS: Final = {
 
 
 def _printable(text: str) -> str:
-    """Shorten text and replace non-printable characters, which could make it look different."""
+    """Shorten text for display, and replace non-printable characters, which could disguise it."""
     shortened = text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in shortened)

@@ -145,7 +145,10 @@ def _is_decrypting(run: ProgramRun) -> bool:
 
 
 def _forget_edited_files(run: ProgramRun, state: ShellState) -> None:
-    """Forget the text of files that an editor may have changed, but not where their data comes from."""
+    """Forget the text written to files if an editor may have changed them since.
+
+    Files whose data has a recorded origin, such as the network, are not forgotten.
+    """
     for word in run.argv[1:]:
         stream = state.written_files.get(state.resolve_path(word))
         if stream is not None and stream.text is not None and not stream.taints:

@@ -69,7 +69,7 @@ _GIT_CODE_OPTIONS = ("-c", "--template", "--exec-path", "--config-env", "--confi
 
 @dataclass(slots=True)
 class WrittenTexts:
-    """Texts in one command line that a later program of the same command line may run."""
+    """Texts that a command line contains or writes, and that a later program in it may run."""
 
     texts: dict[Word, tuple[str, tuple[int, int]]] = field(default_factory=dict)
     """For each text, the path that it is written to, and the position of the command that may run it."""
@@ -77,14 +77,17 @@ class WrittenTexts:
     """For each text given to a file-writing program, the position of that program's command."""
 
     def record_edit(self, run: ProgramRun) -> None:
-        """Record the text that a file-writing program is given, because a later script may contain it."""
+        """Record text that looks like a command and is given to a program that writes files.
+
+        A script that runs later may contain the text.
+        """
         if _name_without_version(run) in _table_names("writers") and len(self.edits) < MAX_TEXTS:
             for text in (*run.argv[1:], _input_text(run)):
                 if _COMMAND_START.search(text[:MAX_TEXT_LENGTH]):
                     self.edits.setdefault(text, run.span)
 
     def add_edited_texts(self) -> None:
-        """Count the recorded edits as text that may run, because a script of unknown content is run."""
+        """Treat all recorded edits as code that may run. Called when a script of unknown content is run."""
         for text, span in self.edits.items():
             self.texts.setdefault(text, ("", span))
         self.edits.clear()

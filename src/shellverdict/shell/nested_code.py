@@ -135,7 +135,7 @@ class NestedCodeReader(ControlFlowReader):
         state: ShellState,
         follow: Callable[[ShellState], TextStream],
     ) -> TextStream:
-        """Call `follow` while the positional parameters (`$1` …) have the values for a script.
+        """Call `follow` with a shell state in which `$1`, `$2` … are the arguments of a script.
 
         A sourced script without arguments sees the arguments of the shell.
         """

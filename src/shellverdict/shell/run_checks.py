@@ -89,7 +89,10 @@ def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[Command
 
 
 def check_file_names(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield effects for files named like an option, and for files that programs load by default."""
+    """Yield an effect for a new file named like an option, and for unread files that a program loads.
+
+    The program loads them by default because of their name, such as `Makefile`.
+    """
     if has_option_like_target(run):
         yield _unreadable(run, "a created file is named like a command-line option", run.path)
     for path, taints in find_files_loaded_by_name(run, state.written_files):

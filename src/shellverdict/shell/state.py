@@ -51,7 +51,7 @@ class ShellState:
 
     @property
     def absolute_cwd(self) -> Word:
-        """Return the working directory as an absolute path, if `initial_cwd` is known."""
+        """Return the working directory, made absolute by `initial_cwd` if that is known."""
         if not self.initial_cwd or self.cwd[:1] in ("/", "~", GAP):
             return self.cwd
         return (

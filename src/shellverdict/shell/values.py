@@ -51,7 +51,7 @@ def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
 def replace_item(
     old: Word | tuple[Word, ...] | None, index: Word, value: Word | tuple[Word, ...]
 ) -> tuple[Word, ...]:
-    """Return the array with one item replaced; an unknown index appends an unknown item."""
+    """Return the array with one item replaced; if the index is unknown, with an unknown item added."""
     items = list(old if isinstance(old, tuple) else (old,) if old is not None else ())
     if not index.isdigit() or int(index) > 256 or isinstance(value, tuple):
         return (*items, unknown_word())

@@ -85,7 +85,7 @@ class Word(str):
 
     @property
     def literal(self) -> Word:
-        """Return the word with wildcards as ordinary characters, so that another shell can parse it."""
+        """Return the word as code for another shell: wildcards become ordinary characters such as `*`."""
         return Word(self.translate(_LITERAL_TABLE))
 
     @property

@@ -129,7 +129,10 @@ def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCo
 
 
 def _is_project_program(program: str) -> bool:
-    """Return True if a program is in the project, so that loading a library from there is expected."""
+    """Return True if a program is called by a path outside the system directories, such as `./build/app`.
+
+    A program of the project is expected to load libraries from the project.
+    """
     return "/" in program and not program.startswith(INSTALLED_PREFIXES)
 
 

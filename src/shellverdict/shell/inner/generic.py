@@ -67,7 +67,10 @@ def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) ->
 
 
 def read_helper_program(value: Word, wrapper: str) -> Iterator[InnerCommand]:
-    """Yield a helper program named by a setting, and its file as code unless it is a system program."""
+    """Yield the helper program that an option's value names, as a command and as a file to analyze.
+
+    The file is left out for programs in system directories.
+    """
     yield InnerCommand(code=to_literal(value), wrapper=wrapper, has_unknown_operands=True)
     program = value.split(" ")[0]
     if "/" in program and not program.startswith(INSTALLED_PREFIXES):

@@ -37,7 +37,7 @@ InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
 
 
 def to_literal(word: str) -> Word:
-    """Return the word with wildcards as ordinary characters, as text that another shell will parse."""
+    """Return the word as code for another shell: wildcards become the characters `*`, `?`, `[` and `]`."""
     return Word(word).literal
 
 

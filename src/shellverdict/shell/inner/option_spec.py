@@ -52,7 +52,10 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
-    """Options and operands of a program; with `runs_nothing`, an option such as `--help` was given."""
+    """Options and operands of a program.
+
+    `runs_nothing` is True if an option such as `--help` keeps the program from doing its work.
+    """
 
     options: tuple[Flag, ...]
     operands: tuple[Word, ...]

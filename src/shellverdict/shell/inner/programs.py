@@ -45,7 +45,7 @@ class ProgramSpec:
 
 @cache
 def load_programs() -> Mapping[str, ProgramSpec]:
-    """Return the entry of every program in the table, by program name."""
+    """Return the specification of every program in `programs.toml`, by program name."""
     tables = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
     return MappingProxyType({name: _build_program(tables, table) for name, table in tables.items()})
 

@@ -85,7 +85,7 @@ def take_tail(text: str, words: Sequence[Word]) -> str | None:
 
 
 def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
-    """Return the text as lines or bytes, and the sign and amount given to `head` or `tail`."""
+    """Return the lines or bytes of a text, and the sign and number that `head` or `tail` is given."""
     unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
     pieces = split_lines(text) if unit == "n" else _split_bytes(text)

@@ -39,7 +39,7 @@ def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
 
 
 def can_list_settings(words: tuple[Word, ...]) -> bool:
-    """Return True if a `find` command can print the names of settings files, judged by its patterns."""
+    """Return True if a `find` command may print the names of Toolfold's settings files, by its patterns."""
     patterns = [
         pattern.replace(STAR, "*").casefold()
         for option, pattern in itertools.pairwise(words)

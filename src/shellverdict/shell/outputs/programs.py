@@ -64,7 +64,7 @@ def _filter_input(run: ProgramRun, files: FileLookup) -> TextStream:
 
 
 def _taints_of_named_files(run: ProgramRun, files: FileLookup) -> frozenset[Taint]:
-    """Return the origins of the data in all files that the arguments may name."""
+    """Return the origins (network, file …) of the data in all files that the arguments may name."""
     named = (files(word) for word in run.argv[1:] if word[:1] != "-")
     return frozenset().union(*(stream.taints for stream in named if stream is not None))
 
@@ -76,7 +76,7 @@ def _file_content(run: ProgramRun, name: Word, files: FileLookup) -> TextStream:
 
 
 def _file_operands(run: ProgramRun) -> list[Word]:
-    """Return the operands that are files; some programs take other operands before them."""
+    """Return the operands that name files, without those before them, such as the pattern of `grep`."""
     values = _VALUE_OPTIONS.get(run.name, frozenset())
     skip = _LEADING_OPERANDS.get(run.name, 0)
     if run.name == "sed" and any(word.startswith(("--expression=", "--file=")) for word in run.argv[1:]):
