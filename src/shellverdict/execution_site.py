@@ -58,7 +58,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSite:
-    """Place where commands run (machine, container, sandbox), with the properties that matter for judging."""
+    """Place where commands run (machine, container, sandbox), and what matters for their danger there."""
 
     name: str
     home: str = ""
@@ -119,7 +119,7 @@ class ExecutionSite:
         )
 
     def _shared_or_working_parts(self) -> set[_Parts]:
-        """Return the working directory and the directories shared with this machine."""
+        """Return the components of the working directory and of the directories shared with this machine."""
         lexical = {
             _split_components(self.home),
             *(_split_components(there) for _, there in self.shared_directories or ()),

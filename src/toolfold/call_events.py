@@ -1,4 +1,4 @@
-"""Publish tool calls as events: under the name of the real tool, even if it was called by `tool_call`.
+"""Publish events about tool calls. A call through `tool_call` has the name of the tool that it calls.
 
 Secrets are removed and large values cut before anything is published.
 """

@@ -174,7 +174,10 @@ class _SchemaNode(NamedTuple):
     factor: int
 
     def visits_to_part(self, visits: Mapping[int, int]) -> int:
-        """Return how often one part of a value is visited by a schema that applies to the whole value."""
+        """Return how often validating a value visits one part of it, such as an item or a property.
+
+        `visits` is the number of visits by each subschema.
+        """
         one = max((visits[each] for each in self.one_part), default=0)
         return one + sum(visits[each] for each in self.every_part)
 

@@ -1,4 +1,4 @@
-"""What the configuration grants: the user's own toolsets, and the scope that limits every session.
+"""Compute what the configuration grants: the user's own toolsets, and the scope that limits every session.
 
 Checks the names of tools and toolsets in the settings against those that exist. Knows no session.
 """

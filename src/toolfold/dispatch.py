@@ -187,7 +187,7 @@ class Dispatch:
         return make_result()
 
     async def _call_handler(self, tool: Tool, args: Json, context: CallContext) -> Any:
-        """Return the answer of a tool's handler. Raises ToolFailed on timeout."""
+        """Run a tool's handler and return what it returned. Raises ToolFailed on timeout."""
         limit = tool.timeout or self.timeout
         handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
         own_args = copy.deepcopy(args)  # the handler may change its arguments; hooks get the original ones

@@ -79,7 +79,7 @@ def _strip_strings(document: bytes, *, max_strings: int) -> bytes | None:
 
 
 def _count_items(outside: bytes) -> int:
-    """Return an upper bound of the number of values and keys in a JSON document without strings."""
+    """Return an upper bound of the number of values and keys in JSON text whose strings were removed."""
     return 1 + _count(outside, _OPENING) + _count(outside, _SEPARATING)
 
 

@@ -39,7 +39,7 @@ class LoopThreadClosed(Exception):
 
 
 class EscapedException(Exception):
-    """Foreign code raised an exception that would stop the process, such as SystemExit."""
+    """Code of a tool or plugin raised an exception that would stop the process, such as SystemExit."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(type(original).__name__)
@@ -256,7 +256,7 @@ class _ManagedContext(Generic[T]):
         return value
 
     def abandon(self) -> None:
-        """Exit the context manager as soon as it has been entered."""
+        """Exit the context manager as soon as it has been entered, because nobody waits for it any more."""
         with self._lock:
             self._is_abandoned = True
             is_entered = self._is_entered

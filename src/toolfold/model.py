@@ -174,10 +174,10 @@ class AgentServices(Protocol):
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the agent-level tools that this agent can run."""
+        """Return the names of the tools that this agent runs itself, such as its plan and its memory."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
-        """Run one of the agent-level tools."""
+        """Run one of the tools that the agent runs itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class CallOrigin:
 
 
 class SourceResponse:
-    """Base class of a server's own response to a call, for gateways that speak the server's protocol."""
+    """Base class for a server's original response to a call, which a gateway can pass on to its client."""
 
     __slots__ = ()
 

@@ -102,7 +102,10 @@ def is_tool_process(client: str, pid: int) -> bool:
 
 
 def _has_hidden_mark(process: _ProcessInfo) -> bool:
-    """Return True if a process may have lowered the memory limit that marks commands of this runtime."""
+    """Return True if a process may have hidden that a command of this runtime started it.
+
+    Commands are recognised by their memory limit, which a process can lower.
+    """
     chain = [process]
     for each in _iterate_ancestors(process.pid):
         if each.pid == os.getpid():

@@ -174,7 +174,7 @@ class Scope:
         return names
 
     def covers(self, toolsets: Toolsets, toolset: str) -> bool:
-        """Return True if this scope would grant the tools of a toolset that has none yet."""
+        """Return True if this scope would grant the tools of a toolset that has no tools yet."""
         each: Scope | None = self
         while each is not None:
             enabled = (ALL,) if each.enabled is None else each.enabled

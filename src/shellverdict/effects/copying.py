@@ -108,7 +108,7 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return the effect keyword `whole` if `cp -T` merges a directory into the destination directory."""
+    """Return the trait `whole` for `cp -r -T`, which copies over the destination directory, not into it."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 

@@ -167,7 +167,7 @@ def _selects_some_files(words: Sequence[Word]) -> bool:
 
 
 def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
-    """Weaken the effect of a deletion by `find` whose tests select only some files of a directory tree."""
+    """Replace the traits of a deletion by weaker ones, because the tests of `find` select only some files."""
     narrower = {
         f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
         f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",
@@ -185,7 +185,7 @@ def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffec
 
 
 def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifier) -> bool:
-    """Return True if all that a command deletes are untracked files that tools generate, found by `find`."""
+    """Return True if a command deletes only untracked, generated files that `find` has found."""
     finders = [run for run in runs if run.name in _FINDERS]
     if not finders or not all(run.name in _FINDERS | _HARMLESS_BESIDE_FIND for run in runs):
         return False

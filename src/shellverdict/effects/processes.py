@@ -1,4 +1,4 @@
-"""Detect processes that a command kills, and processes or files that grow without limit."""
+"""Detect processes that a command kills, very large files that it creates, and endless output."""
 
 from __future__ import annotations
 

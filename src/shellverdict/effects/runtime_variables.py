@@ -1,4 +1,4 @@
-"""Detect commands that write text to a file that, when a shell reads it, sets a variable of Toolfold."""
+"""Detect commands that write text to a file, such as a shell script, that sets a variable of Toolfold."""
 
 from __future__ import annotations
 

@@ -156,7 +156,10 @@ def _quote_part(part: str) -> str:
 
 
 def find_remote_url(texts: Iterable[str]) -> str:
-    """Return the first URL of another machine in the texts; else a URL of this machine; else unknown text."""
+    """Return the first URL in the texts that leads to another machine, else the first URL.
+
+    Without any URL, the placeholder for unknown text is returned.
+    """
     urls = [text for text in texts if "://" in text]
     return next((text for text in urls if not _LOCAL_URL.search(text)), urls[0] if urls else GAP)
 

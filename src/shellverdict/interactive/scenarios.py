@@ -94,7 +94,10 @@ class Scenario:
 
 
 def merge_scenarios(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Merge scenarios with equal stacks of programs; state in which they differ becomes unknown."""
+    """Merge scenarios (possible states of a process) in which the same programs wait for input.
+
+    Variables and definitions in which the scenarios differ become unknown.
+    """
     merged: dict[object, Scenario] = {}
     for scenario in scenarios:
         if not scenario.stack:

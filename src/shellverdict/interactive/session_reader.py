@@ -71,7 +71,10 @@ class SessionReader(ShellReader):
         self._deferred_code.clear()
 
     def preview_text(self, text: str, state: ShellState, context: ExecutionContext) -> list[WaitingProgram]:
-        """Record the effects of shell code, not its state changes; return programs that read the input."""
+        """Record the effects of shell code without changing `state`.
+
+        Returns the programs that the code starts and that read the next input lines.
+        """
         self.waiting_programs = []
         self.analyze_text(text, state.copy(), context)
         return self.waiting_programs

@@ -102,5 +102,5 @@ def key_name(key: str) -> str:
 
 
 def new_events(before: Transcript, after: Transcript) -> Iterator[InputEvent]:
-    """Return the events that the last write to the process added."""
+    """Return the input events that the last write to the process added."""
     return iter(after.events[len(before.events) :])

@@ -253,7 +253,10 @@ class PathClassifier:
         return not os.path.lexists(info.path)
 
     def without_disk_checks(self) -> PathClassifier:
-        """Return a copy that does not look at the disk, for commands that move files before using them."""
+        """Return a copy of this classifier that does not look at the disk.
+
+        It is for commands that move files before they use them: the disk still shows the old places.
+        """
         copy = self.with_fresh_limits()
         copy._checks_disk = False
         return copy

@@ -79,7 +79,7 @@ SUFFIXES: Mapping[str, frozenset[PathKind]] = {
 
 
 class _KnownPath(NamedTuple):
-    """A path below a well-known directory; the kinds apply to it and to everything below it."""
+    """A path relative to a well-known directory, and the kinds of that path and of everything below it."""
 
     path: tuple[str, ...]
     kinds: frozenset[PathKind]
@@ -266,7 +266,7 @@ def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
 
 
 def kinds_below_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of well-known files that can be below a directory, such as `config` in `.ssh`."""
+    """Return the kinds of the well-known paths below a directory: for `.ssh`, those of `.ssh/config` too."""
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
     kinds: set[PathKind] = set()
     for at, part in enumerate(lowered):

@@ -29,7 +29,10 @@ class TextStream:
     listed_directories: tuple[Word, ...] = ()
 
     def to_unknown_word(self) -> Word:
-        """Return a word for one item of unknown text: any file of the listed directory, if there is one."""
+        """Return a word that stands for one item of this unknown text.
+
+        If the text lists the files of a directory, the word stands for any file in it.
+        """
         if self.listed_directories and not self.taints:
             return Word(f"{self.listed_directories[0].rstrip('/')}/{STAR}{STAR}")
         return unknown_word(self.taints)

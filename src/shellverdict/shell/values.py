@@ -44,7 +44,7 @@ def join_value(value: Value) -> Word:
 
 
 def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
-    """Return the arguments of a script; an argument with `{}`, which `find` would replace, is unknown."""
+    """Return the arguments of a script; those that contain `{}`, which `find` replaces, become unknown."""
     return tuple(unknown_word() if "{}" in word else word for word in command.arguments)
 
 

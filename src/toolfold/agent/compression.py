@@ -37,7 +37,7 @@ Summarise = Callable[[str, WriteTranscript], Awaitable[str]]
 
 
 def count_messages(messages: Sequence[Json], counter: TokenCounter) -> int:
-    """Return the approximate number of tokens of messages."""
+    """Estimate the number of tokens in a list of messages."""
     return sum(counter.text(compact(message)) for message in messages)
 
 
@@ -88,7 +88,7 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
 
 
 def _limit_transcript(context_tokens: int | None) -> int:
-    """Return the maximum number of characters of a transcript, so that the summary fits as well."""
+    """Return how long a transcript may be, so that it and its summary fit into the model's context window."""
     if context_tokens is None:
         return MAX_TRANSCRIPT_CHARS
     return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)

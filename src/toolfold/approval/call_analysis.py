@@ -107,7 +107,7 @@ class CallAnalysis:
 
 
 class CallAnalyzer:
-    """Analyzes tool calls. Without `judge`, every shell command in a call counts as not understood."""
+    """Analyzes tool calls. Without `judge`, every shell command in a call requires approval."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class CallAnalyzer:
     def judge(
         self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        """Judge one shell command; if that fails, it counts as not understood."""
+        """Judge one shell command. A command that cannot be judged gets a verdict that requires approval."""
         if self._judge is None or len(command) > MAX_TEXT_CHARS:
             return _unjudged_verdict(command)
         try:

@@ -141,7 +141,10 @@ class DecisionChain:
         return self._kinds.kinds_of(rules)
 
     def _is_confined(self, analysis: CallAnalysis) -> bool:
-        """Return True if a sandbox confines all effects of a call and the settings waive approval then."""
+        """Return True if a call needs no approval because a sandbox confines all its effects.
+
+        The settings must allow this for the categories of all findings.
+        """
         findings = analysis.verdict.findings
         is_confined = all(each.confined_to and each.category in self._isolated for each in findings)
         return is_confined and _is_described_by_rules(analysis)

@@ -33,7 +33,7 @@ def config_error(error: RuleError) -> ConfigError:
 
 
 def add_location(error: ConfigError, config: Config) -> ConfigError:
-    """Add to an error the file and line of its setting, else of `approval.rules`, if known."""
+    """Return the error with the file and line of the setting that caused it, if they are known."""
     origin = config.origins.get(error.key) or config.origins.get(KEY, "")
     if error.file or origin in ("", "default"):
         return error
@@ -53,7 +53,10 @@ def _read_rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _find_line(file: Path, table: Mapping[str, Any], key: str) -> int:
-    """Return the line number of a rule's key in a file, else of the rule; 0 if the file has no such rule."""
+    """Return the line number of a key of a rule in a file, or of the rule if it does not have the key.
+
+    Returns 0 if the file does not contain the rule.
+    """
     try:
         tables = read_file_value(file, KEY)
         node = compose_yaml(read_text(file), SourceLocation())

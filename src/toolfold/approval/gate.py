@@ -123,7 +123,10 @@ class Approval:
         self._analyzer.own_servers = frozenset(servers)
 
     def with_approver(self, approver: Approver) -> Approval:
-        """Return a copy that asks another approver but shares session grants, rules and the audit log."""
+        """Return a copy of this `Approval` that asks another approver.
+
+        Session grants, rules and the audit log are shared with the original.
+        """
         other = copy.copy(self)
         other._approver, other._questions = approver, PendingQuestions()
         other._asks_client = True

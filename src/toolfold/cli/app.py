@@ -112,7 +112,10 @@ class Invocation:
         return config
 
     def open_runtime(self, **options: Any) -> Runtime:
-        """Open a runtime with the effective configuration, and with the gateway's names for tools."""
+        """Open a runtime with the effective configuration.
+
+        Its tools have the names that clients of the gateway see.
+        """
         from toolfold.runtime import open_runtime
 
         config = self.load_config()

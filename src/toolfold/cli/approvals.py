@@ -207,7 +207,7 @@ def _describe_coverage(entry: str) -> str:
 
 
 def _warn_about_unused_entries(config: Config) -> None:
-    """Warn about allowed commands that can never match a command on the local backend."""
+    """Warn about allow-list entries that have no effect while commands run on the local backend."""
     from toolfold.approval.factory import ineffective_entries
 
     if config.terminal.backend != "local":

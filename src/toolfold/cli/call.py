@@ -45,7 +45,7 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
 
 
 def _can_prompt_user() -> bool:
-    """Return True if there is a terminal at which a person can answer, not one that a tool call opened."""
+    """Return True if a person can answer at the terminal, and no tool call started this process."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
 
 

@@ -176,7 +176,10 @@ def _find_origin(config: Config, key: str) -> str:
 
 
 def _setting_keys(config: Config) -> Iterator[str]:
-    """Yield the key of every setting that has a value; a named entry, such as a server, has one key."""
+    """Yield the key of every setting that has a value.
+
+    The key of a server's or toolset's setting contains its name: `mcp.servers.git.command`.
+    """
     from toolfold.config import describe_settings
 
     for setting in describe_settings():

@@ -120,7 +120,7 @@ def _read_server(file: Path, name: str) -> McpServerSettings:
 def _resolve_tools(
     invocation: Invocation, name: str, tools: Sequence[str], *, must_exist: bool = True
 ) -> list[str]:
-    """Return tool names as the server spells them, for names in the spelling of the server or the gateway.
+    """Convert tool names, in the spelling of the server or of the gateway, to the server's own names.
 
     Raises NotFound for a tool that the server does not list, if `must_exist`. Any name is accepted as it is
     if no listing is cached.

@@ -75,7 +75,10 @@ def _validate_file(_context: click.Context, _option: click.Parameter, file: Path
 
 
 def draw_recall(file: Path, curves: Sequence[RecallCurve], about: str, *, numbered: str) -> None:
-    """Draw one recall curve per search mode; points of the mode `numbered` show their number of tools."""
+    """Draw one recall curve per search mode.
+
+    The points of the mode `numbered` are labelled with their numbers of tools.
+    """
     figure = _new_figure(8, 5)
     axes = figure.subplots()
     for curve in curves:

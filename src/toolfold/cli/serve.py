@@ -152,7 +152,10 @@ def _gateway_url(listening: socket.socket) -> str:
 
 
 def _listing_record_path(invocation: Invocation) -> Path | None:
-    """Return the file with list responses recorded for the gateway's next start; None inside a tool call."""
+    """Return the file of recorded list responses, which the gateway sends while it is loading.
+
+    Returns None inside a tool call.
+    """
     from toolfold.gateway.listing_record import locate_record_file
 
     return None if find_tool_call() else locate_record_file(invocation.arguments, os.environ)
@@ -177,7 +180,7 @@ def _prepare_process() -> None:
 
 
 def open_listening_socket(host: str, port: int) -> socket.socket:
-    """Listen on the port before anything else is imported or started.
+    """Open the listening socket, before slow imports and before any server is started.
 
     A port in use is reported at once, and a client that connects early waits instead of being refused.
     """

@@ -156,7 +156,10 @@ def is_launcher(word: str) -> bool:
 
 
 def is_command_or_url(word: str) -> bool:
-    """Return True if a word is a URL or a known program, but not `tsx` or `ts-node`, which `npx` runs."""
+    """Return True if a word is a URL or the name of a known program.
+
+    False for `tsx` and `ts-node`, which are arguments of `npx`.
+    """
     return is_url(word) or (_is_known_program(word) and word not in _NESTED_RUNNERS)
 
 
@@ -213,7 +216,7 @@ def _launched_name(words: list[str], nesting: int) -> str:
 
 
 def _is_bare_program(word: str) -> bool:
-    """Return True if a word is a program's name, not a package with a scope, version or scheme."""
+    """Return True if a word is a plain name such as `node`, not a package such as `@scope/name@1.0`."""
     return not re.search(r"[@:/\\]", word)
 
 

@@ -23,7 +23,7 @@ DRAIN_TIMEOUT_S = 1.0
 
 
 class Relay:
-    """Starts the process that executes the code, and passes tool calls, replies and output to and fro."""
+    """Starts the process that executes the code, and relays its tool calls and output to the runtime."""
 
     def __init__(self, setup: dict[str, Any], replies: BinaryIO, frames: BinaryIO) -> None:
         self._token = setup["token"].encode()

@@ -120,14 +120,20 @@ def entry_type(field: FieldInfo) -> type[Section] | None:
 
 
 def value_field(field: FieldInfo) -> FieldInfo | None:
-    """Return the field of the values of a mapping whose keys the user chooses; None for other fields."""
+    """Return the field of the values in a mapping with keys that the user chooses, such as `mcp.servers`.
+
+    Returns None if the setting is not such a mapping.
+    """
     if get_origin(field.annotation) is not dict:
         return None
     return FieldInfo.from_annotation(get_args(field.annotation)[1])
 
 
 def find_field(path: Sequence[str]) -> FieldInfo | None:
-    """Return the settings field at a path; for a named entry, the field that contains the entries."""
+    """Return the settings field at a path of keys; None if there is none.
+
+    For a named entry, such as `mcp.servers.NAME`, it is the field that contains all entries.
+    """
     owner: type[Section] | None = Settings
     field: FieldInfo | None = None
     names = iter(path)
@@ -159,7 +165,7 @@ def can_grant(field: FieldInfo) -> bool:
 
 
 def project_rule(field: FieldInfo) -> str:
-    """Return the rule by which a project's settings file may change a setting; empty if it is free to."""
+    """Return how a project's settings file may change a setting; empty if there is no restriction."""
     return str(_schema_extra(field).get("in_project", ""))
 
 

@@ -188,7 +188,10 @@ def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ..
 
 
 def _entry_depth(path: KeyPath) -> int:
-    """Return the length of the path up to a named entry, such as `mcp.servers.NAME`, or of the whole path."""
+    """Return how many keys of a path lead to a named entry: 3 for `mcp.servers.NAME.command`.
+
+    Without a named entry, it is the length of the path.
+    """
     for depth in range(1, len(path)):
         field = find_field(path[:depth])
         if field is not None and entry_type(field) is not None:
@@ -214,7 +217,7 @@ def _is_set(tree: Node, path: KeyPath) -> bool:
 
 
 def _require_no_loss(draft: _FileDraft, path: KeyPath, node: Node) -> None:
-    """Raise ConfigError if replacing a whole section would remove settings that the file has in it."""
+    """Raise ConfigError if replacing a section would remove settings that the file contains."""
     before, key = draft.tree.find(path), ".".join(path)
     after = Node({}) if node.value is None else node
     if before is not None and merge_nodes(before, after).to_python() != after.to_python():

@@ -312,7 +312,10 @@ def _make_pending_change(each: WatchedPath, before: PathState, during: str) -> P
 
 
 def read_path_state(path: Path, last_step: int) -> PathState:
-    """Read the state of a watched file or directory; `last_step` is the last change recorded before."""
+    """Read the current state of a watched file or directory.
+
+    `last_step` is the number of the last change that Toolfold itself recorded before.
+    """
     seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # such as a name that is too long

@@ -34,7 +34,10 @@ class Channel(Protocol):
     """Streams and exit code of a program that runs on the target. Any wait on it may be cancelled."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of the program's output, which is read only on demand; empty at the end."""
+        """Return the next bytes of the program's output; empty at the end of it.
+
+        Nothing is read from the program before this is called.
+        """
 
     async def write(self, data: bytes) -> None:
         """Write all of the data to the program's standard input; it is dropped if the program has closed it.
@@ -95,7 +98,7 @@ class Backend(ABC):
 
     @property
     def shared_directories(self) -> Sequence[tuple[str, str]] | None:
-        """Return the directories of this machine that commands can change: pairs of local and target path.
+        """Return (local path, target path) for each directory of this machine that commands can change.
 
         All other effects of commands on files and processes stay on the target. None if nothing confines
         them, as on this machine itself.
@@ -107,7 +110,10 @@ class Backend(ABC):
         """Check quickly, from any event loop, whether the target can be opened."""
 
     async def open(self) -> None:  # noqa: B027  (most backends need no preparation)
-        """Connect to the target or start it; may be repeated after it was lost. Raises EnvironmentFailed."""
+        """Connect to the machine, container or sandbox that runs the commands, or start it.
+
+        May be called again after the connection was lost. Raises EnvironmentFailed.
+        """
 
     @abstractmethod
     async def spawn(
@@ -130,4 +136,4 @@ class Backend(ABC):
         return ()
 
     async def close(self) -> None:  # noqa: B027
-        """Release the target. May be called more than once."""
+        """Release the machine, container or sandbox that runs the commands. May be called more than once."""

@@ -145,7 +145,7 @@ class Docker(Backend):
         return await self._run_client(["run", *arguments], timeout_s=PULL_TIMEOUT_S)
 
     async def _is_rootless(self) -> bool:
-        """Return True if root in the container is an ordinary user outside."""
+        """Return True if root in the container is an ordinary user of the host."""
         info = (await self._run_client(["info", "--format", "{{json .}}"])).text.replace(" ", "")
         return '"rootless":true' in info or "name=rootless" in info
 

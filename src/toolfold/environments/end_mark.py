@@ -72,6 +72,6 @@ class EndMarkParser:
 
 
 def _partial_mark_length(data: bytes, start: bytes) -> int:
-    """Return how many of the last bytes may be the beginning of an end mark."""
+    """Return how many of the last bytes may start the mark that the shell prints after a command's output."""
     position = data.rfind(_SIGN, max(0, len(data) - len(start) + 1))
     return len(data) - position if position >= 0 and start.startswith(data[position:]) else 0

@@ -133,7 +133,7 @@ class Guard:
         return lines
 
     async def responds(self) -> bool:
-        """Return True if the guard answers."""
+        """Return True if the guard process responds in time."""
         try:
             await self._request("hello", ANSWER_TIMEOUT_S)
         except GuardLost:

@@ -202,10 +202,7 @@ class ProcessTable:
             raise CallError(f"{name} does not read its input. At most a part of this write has arrived.")
 
     async def _load_input_log(self, name: str) -> InputLog:
-        """Return the process's input log, marked as incomplete if the target has received other input.
-
-        Other clients may have written too.
-        """
+        """Return the log of a process's input, marked as incomplete if other clients wrote to it too."""
         process = await self.get(name)
         log = self._input_logs.get(name, process.command)
         size, text = await self._read_written_input(name)

@@ -159,9 +159,9 @@ class CommandRunner:
         return running.reported_exit.exit_code, bytes(output)
 
     async def resolve_exit_code(self, running: RunningCommand) -> int:
-        """Return the exit code of a command whose shell printed no end mark.
+        """Return the exit code of a command whose shell did not report one after the output.
 
-        It was killed, or replaced itself by exec.
+        The shell was killed, or replaced itself by `exec`.
         """
         code = await running.exit_code()
         if running.is_silent or self._guard is None or not await self._guard.responds():

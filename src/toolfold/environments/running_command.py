@@ -68,7 +68,7 @@ class RunningCommand:
 
     @property
     def reported_exit(self) -> CommandExit | None:
-        """Return the exit that the command's shell reported; None if it has not yet."""
+        """Return the exit code and directory that the command's shell reported; None if it has not yet."""
         return self._end_mark.exit
 
     @property
@@ -86,7 +86,7 @@ class RunningCommand:
         )
 
     async def wait_gone(self, timeout_s: float) -> bool:
-        """Return True if the client program exits, or the target becomes unreachable, before the timeout."""
+        """Wait until the client program, such as ssh, exits or the target is lost; False on timeout."""
         ends = {self._exit_task, self._silence}
         await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return any(each.done() for each in ends)

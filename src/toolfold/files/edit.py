@@ -282,7 +282,7 @@ def _rank_blocks(
 
 
 def _find_promising_starts(lines: Sequence[str], wanted: Sequence[str], max_starts: int = 12) -> list[int]:
-    """Return where the blocks begin that share the most words with the wanted lines.
+    """Return the line indexes at which the blocks start that share the most words with `wanted`.
 
     One pass of a sliding window.
     """

@@ -81,7 +81,10 @@ class ClientChannels:
 
     @classmethod
     def between_calls(cls, context: RequestContext, call: PausedCall) -> ClientChannels:
-        """Return functions that pause the call until the client repeats it with the responses."""
+        """Return channels for a client that answers requests by sending its call again.
+
+        The call is paused until the client repeats it together with the responses.
+        """
 
         async def send(request: mcp_types.InputRequest, result_type: type[M], /) -> M:
             return result_type.model_validate(await call.ask_client(request))

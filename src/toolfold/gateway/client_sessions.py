@@ -301,7 +301,10 @@ class ClientSession:
         return self._stand_in_tools[1]
 
     async def request_server(self, server: str, method: str, **params: object) -> Any:
-        """Send a request to a server; to this client's own process if each client has one."""
+        """Send a request to an MCP server.
+
+        If each client has its own process of the server, the request goes to this client's process.
+        """
         context = CallContext(session_id=self.session.id, client=self.key)
         return await self._runtime.mcp.send_request(server, method, context=context, **params)
 

@@ -75,7 +75,7 @@ class EarlyAnswers:
         self._thread.start()
 
     def stop(self) -> Handover:
-        """End the thread and return its state for the loaded gateway."""
+        """Stop answering requests early, and return what the gateway needs to take over the connection."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)
@@ -156,7 +156,10 @@ class _EarlyConversation:
         return result
 
     def _results_for(self, request: ListingRequest) -> Mapping[str, str]:
-        """Return the results recorded for the client in an earlier run, if its handshake allows an answer."""
+        """Return the results that were recorded for the request's client in an earlier run.
+
+        Empty if the client has not yet finished the handshake that its request requires.
+        """
         if request.client and request.method != "initialize":  # the newest revision has no handshake
             return self._record.clients.get(request.client, {})
         if request.method == "initialize":

@@ -1,4 +1,4 @@
-"""Detect tools that want arguments repeated in HTTP headers, which the SDK checks in every call.
+"""Detect tools whose arguments must be repeated in HTTP headers, which the SDK checks in every call.
 
 For that comparison the SDK lists the caller's tools again for each call. Hardly any tool declares a header:
 while none does, there is nothing to compare and the listing is skipped.

@@ -241,7 +241,7 @@ class MountedApp(Protocol):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
     async def close(self) -> None:
-        """Release what it holds, when the server stops."""
+        """Close the connections and other resources of the app when the server stops."""
 
 
 def make_app(

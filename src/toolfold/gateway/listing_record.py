@@ -83,7 +83,7 @@ def digest_json(value: object) -> str:
 
 @dataclass(slots=True)
 class ListingRecord:
-    """Recorded answers to list requests, per client, for gateways that are started in the same way."""
+    """Answers to list requests, recorded per client, for later gateways that are started in the same way."""
 
     file: Path
     clients: dict[str, Answers] = field(default_factory=dict)

@@ -15,7 +15,7 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ClientPipes:
-    """The two pipes to the client, under descriptors that nothing else in this process uses."""
+    """The two pipes to the client (stdin and stdout), moved to descriptors that no other code uses."""
 
     input: int
     output: int

@@ -358,7 +358,7 @@ class Gateway:
         server: str,
         add_prefixes: Callable[[M, result_namespacing.AddPrefix], M],
     ) -> M | mcp_types.InputRequiredResult:
-        """Return a server's result with prefixed URIs, or its questions with the server's name.
+        """Return a server's result with prefixed URIs; a request for input gets the server's name instead.
 
         Runs in a thread: scanning a large result must not block other clients.
         """

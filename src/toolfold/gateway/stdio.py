@@ -143,7 +143,7 @@ class _IncomingMessages(MessageStream):
 
 
 class _OutgoingMessages(MessageStream):
-    """Messages to the client, without responses that the client has already received early."""
+    """Messages to the client, except responses that it has already received from an earlier run's record."""
 
     def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
         self._writer, self._recorder = writer, recorder

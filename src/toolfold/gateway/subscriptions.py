@@ -1,4 +1,4 @@
-"""Resource subscriptions of gateway clients, by request or for as long as a stream is open.
+"""Resource subscriptions of gateway clients, made by a request or by an open event stream.
 
 A server sees one client, the gateway. It gets a `resources/subscribe` for each subscription of a client, and
 a `resources/unsubscribe` only when the last client has unsubscribed.

@@ -269,7 +269,7 @@ def _explain_launch(program: str, error: Exception) -> CallError:
 
 
 def _explain_error(error: Exception) -> CallError:
-    """Return an error with a fixed text: a page can throw errors, so it controls the text of `error`."""
+    """Convert a browser's error to one with a fixed text, because pages can control the original text."""
     text = str(error)
     if "Timeout" in text:
         reason = (

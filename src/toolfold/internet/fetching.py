@@ -230,7 +230,7 @@ class _Decompressor:
         return b"".join(parts)
 
     def _start_member(self, chunk: bytes) -> bool:
-        """Prepare for the next gzip member. Return False if other data follows, which is ignored."""
+        """Prepare to decompress the next gzip member; return False if the rest is not gzip and is ignored."""
         if chunk[:2] != _GZIP_MAGIC[: len(chunk)]:
             return False
         self._members += 1

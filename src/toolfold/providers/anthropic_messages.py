@@ -274,7 +274,10 @@ class _AnthropicReplyReader(ReplyReader):
         )
 
     def _read_input(self, index: int, block: Json) -> tuple[Json | str, Json]:
-        """Return the arguments of a tool call, as text if they are not valid JSON, and its full block."""
+        """Return the arguments of a tool call, and its content block with these arguments.
+
+        Text that is not a JSON object is returned as it is, and the block then has no arguments.
+        """
         written = self._inputs.get(index, "")
         if not written:
             given = block.get("input")

@@ -161,7 +161,7 @@ class Dialect(ABC):
         """Return why the model does not support loading tools on demand; empty if it does or may do."""
 
     def is_other_vendor(self, model: str) -> bool:
-        """Return True if the model is made by another vendor, who offers the same API."""
+        """Return True if the model was not made by the provider that defined this API."""
         return bool(model) and self.model_family not in model.lower()
 
 

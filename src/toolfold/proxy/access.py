@@ -1,4 +1,4 @@
-"""Tell apart what a client of the proxy proves to Toolfold and what it proves to a model provider.
+"""Separate a proxy client's Toolfold token from its API key of a model provider.
 
 A client may send a Toolfold token, its own key of a provider, or both. A token is never forwarded, and a
 provider's key is never taken for a token.
@@ -52,9 +52,10 @@ def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedCl
 def _find_client(
     policy: AccessPolicy, headers: Mapping[str, str], token_headers: frozenset[str]
 ) -> GatewayClient | None:
-    """Return the client with these tokens, or the anonymous one if it sends none and none is needed.
+    """Return the client that all tokens of a request belong to; None if the request is refused.
 
-    A wrong token is refused even where none is needed.
+    Without a token it is the anonymous client, if the policy allows that. A wrong token is refused even
+    where none is needed.
     """
     if not token_headers:
         return None if policy.requires_token else policy.anonymous_client

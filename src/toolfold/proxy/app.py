@@ -51,7 +51,7 @@ _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 413: "requ
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """A request below /v1 that was admitted."""
+    """A request to a path below /v1 whose client may use the proxy."""
 
     method: str
     path: str
@@ -252,7 +252,7 @@ def _send_while_valid(admitted: AdmittedClient, send: Send) -> Send:
 
 
 def _find_family(path: str, headers: dict[str, str]) -> Family:
-    """Return whose API a request uses: Anthropic's paths, or paths of both with Anthropic's headers."""
+    """Return whose API a request uses, judged by its path and the header `anthropic-version`."""
     if path == "messages" or path.startswith("messages/") or "anthropic-version" in headers:
         return "anthropic"
     return "openai"

@@ -1,4 +1,4 @@
-"""Find the provider that serves a model behind the proxy, its URLs, and the key that it gets.
+"""Find the provider that serves a model behind the proxy, its URLs, and the API key to send to it.
 
 A client's key is sent only to the provider it belongs to: the default one of the API that the client uses,
 or one whose setting says so. Other providers get their own configured key.
@@ -102,9 +102,10 @@ class Upstreams:
 
 
 def _default_upstream(family: Family, config: Config) -> Upstream:
-    """Return OpenAI or Anthropic, or what the settings put in its place, with the client's key.
+    """Return the default provider of an API, OpenAI or Anthropic, which gets the client's own key.
 
-    The environment's base URL is not used: clients on this machine may have it set to the proxy.
+    The user's settings of this provider, such as its URL, apply. The environment's base URL is not used:
+    clients on this machine may have it set to the proxy.
     """
     settings = known_providers(config)[family]
     return _build_upstream(family, settings, uses_client_key=True, own_key="")

@@ -218,7 +218,10 @@ def _candidate_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _trimmed_spans(match: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """Yield the span of a match, also without trailing punctuation, and of each Latin-script part of it."""
+    """Yield the spans in which a matched word may contain a tool name.
+
+    These are the whole match, the match without trailing punctuation, and each Latin-script part.
+    """
     yield match.span()
     word = match.group()
     if word.isascii() and word.isalnum():

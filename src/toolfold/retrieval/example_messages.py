@@ -108,7 +108,10 @@ def definition_checksum(name: str, description: str) -> str:
 
 
 def description_sketch(description: str) -> bytes:
-    """Return a MinHash of the words of a description: equal bytes estimate the share of common words."""
+    """Return a MinHash of the words of a description.
+
+    The share of equal bytes in two of them estimates how many words two descriptions have in common.
+    """
     hashes = [
         hashlib.blake2b(word.encode("utf-8", "backslashreplace"), digest_size=2 * _SKETCH_BYTES).digest()
         for word in _description_words(description)

@@ -115,7 +115,7 @@ class PreviousIndex:
 
 
 def _discard_checkpoint(cache: IndexCache) -> None:
-    """Discard a partial index: the default for an index that is not stored on disk."""
+    """Do nothing with a partly built index: the default if the index is not stored on disk."""
 
 
 @dataclass(frozen=True, slots=True)

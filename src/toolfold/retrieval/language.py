@@ -35,7 +35,10 @@ _FUNCTION_WORDS = (
 
 
 def foreign_probability(message: str, pieces: Callable[[str], int]) -> float:
-    """Return the probability that a message is not English; `pieces` counts the subword pieces of a word."""
+    """Return the probability that a message is not English.
+
+    `pieces` returns the number of subword tokens in a word.
+    """
     text = message[:MAX_CHARACTERS]
     words = [word.lower() for word in _WORD.findall(text)[:MAX_WORDS]]
     if not words:

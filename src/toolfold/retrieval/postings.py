@@ -45,7 +45,10 @@ def _empty_array() -> array[int]:
 
 @dataclass(slots=True)
 class TermTable:
-    """Terms of tools as numbers, field by field. Tools must be added in ascending order of position."""
+    """The terms of all tools as numbers, one text field of one tool after another.
+
+    Tools must be added in ascending order of position.
+    """
 
     vocabulary: Vocabulary
     terms: array[int] = field(default_factory=_empty_array)

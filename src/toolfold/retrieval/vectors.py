@@ -117,7 +117,11 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """Vectors of an index, prepared for search: as blocks of floats or, if there are many, with a sketch."""
+    """Vectors of an index, prepared for search.
+
+    Few vectors are stored as blocks of floats. For many there is a sketch: short projections that are
+    searched first.
+    """
 
     packed: PackedVectors
     blocks: tuple[Matrix, ...]
@@ -126,7 +130,10 @@ class Vectors:
 
     @classmethod
     def of(cls, packed: PackedVectors, sketch: Sketch | None = None) -> Vectors:
-        """Prepare packed vectors for search; compute a sketch only if it is needed and not given."""
+        """Prepare packed vectors for search.
+
+        If there are many, a sketch (short projections) is computed unless one is given.
+        """
         if packed.numbers.size <= MAX_EXACT_NUMBERS:
             return cls(packed, packed.dequantize_columns(_BLOCK_COLUMNS), None)
         return cls(packed, (), sketch or Sketch.of(packed))

@@ -168,7 +168,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_id(argument: str, kind: str | None) -> bool:
-    """Return True if an argument name such as `invoice_id` stands for an id (of this kind, if given)."""
+    """Return True if an argument such as `invoice_id` is an id; with `kind`, an id of that kind."""
     *words, last = [word.lower() for word in _WORD.findall(argument)] or [""]
     return last in _ID_WORDS and (kind is None or set(words) <= set(kind.split()))
 

@@ -262,7 +262,7 @@ def _build_file_tool(
 
 
 def _mention_tool(other: str, sentence: str) -> Adapt:
-    """Return an `adapt` function that adds a sentence about another tool if that tool can be called."""
+    """Return an `adapt` function that adds a sentence to a description if the tool `other` can be called."""
 
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         if other not in present:

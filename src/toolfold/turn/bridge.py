@@ -74,7 +74,10 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return True for `tool_search` and `tool_describe`; False for `tool_call`, which is unwrapped."""
+        """Return True for `tool_search` and `tool_describe`, which are answered here.
+
+        False for `tool_call`: the call inside it is run instead.
+        """
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:

@@ -153,7 +153,7 @@ _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _CallScript:
-    """A simulated conversation that is being written down as a list of model calls."""
+    """Builds the list of model calls in a simulated conversation."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
         self.tools, self._dialogue = tools, dialogue

@@ -304,7 +304,10 @@ class SessionPlacement:
     def _deferred_definitions(
         self, turn: Turn, shown: Sequence[Tool], history: History
     ) -> Mapping[str, Definition]:
-        """Return definitions of tools that are not shown, and of removed tools in the history's results."""
+        """Return the definitions of tools that are not shown but can be loaded later.
+
+        These include removed tools to which results in the history refer.
+        """
         standing = {tool.name for tool in shown}
         wanted = find_references(history.messages) | {name for name in self._deferred if turn.may_show(name)}
         for tool in turn.offered:

@@ -200,9 +200,10 @@ class _GrantCandidates:
         self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the names of the tools to select from: available, and not always shown.
+        """Return the names of the tools among which the tools for a message are selected.
 
-        The set is cached until the available tools change.
+        Unavailable tools and tools that are always shown are left out. The set is cached until the
+        available tools change.
         """
         unavailable = frozenset(turn.unavailable)
         last = self._last

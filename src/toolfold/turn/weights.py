@@ -1,4 +1,4 @@
-"""Count the tokens of tools, once per tool and no more exactly than a decision needs.
+"""Count the tokens of each tool once, and only as exactly as a decision requires.
 
 The tokenizer takes half a second to load and half a millisecond per tool. Decisions that a byte count can
 make use the byte count, and a very large catalog is counted only until it is known to be large.

@@ -184,7 +184,10 @@ def _strip_double_dash(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the command in the words; if there is none, an unknown one if unknown arguments follow."""
+    """Yield the command that consists of the words.
+
+    Without words, but with unknown arguments, an unknown command is yielded.
+    """
     words = tuple(_strip_double_dash(words))
     if words:
         yield InnerCommand(argv=words, wrapper=wrapper, has_unknown_operands=run.has_unknown_operands)

@@ -156,7 +156,7 @@ _DELETE_ALL_COMMAND = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?
 
 
 def _read_saved_files(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Yield equivalent commands (`sed -i` …) for files that Vim edits or empties, if it saves them."""
+    """Yield commands, such as `sed -i`, that change the same files as Vim does, if Vim saves them."""
     if not any(_SAVE_COMMAND.search(command[:4096]) for command in commands):
         return
     empties = any(_DELETE_ALL_COMMAND.search(command[:4096]) for command in commands)
@@ -169,7 +169,10 @@ _SQLITE_TEMPORARY = frozenset({":memory:", ""})
 
 
 def _read_sqlite(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the SQL that `sqlite3` runs, except a project's SQL file for a database of the project."""
+    """Return the SQL that `sqlite3` runs.
+
+    An SQL file on standard input is skipped if the database is temporary or has a relative path.
+    """
     name = "sqlite3"
     reading = parse_options(
         run.argv[1:], parse_spec(load_programs()[name].options, single_dash=True), stop_at_operand=False

@@ -316,7 +316,7 @@ def _create_text_filter(
 
 
 def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
-    """Return the output of `tr`; a mapping that swaps letters, such as rot13, counts as decoding."""
+    """Return the output of `tr`. The text is marked as decoded if letters are swapped, as in rot13."""
     text_input = run.stdin or unknown_stream()
     sets = [word for word in run.argv[1:] if word[:1] != "-"]
     cases = {"a-z", "A-Z", "[:lower:]", "[:upper:]", "[a-z]", "[A-Z]"}

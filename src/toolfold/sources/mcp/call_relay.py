@@ -121,7 +121,10 @@ class ServerRequestRouter:
         return ErrorData(code=INVALID_REQUEST, message="Sampling is not available.")
 
     async def log(self, params: Any) -> None:
-        """Send the server's log message to the calling client; drop it if several clients are calling."""
+        """Send the server's log message to the client that is calling it.
+
+        If several clients are calling, it is dropped, because it may belong to any of them.
+        """
         relay = only_client_relay(self._server.call_relays)
         if relay is not None and relay.log is not None:
             relay.send(relay.log(self._server.name, params))

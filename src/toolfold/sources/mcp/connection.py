@@ -487,7 +487,7 @@ class ServerConnection:
             self._deps.on_change(kind)
 
     async def _await_response(self, work: Any, deadline: _ResponseDeadline, request: str) -> Any:
-        """Return the response to a request, or raise the ServerFailed that prevented it."""
+        """Return the response to a request. Raises ServerFailed if there is none."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(_retrieve_exception)
         self._pending_count += 1

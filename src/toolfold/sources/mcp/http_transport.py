@@ -174,7 +174,7 @@ class _PendingRequests:
 
 
 def _rejected_input(error: Exception) -> bytes:
-    """Return the input of a message that failed validation."""
+    """Return the data that a validation error reports as invalid; empty for any other exception."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):

@@ -94,7 +94,7 @@ class ItemLists:
         return task
 
     async def _fetch_list(self, server: str, method: str) -> bool:
-        """Fetch and store a list of the server; return True if the server has responded."""
+        """Fetch and store one list of a server, such as its prompts; return False if that fails."""
         settings = self._settings.get(server)
         if settings is None:  # it was removed meanwhile
             return False

@@ -50,9 +50,11 @@ class ToolNames:
         taken: Iterable[str] = (),
         for_clients: bool = False,
     ) -> None:
-        """Create the tool names; `prefixes` replace `<server>_`, `taken` are names of tools without a server.
+        """Create the names of the tools of all servers.
 
-        With `for_clients`, tools are registered under their client names, otherwise under their agent names.
+        `prefixes` replace the prefix `<server>_`; `taken` are the names of tools without a server.
+        With `for_clients`, tools are registered under their client names, otherwise under their agent
+        names.
         """
         known = list(servers)
         self.for_clients = for_clients
@@ -96,7 +98,7 @@ class _Namespace:
         return _digest_name(f"from_{server}", tool) if self._is_foreign(name) else name
 
     def _is_foreign(self, name: str) -> bool:
-        """Return True if a name for gateway clients starts like the tool names that agents use."""
+        """Return True if a name for gateway clients starts with `mcp_`, the prefix of names for agents."""
         return not self._label and name.casefold().startswith(_AGENT_LABEL)
 
     def _prefix_of(self, server: str) -> str:

@@ -14,7 +14,7 @@ _WAITED_S = 0.001
 
 
 class Pacer:
-    """Lets other tasks run while a connection is read, and slows down a connection without pauses."""
+    """Lets other tasks run while a connection is read, and slows down a connection that never pauses."""
 
     def __init__(self) -> None:
         self._began, self._active = time.thread_time(), time.monotonic()

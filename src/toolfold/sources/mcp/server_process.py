@@ -104,7 +104,7 @@ class ServerProcess:
             transport.close()
 
     def _trigger_watcher(self) -> None:
-        """Close the watcher's pipe, upon which it kills the remaining processes of the server."""
+        """Close the pipe to the watcher process, which then kills the remaining processes of the server."""
         lifeline, self._watcher_pipe = self._watcher_pipe, -1
         if lifeline >= 0:
             os.close(lifeline)

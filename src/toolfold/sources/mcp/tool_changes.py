@@ -349,7 +349,10 @@ def _describe_parameter_problem(name: str, schema: Any) -> str:
 
 
 def _is_long(text: str, max_chars: int) -> bool:
-    """Return True if a text is longer than `max_chars`; a third of that if it is not ASCII."""
+    """Return True if a text has more than `max_chars` characters.
+
+    For text that is not ASCII, the limit is a third of that.
+    """
     return len(text) > (max_chars if text.isascii() else max_chars // 3)
 
 

@@ -14,7 +14,10 @@ from toolfold.sources.mcp.importing.variables import Variables
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """Directories that matter for reading a file; `project` is None for a user's own servers."""
+    """Directories needed to read a client's configuration file.
+
+    `project` is None if the file contains the user's own servers, not those of a project.
+    """
 
     home: Path
     project: Path | None = None

@@ -56,7 +56,10 @@ CLIENTS: Mapping[ClientName, ClientFormat] = MappingProxyType(
 
 
 def read_client_file(source: ClientConfigFile, *, home: Path, project: Path) -> ImportResult:
-    """Read all MCP servers in a client's configuration file; `project` is the current directory."""
+    """Read all MCP servers in a client's configuration file.
+
+    `project` is the directory of the current project.
+    """
     client_format = CLIENTS[source.client_name]
     context = ImportContext(home, project if source.scope == "project" else None, project)
     try:

@@ -52,7 +52,7 @@ class EntryReader:
         return next((value for value in values if value not in (None, "", [], {})), None)
 
     def has(self, *keys: str) -> bool:
-        """Return True if one of the given keys has a value that was not read yet."""
+        """Return True if the entry has a value, not read yet, for one of the keys."""
         return any(self._unread.get(key) not in (None, "") for key in keys)
 
     def read_text(self, *keys: str, is_value: bool = False) -> str:

@@ -164,7 +164,11 @@ class _SignInFlow:
         return OAuthToken(access_token="refused", scope=" ".join(self._previous.scopes) or None)  # noqa: S106
 
     def _prepare_request(self, outgoing: httpx2.Request) -> httpx2.Request:
-        """Add the scopes to a client registration request. Raises AuthError if `client_id` is configured."""
+        """Add the OAuth scopes to a request that registers a client; other requests stay unchanged.
+
+        Raises AuthError if a `client_id` is configured, because it belongs to another authorization
+        server.
+        """
         if outgoing.method != "POST" or "json" not in outgoing.headers.get("content-type", ""):
             return outgoing
         if self._client.client_id:
@@ -204,7 +208,10 @@ class _SignInFlow:
         return f"{base}?{urlencode(parameters)}"
 
     def _merge_scopes(self, demanded: str | None) -> str | None:
-        """Return the scopes to request: configured or demanded ones, and those the last login lacked."""
+        """Return the OAuth scopes to request.
+
+        These are the configured or demanded scopes, and those that the last login lacked.
+        """
         configured = " ".join(self._client.scopes) or None
         scope = union_scopes(configured, demanded) if self._is_step_up else configured or demanded
         return union_scopes(scope, self._previous.wanted if self._previous else None)
