@@ -191,9 +191,9 @@ def _send(handler: BaseHTTPRequestHandler, status: int, text: str, headers: dict
 
 
 @contextlib.contextmanager
-def serve_models() -> Iterator[ScriptedServer]:
+def serve_models(scripted: ScriptedServer | None = None) -> Iterator[ScriptedServer]:
     """Serve on a free port of this machine."""
-    server = ScriptedServer()
+    server = scripted or ScriptedServer()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -40,6 +40,7 @@ COMMANDS = {
     "cost": "Compare the dollar cost of the ways to send tools to a model.",
     "demo": "Show what a model would be sent, using a sample tool catalog.",
     "doctor": "Check settings, servers, clients and file permissions; suggest fixes.",
+    "enrich": "Write example messages for tools, so that search finds them by more words.",
     "env": "List the backends that can run commands, test one, open a shell in one.",
     "eval": "Measure the quality of tool search on your own tools and messages.",
     "explain": "Show which tools a model is sent for a message, and why.",

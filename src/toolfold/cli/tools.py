@@ -90,12 +90,15 @@ def list_tools(
 @click.pass_obj
 def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
     """Show one tool: description, requirements, parameter schema and token count."""
+    from toolfold.cli.enrich import describe_messages
     from toolfold.turn import count_tokens
 
     with invocation.open_runtime() as runtime:
         tool = _find_tool(runtime, name)
         (row,) = _describe_tools(runtime, [tool])
         row |= {"definition": tool.definition()["function"], "tokens": count_tokens([tool.definition()])}
+        example = describe_messages(tool, runtime)
+        row |= {"messages": example["messages"], "messages_from": example["from"]}
     if as_json:
         print_json(row)
         return
@@ -227,6 +230,8 @@ def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
         ("effects", ", ".join(row["effects"])),
         ("needs", ", ".join(row["requires_env"])),
         ("tokens", str(row["tokens"])),
+        ("example messages", "\n".join(row["messages"])),
+        ("messages from", row["messages_from"]),
     ]
 
 

@@ -1,0 +1,73 @@
+"""Pass the writing of example messages to another program, such as a coding agent, through a file.
+
+The first line of the file has the instructions; every other line is a tool with an empty list `messages` to
+fill in. Imported messages are checked like those of a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolfold.enrichment.prompts import MessageOptions, describe_tool
+from toolfold.enrichment.writer import WriteReport
+from toolfold.jsonlines import read_json_lines
+from toolfold.model import Json, Tool
+from toolfold.retrieval.example_messages import MessageChecker, MessageRecord, definition_checksum
+
+DEFAULT_WRITER = "imported"
+_TASK_KEY = "task"
+
+
+def export_task(file: Path, tools: Sequence[Tool], options: MessageOptions) -> None:
+    """Write a task file for these tools; an existing file is not overwritten."""
+    how = 'Fill in the list "messages" of every following line, and your name as "model" in this line.'
+    head = {_TASK_KEY: f"{options.instructions}\n\n{how}", "model": ""}
+    rows = [{"checksum": _checksum(tool), **describe_tool(tool), "messages": []} for tool in tools]
+    with file.open("x", encoding="utf-8") as stream:
+        stream.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in [head, *rows])
+
+
+def import_task(
+    file: Path, tools: Sequence[Tool], checker: MessageChecker, *, date: str
+) -> tuple[list[MessageRecord], WriteReport]:
+    """Return the records of a filled task file, and what was rejected. Raises SourceError.
+
+    Lines of tools that are not among `tools`, or whose definition has changed, are reported as failed.
+    """
+    rows: list[Json] = read_json_lines(file, _parse_row, what="a task file")
+    known = {_checksum(tool): tool for tool in tools}
+    author = next((row["model"] for row in rows if _TASK_KEY in row and row.get("model")), DEFAULT_WRITER)
+    report, records = WriteReport(), []
+    for row in rows:
+        tool = known.get(row.get("checksum", ""))
+        if _TASK_KEY in row or not row["messages"]:
+            continue
+        if tool is None:
+            report.failed.append(str(row.get("tool", "")))
+            continue
+        checked = checker.check(tool, row["messages"])
+        report.rejected += [(tool.name, text, why) for text, why in checked.rejected.items()]
+        if checked.accepted:
+            records.append(MessageRecord.of(tool, checked.accepted, model=str(author)[:200], date=date))
+    report.written = len(records)
+    return records, report
+
+
+def _parse_row(row: Any) -> Json:
+    if not isinstance(row, dict):
+        raise ValueError("each line must be a JSON object")
+    if _TASK_KEY in row:
+        return row
+    messages = row.get("messages")
+    if not isinstance(row.get("checksum"), str) or not isinstance(messages, list):
+        raise ValueError("each line after the first must have checksum and messages")
+    if not all(isinstance(each, str) for each in messages):
+        raise ValueError("messages must be a list of texts")
+    return row
+
+
+def _checksum(tool: Tool) -> str:
+    return definition_checksum(tool.own_name, tool.description)

@@ -1,0 +1,141 @@
+"""`toolfold enrich`: estimate, consent, writing with a model server, resuming, listing and removing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+from tests.cli.scripts import WriteScript, write_script
+from tests.providers.scripted_server import ScriptedServer, serve_models
+
+__all__ = ["write_script"]
+
+TOOLS = ("read_file", "write_file")
+REPLY = json.dumps({"1": ["what does my shopping list say?"], "2": ["jot this down as a note on disk"]})
+
+
+class WritingServer(ScriptedServer):
+    """OpenAI-compatible server that writes two messages for each tool of a request."""
+
+    def answer(self, handler: BaseHTTPRequestHandler, path: str, body: dict[str, Any]) -> None:
+        if self.failures:
+            super().answer(handler, path, body)
+            return
+        rows = [line for line in body["messages"][-1]["content"].splitlines() if line.startswith("{")]
+        numbers = [str(json.loads(row)["number"]) for row in rows]
+        text = json.dumps({number: [f"wish number {number}", "a short wish"] for number in numbers})
+        choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 700, "completion_tokens": 90, "total_tokens": 790}
+        base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
+        chunks = [{**base, "choices": [choice]}, {**base, "choices": [], "usage": usage}]
+        lines = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.send_header("content-length", str(len(lines.encode())))
+        handler.end_headers()
+        handler.wfile.write(lines.encode())
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with serve_models(WritingServer()) as server:
+        yield server
+
+
+def list_messages(toolfold: Toolfold) -> dict[str, list[str]]:
+    rows = toolfold("enrich", "--list", "--json", *TOOLS).json
+    return {row["name"]: row["messages"] for row in rows}
+
+
+def test_messages_are_written_shown_and_removed(toolfold: Toolfold, write_script: WriteScript) -> None:
+    done = toolfold("enrich", *TOOLS, "--yes", "--model", write_script(REPLY))
+    assert done.code == 0, done.err
+    assert done.out.startswith("wrote messages for 2 tools")
+    assert "2 tools, 1 call of scripted:" in done.err
+    assert list_messages(toolfold)["read_file"] == ["what does my shopping list say?"]
+    shown = toolfold("tools", "show", "read_file")
+    assert "what does my shopping list say?" in shown.out
+    assert "scripted:" in shown.out
+    found = toolfold("search", "shopping list", "--mode", "keyword", "--json").json
+    assert found[0]["name"] == "read_file"
+    assert toolfold("enrich", "--remove", "read_file").out == "removed the messages of 1 tool\n"
+    assert list_messages(toolfold).keys() == {"write_file"}
+    assert toolfold("enrich", "--remove").out == "removed the messages of 1 tool\n"
+    assert list_messages(toolfold) == {}
+
+
+def test_tools_with_messages_are_skipped_unless_written_again(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
+    one = json.dumps({"1": ["first wording of it"]})
+    toolfold("enrich", "read_file", "--yes", "--model", write_script(one))
+    done = toolfold("enrich", *TOOLS, "--estimate", "--json", "--model", "ollama:m")
+    assert done.json["tools"] == 1
+    again = write_script(json.dumps({"1": ["second wording of it"]}), name="again")
+    toolfold("enrich", "read_file", "--again", "--yes", "--model", again)
+    assert list_messages(toolfold)["read_file"] == ["second wording of it"]
+
+
+def test_model_is_not_called_without_consent(toolfold: Toolfold, server: ScriptedServer) -> None:
+    options = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
+    done = toolfold("enrich", *TOOLS, *options)
+    assert done.code == 1
+    assert "use --yes" in done.err
+    assert toolfold("enrich", *TOOLS, *options, "--estimate").code == 0
+    assert server.requests == []
+
+
+def test_openai_compatible_server_writes_messages_in_batches(
+    toolfold: Toolfold, server: ScriptedServer
+) -> None:
+    server.failures.append((429, {"retry-after": "0"}, {"error": {"message": "slow down"}}))
+    done = toolfold(
+        *("enrich", "--sample", "almanac", "--yes", "--json", "--batch", "5", "--language", "English"),
+        *("--endpoint", f"{server.url}/v1", "--model", "m-1", "--language", "Polish"),
+    )
+    assert done.code == 0, done.err
+    assert done.json["written"] == 13
+    assert done.json["input_tokens"] == 3 * 700
+    assert len(server.requests) == 4  # three batches and one retry
+    assert "Polish" in json.dumps(server.requests[0][1])
+
+
+def test_interrupted_run_continues_with_the_remaining_tools(
+    toolfold: Toolfold, server: ScriptedServer
+) -> None:
+    options = ("--endpoint", f"{server.url}/v1", "--model", "m-1", "--yes", "--batch", "1")
+    toolfold("enrich", "read_file", *options)
+    server.failures.extend([(401, {}, {"error": {"message": "bad key"}})] * 3)
+    failed = toolfold("enrich", *TOOLS, "patch", *options)
+    assert failed.code == 1
+    assert "run the command again to continue" in failed.err
+    server.failures.clear()
+    assert toolfold("enrich", *TOOLS, "patch", *options, "--json").json["written"] == 2
+
+
+def test_task_file_is_exported_and_imported(toolfold: Toolfold, tmp_path: Path) -> None:
+    file = tmp_path / "task.jsonl"
+    assert "toolfold enrich --import" in toolfold("enrich", *TOOLS, "--export", str(file)).out
+    assert toolfold("enrich", *TOOLS, "--export", str(file)).code == 1
+    head, *rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert {row["tool"] for row in rows} == set(TOOLS)
+    for row in rows:
+        row["messages"] = [f"a wish that needs it, {len(row['tool'])}"]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in [head, *rows]), encoding="utf-8")
+    assert toolfold("enrich", "--import", str(file)).out == "wrote messages for 2 tools\n"
+    assert set(list_messages(toolfold)) == set(TOOLS)
+    line = json.loads(toolfold("enrich", "--contribute", "read_file").out)
+    assert line.keys() == {"server", "tool", "checksum", "sketch", "messages"}
+
+
+def test_wrong_usage_of_enrich_is_explained(toolfold: Toolfold) -> None:
+    assert "no model is configured" in toolfold("enrich", "--yes").err
+    assert "there is no tool" in toolfold("enrich", "read_flie").err
+    assert toolfold("enrich", "--list", "--remove").code == 2
+    assert toolfold("enrich", "--endpoint", "http://127.0.0.1:9/v1", "--yes").code == 2
