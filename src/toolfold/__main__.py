@@ -1,4 +1,4 @@
-"""Run the command line by `python -m toolfold`, if no script is installed."""
+"""Let `python -m toolfold` run the command line, for installations without the `toolfold` script."""
 
 from toolfold.cli import main
 

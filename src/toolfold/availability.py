@@ -139,7 +139,7 @@ class Availability:
         return {key: self._evaluate(key, probe) for key, probe in probes.items()}
 
     def _start_check(self, key: object, check: Check) -> _CheckRun:
-        """Start a check and return its run; return the run in progress if the check still runs."""
+        """Return the run of a check that is in progress; if there is none, start a new run."""
         with self._lock:
             probe = self._check_runs.get(key)
             if probe is None or probe.is_done:

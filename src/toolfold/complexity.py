@@ -87,7 +87,7 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Return all subschemas, sorted so that each follows the subschemas that apply to the same value.
+        """Return all subschemas, each one after those on whose visit counts its own count depends.
 
         Raises ValueError if there are too many.
         """

@@ -284,7 +284,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class _NestedCalls:
-    """Runs tool calls that a handler makes, in the turn of the handler's own call."""
+    """Runs the tool calls that a tool's handler makes, with the tools of the turn it was called in."""
 
     dispatch: Dispatch
     turn: Turn

@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 8_000_000
 
 
 def read_json_lines(file: Path, read: Callable[[Any], T], *, what: str) -> list[T]:
-    """Parse each line of a file as JSON and return `read(value)` for each value. Raises SourceError."""
+    """Parse each line of a file as JSON and convert each value by `read`. Raises SourceError."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             return list(parse_json_lines(stream, read, where=str(file)))

@@ -258,7 +258,7 @@ Definition = Json
 
 
 class Adapt(Protocol):
-    """Interface of a function that rewrites a tool's definition, given the names of the other tools."""
+    """Interface of a function that adapts a tool's definition to the other tools that are available."""
 
     def __call__(self, definition: Definition, present: frozenset[str], /) -> Definition: ...
 

@@ -152,7 +152,7 @@ class Scope:
     def delegated(
         self, toolsets: Toolsets, enabled: Iterable[str] | None = None, disabled: Iterable[str] = ()
     ) -> Scope:
-        """Return a scope for a delegated session, narrowed by toolsets that must exist."""
+        """Return this scope narrowed for a sub-agent. Raises UnknownToolset if a toolset does not exist."""
         scope = self.narrow(enabled, disabled)
         toolsets.require((*(scope.enabled or ()), *scope.disabled))
         return scope

@@ -463,7 +463,7 @@ class CallScanner(ExpressionReader):
             self.analysis.add_unreadable(text or "eval")
 
     def _is_perl_block(self, arguments: list[list[Token]]) -> bool:
-        """Return True for Perl's `eval { … }`, which catches errors and evaluates no string."""
+        """Return True if `eval` is Perl's `eval { … }`, which runs a block of code instead of a string."""
         return not arguments or arguments[0][0].text == "{"
 
     def _source_traits(self) -> frozenset[str]:

@@ -521,7 +521,7 @@ def _to_dashes(name: str) -> str:
 
 
 def _last_two_names(node: ast.expr) -> str:
-    """Return the last two names of a call without its object: `objects.all` for `User.objects.all()`."""
+    """Return the method of a call and the name before it: `objects.all` for `User.objects.all()`."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):

@@ -32,7 +32,7 @@ class InputEvent:
 
 @dataclass(slots=True)
 class Transcript:
-    """The whole input of a process as events, and its unfinished last line."""
+    """The whole input of a process as a list of events (such as lines), and its unfinished last line."""
 
     events: list[InputEvent] = field(default_factory=list)
     partial: str = ""

@@ -75,7 +75,7 @@ def repeats_commands(run: ProgramRun, shell: str) -> bool:
 
 
 def may_read_partial_line(run: ProgramRun) -> bool:
-    """Return True if a program may consume part of a line of the shell's input and leave the rest."""
+    """Return True if a program may read only part of a typed line, so that the shell runs the rest."""
     if run.stdin is None or not run.stdin.is_interactive:
         return False
     if _INTERPRETERS.fullmatch(run.name):

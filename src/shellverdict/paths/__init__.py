@@ -76,7 +76,7 @@ class PathInfo:
 
     @property
     def worst_case_traits(self) -> frozenset[str]:
-        """Return the traits of the path, plus those it has if its unknown parts are empty."""
+        """Return the traits of the path, and those that it would have if its unknown parts were empty."""
         possible = frozenset(f"in:{kind}" for kind in self.kinds_if_empty)
         return self.traits | possible | {f"in:{PathKind.UNKNOWN}"} if possible else self.traits
 

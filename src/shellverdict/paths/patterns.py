@@ -35,7 +35,10 @@ def matches_everything(part: str) -> bool:
 
 
 def could_match(part: str, name: str) -> bool:
-    """Return True if a path component with wildcards could be `name`. Unknown text alone is no match."""
+    """Return True if `part`, a path component that may have wildcards, could be `name`.
+
+    A component of which nothing is known does not match.
+    """
     return part == name or (not WILD.isdisjoint(part) and NamePattern(part).matches(name))
 
 

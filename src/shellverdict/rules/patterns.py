@@ -128,7 +128,7 @@ class SubcommandPattern:
         return self.steps[0].literals if is_listed else frozenset()
 
     def match_operands(self, operands: Sequence[Word], *, more: bool) -> tuple[MatchResult, int]:
-        """Return whether the operands start with this subcommand, and how many operands it consists of."""
+        """Return whether the operands match this subcommand, and how many of them belong to it."""
         if not self.at_any_depth:
             return self._match_from(operands, 0, more=more), len(self.steps)
         for start in range(min(len(operands) - len(self.steps), MAX_LEADING_WORDS) + 1):

@@ -33,7 +33,7 @@ class DraftWriter:
             self._timer = asyncio.get_running_loop().call_later(wait, self.flush)
 
     def flush(self) -> None:
-        """Store and publish the pieces added so far."""
+        """Store and publish the pieces of the model's reply that were added since the last time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

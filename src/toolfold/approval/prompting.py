@@ -124,7 +124,7 @@ class PendingQuestions:
     async def ask_unless_decided(
         self, topic: object, asking: Coroutine[Any, Any, Decision], decide: Callable[[], Decision | None]
     ) -> Decision:
-        """Wait for the answer to a question; withdraw it if `decide` returns a decision meanwhile."""
+        """Wait for the answer to a question; withdraw the question if `decide` returns a decision first."""
         task = asyncio.create_task(asking)
         try:
             while True:

@@ -75,7 +75,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """The raw command-line arguments, and the thread that answers a gateway client during startup."""
+    """State from before the command line is parsed: the arguments, and the thread with early answers."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | None = None

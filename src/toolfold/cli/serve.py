@@ -171,7 +171,7 @@ def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tup
 
 
 def _prepare_process() -> None:
-    """Exclude all current objects from garbage collection, which would delay every client's calls."""
+    """Prepare the gateway's process for short response times, mainly by less garbage collection."""
     from toolfold.sources.mcp.sdk_compat import load_sdk
 
     load_sdk()  # the largest part of the heap, and needed at once

@@ -230,7 +230,10 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
 
 
 def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
-    """Load the trust policy; it knows the tools of the other servers, to detect imitated tool names."""
+    """Load the trust policy with the cached tools of all servers except `exclude`.
+
+    The policy compares tool names with these tools, to detect imitations.
+    """
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust
 

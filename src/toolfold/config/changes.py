@@ -118,7 +118,7 @@ def hold_edits(
 
 
 def _value_to_keep(before: Config, now: Config, key: str) -> Any:
-    """Return the old value of a setting; for a list of disabled tools, the old and new entries together."""
+    """Return the value to use if a change is held back: the old one, plus newly disabled tools."""
     earlier, later = _get_by_path(before, key), _get_by_path(now, key)
     if key not in _RESTRICTIONS:
         return earlier

@@ -100,7 +100,7 @@ class SettingsRecord:
         return not self._list_entries().isdisjoint((os.path.realpath(path), _pending_key(path)))
 
     def _list_entries(self) -> frozenset[str]:
-        """Return the paths of all files in the record."""
+        """Return the paths of all settings files that have an entry in this record."""
         signature = self._read_signature()
         known = self._known_entries
         if known is None or known[0] != signature:
@@ -123,7 +123,7 @@ class SettingsRecord:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
     def list_pending(self) -> dict[Path, PendingChange]:
-        """Return the changes by path that the user has not accepted, except those that were undone since."""
+        """Return the changes that the user has not accepted, by file; without changes that were undone."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
         return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
@@ -219,7 +219,10 @@ def _delete_file(path: Path) -> None:
 
 
 def _pending_key(path: Path) -> str:
-    """Return the path under which a pending change is stored; links are not resolved, as they may change."""
+    """Return the key of a pending change: the absolute path of its file, without resolving links.
+
+    A link may point elsewhere when the change is looked up.
+    """
     return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the link
 
 

@@ -180,7 +180,7 @@ class McpSettings(Section):
     )
 
     def listing_wait(self, *, behind_gateway: bool) -> float:
-        """Return the seconds to wait for a server's first tool list; shorter for a gateway's clients."""
+        """Return the seconds to wait for a server's first tool list; in a gateway, the default is lower."""
         if behind_gateway and "wait_seconds" not in self.model_fields_set:
             return min(self.wait_seconds, GATEWAY_WAIT_S)
         return self.wait_seconds

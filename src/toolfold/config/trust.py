@@ -157,7 +157,7 @@ def _resolve_directory(directory: Path) -> Path:
 
 
 def _target_exists(file: Path) -> bool:
-    """Return True if the path exists, following links; a broken link does not exist."""
+    """Return True if the path exists; False for a link whose target does not exist."""
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Backend for apptainer or singularity containers, as used on clusters: no daemon, one user.
+"""Backend for apptainer or singularity containers, which need no daemon and run as the current user.
 
 Commands run in an instance, which outlives this client and is found again by the next one with the same
 specification. An instance in which nothing runs is stopped when its client exits.

@@ -55,7 +55,7 @@ class Channel(Protocol):
         """Change the size of the program's terminal."""
 
     def error_text(self) -> str:
-        """Return the end of the error output of the client program (`docker`, `ssh` …) for the target."""
+        """Return the last error output of the client program (`docker`, `ssh` …) that runs the commands."""
 
     async def close(self) -> None:
         """Release the channel at once, even if the program still runs.

@@ -77,7 +77,10 @@ class RunningCommand:
         return self._silence.done()
 
     async def exit_code(self) -> int:
-        """Wait for the client program and return its exit code; 255 if the target is unreachable."""
+        """Wait for the program that runs the command (`docker`, `ssh` …) and return its exit code.
+
+        The code is 255 if the target does not respond any more.
+        """
         await asyncio.wait({self._exit_task, self._silence}, return_when=asyncio.FIRST_COMPLETED)
         return (
             self._exit_task.result()

@@ -120,7 +120,7 @@ class SshProgram(ResizableProcess):
     _connection: SshConnection
 
     def attach_to(self, connection: SshConnection) -> None:
-        """Count this program as a user of the shared connection until it exits."""
+        """Count this program towards the connection's limit of programs until it exits."""
         self._connection = connection
         self._exit_task.add_done_callback(connection.remove_program)
 

@@ -111,7 +111,7 @@ class FileView:
                 self.mounts.setdefault(Path(*path.parts[: depth + 1]), ViewMount(MountKind.EMPTY))
 
     def scratch_entries(self) -> set[str]:
-        """Return the names in the scratch directory at which something is mounted."""
+        """Return the names in the sandbox's scratch directory at which something is mounted."""
         depth = len(self.scratch.parts)
         inside = (path for path in self.mounts if path.is_relative_to(self.scratch) and path != self.scratch)
         return {path.parts[depth] for path in inside}

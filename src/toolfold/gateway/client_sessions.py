@@ -276,7 +276,7 @@ class ClientSession:
         return self._runtime.registry.snapshot().generation, self._runtime.settings_version
 
     def _is_stand_in(self, tool: Tool) -> bool:
-        """Return True if a tool was generated for a server's resources or prompts."""
+        """Return True if Toolfold made this tool to give access to a server's resources or prompts."""
         if tool.source.kind != MCP_SOURCE or tool.own_name not in RESOURCE_AND_PROMPT_TOOLS:
             return False
         return self._runtime.mcp.find_tool(tool.source.name, tool.own_name) is None

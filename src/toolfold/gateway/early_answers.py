@@ -48,7 +48,7 @@ class Handover:
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
-    """Start to answer list requests if this is a stdio gateway with recorded answers; else return None."""
+    """Start answering list requests from the record of the last run; None if that is not possible."""
     if ("mcp", "serve") not in itertools.pairwise(arguments) or not has_client_pipes():
         return None
     try:
@@ -103,7 +103,7 @@ class EarlyAnswers:
                 poll.unregister(self._pipes.input)
 
     def _receive_requests(self) -> bool:
-        """Read available bytes and answer complete lines; return False if this thread must stop reading."""
+        """Read requests and answer those with recorded answers; return False at the end or a size limit."""
         chunk = os.read(self._pipes.input, _CHUNK_BYTES)
         self._received += chunk
         while (end := self._received.find(b"\n", self._parsed)) >= 0:

@@ -33,7 +33,7 @@ _MAX_SMALL_BODY_BYTES = 4_096  # parsed at once, without another turn of the loo
 
 
 class LimitedConnection(h11.Connection):
-    """HTTP parser that pauses after the headers and counts the chunks of a body."""
+    """HTTP parser that pauses after the headers, and refuses a body sent in too many small chunks."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)

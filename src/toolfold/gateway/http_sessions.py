@@ -142,7 +142,7 @@ def make_limited_manager(
             return True
 
         async def _evict_oldest(self, key: str) -> bool:
-            """Close the least recently used idle session that is counted under this key."""
+            """Close the least recently used idle session of this quota key; return False if none is idle."""
             unused = [
                 each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
             ]

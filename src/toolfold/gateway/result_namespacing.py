@@ -56,7 +56,7 @@ def prefix_prompt_result(
 def prefix_listing(
     items: Iterable[tuple[str, M]], field: str, add_prefix: Callable[[str, str], str]
 ) -> list[M]:
-    """Return resources, templates or prompts of several servers with the server's prefix in `field`."""
+    """Return items of several servers, with the prefix of its server added to `field` of each."""
     return [
         mark_result(each, mark_injections).model_copy(
             update={field: add_prefix(server, str(getattr(each, field)))}

@@ -625,7 +625,7 @@ class Gateway:
         )
 
     def _receive_event(self, _event: Event) -> None:
-        """After a change of settings, such as `tools.disabled`, check which clients' lists have changed."""
+        """React to changed settings, such as `tools.disabled`: check which clients' lists have changed."""
         self._receive_notification("", "tools", None)
 
     def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
@@ -712,7 +712,7 @@ def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[
 
 
 def _is_persistent(context: RequestContext, connection: Connection) -> bool:
-    """Return True if the end of the connection means that the client has left.
+    """Return True if the connection lasts as long as the client, so that its end means the client left.
 
     In the newest revision each request has its own connection.
     """
@@ -733,7 +733,7 @@ def _cut_page(
 
 
 def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: str) -> Any:
-    """Return the server's own result for a resource or prompt request. Raises MCPError."""
+    """Return the server's own result of a resource or prompt request. Raises MCPError if it failed."""
     import mcp_types
 
     if not isinstance(result, ToolResult):

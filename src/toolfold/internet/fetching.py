@@ -182,7 +182,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield chunks of data until their total size exceeds the limit."""
+    """Yield chunks of data; stop after the chunk with which their total size exceeds the limit."""
     size = 0
     async for chunk in chunks:
         yield chunk

@@ -93,7 +93,7 @@ class OtlpExport:
 
 
 def _shut_down(provider: TracerProvider | MeterProvider) -> None:
-    """Send what a provider has queued and end its threads; log a failure."""
+    """Send the spans or metrics that are still queued and stop the exporter; log a failure."""
     try:
         provider.shutdown()
     except Exception as error:

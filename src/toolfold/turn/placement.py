@@ -383,7 +383,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; if `anew` gives a reason, start a new array."""
+        """Append missing tools to the tools array; if `anew` is a reason to start over, replace the array."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -440,7 +440,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """Return the note for the newest message: the one sent earlier if there is one, otherwise the new one."""
+    """Return the text of the note for the newest message; a note that was already sent is repeated."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

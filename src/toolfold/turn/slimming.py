@@ -361,7 +361,7 @@ def _map_changed(
 
 
 class _SlimmingPass:
-    """One pass that shortens a tool's schema, from the outside in."""
+    """One pass over a tool's schema that removes what the model does not need, outer schemas first."""
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about

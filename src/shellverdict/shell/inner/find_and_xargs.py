@@ -50,7 +50,7 @@ class _NamedFile(Word):
 
 
 def _named_files(words: Sequence[Word], starts: Sequence[Word]) -> tuple[_NamedFile, ...]:
-    """Return the files, below the starting points, that `find -name` searches by full name."""
+    """Return the paths that `find -name` may find for a name without wildcards, below each starting point."""
     sought = [name for test, name in itertools.pairwise(words) if test == "-name" and name.is_known]
     plain = [name for name in sought if not set(name) & set("*?[/")]
     return tuple(_NamedFile(f"{start.rstrip('/')}/{name}") for name in plain[:4] for start in starts[:4])

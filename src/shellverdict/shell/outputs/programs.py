@@ -204,7 +204,7 @@ def _predict_dirname(run: ProgramRun) -> TextStream:
 
 
 def _predict_realpath(run: ProgramRun) -> TextStream:
-    """Predict the output of `realpath`: normalized paths; relative paths are unknown."""
+    """Predict what `realpath` prints: absolute paths without `..`; results for relative paths are unknown."""
     words = [word for word in run.argv[1:] if word[:1] != "-"]
     plain = run.name.endswith("readlink") and not any(
         w[:1] == "-" and set(w) & set("fem") for w in run.argv[1:]

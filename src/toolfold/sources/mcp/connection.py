@@ -200,7 +200,7 @@ class ServerConnection:
         )
 
     async def _has_entries(self, capability: Any, *methods: str) -> bool:
-        """Return True if the server lists any resources or prompts, or does not answer in time."""
+        """Return True if the server has resources or prompts; also if it does not answer in time."""
         from mcp import MCPError
 
         if capability is None:
@@ -538,7 +538,7 @@ class ServerConnection:
             raise await self._to_fault(error, NotStarted) from None
 
     async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """Convert an exception to a ServerFailed without secrets; `otherwise` is its default type."""
+        """Convert an exception to an error without secrets; `otherwise` is the type if it is not specific."""
         fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault

@@ -43,7 +43,7 @@ class ItemLists:
         fetch_page: FetchPage,
         notify: Callable[[str, str], None],
     ) -> None:
-        """Create the lists; `notify` is called with the server and the kind of a changed list."""
+        """Create empty lists; `notify` is called with the server and the kind of list if one has changed."""
         self._cache, self._settings, self._fetch_page, self._notify = cache, settings, fetch_page, notify
         self._known: dict[str, dict[str, list[Json]]] = {}
         self._fetch_tasks: dict[tuple[str, str], asyncio.Task[bool]] = {}
@@ -51,7 +51,7 @@ class ItemLists:
         """Lists that were not fetched in time; clients are notified when they arrive."""
 
     def use_settings(self, settings: Mapping[str, McpServerSettings], changed: Iterable[str]) -> None:
-        """Use changed server settings; the lists of changed servers are read from the cache again."""
+        """Use changed server settings, and forget the lists of the changed servers in memory."""
         self._settings = settings
         for server in changed:
             self._known.pop(server, None)

@@ -240,7 +240,7 @@ class McpServers:
         return changes.describe()
 
     def _rename_tools(self) -> set[str]:
-        """Compute the tool names again; return the servers of which a tool has another name now.
+        """Compute the tool names again; return the servers with a tool whose name has changed.
 
         A new server may have a better claim to a name, or a removed one may have left it.
         """

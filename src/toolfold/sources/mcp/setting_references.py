@@ -58,7 +58,7 @@ def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Ke
 def build_environment(
     server: McpServerSettings, environment: Mapping[str, str], *, keyring: Keyring | None = None
 ) -> dict[str, str]:
-    """Return the environment of a server's process: harmless variables, `pass_env`, and `env`.
+    """Return the environment of a server's process: known harmless variables, `pass_env` and `env`.
 
     Proxy variables are harmless unless their URL contains a password. Raises ConfigError.
     """

@@ -153,7 +153,7 @@ def _parameter_schemas(tool: ListedTool) -> Mapping[str, Any]:
 
 
 def _argument_meanings(tool: ListedTool, effects: Collection[Effect]) -> dict[str, Meaning]:
-    """Map a tool's arguments to meanings (command, path …) if one of them holds a shell script.
+    """Return what each argument stands for (command, path …) if one of them contains a shell script.
 
     Declared meanings replace the default names at any depth, so the defaults are declared as well, and
     nothing is declared for a tool with nested parameters.
