@@ -115,42 +115,21 @@ def open_runtime(
     hooks.add(PRE, inject_workdir(terminal))
     redact = Redaction(config.secret_values())
     browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
-    services = Services(
-        workspace=_build_workspace(config),
-        terminal=terminal,
-        max_command_s=config.terminal.max_timeout_seconds,
-        web=config.web,
-        environment=config.environment,
-        outside_text=OutsideText(mark_injections, redact.contains_known_secret, find_injections),
-        messages=config.messages,
-        browser=browser,
-        browser_timeout_s=config.browser.timeout_seconds,
-    )
-    reports = load_builtin(registry, services)
+    reports = load_builtin(registry, _build_services(config, terminal, browser, redact))
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
     monitor = _build_monitor(config, record, terminal, lambda: mcp.has_started_programs)
     events = CallEvents(redact)
-    dispatch = Dispatch(
-        hooks=hooks,
-        validate=Validation(),
-        approval=build_approval(
-            config,
-            loops,
-            approver=approver,
-            reviewer=reviewer,
-            rules=rules,
-            sites=_execution_sites(terminal),
-            events=events,
-        ),
-        loops=loops,
-        results=ResultStore(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
-        redact=redact,
+    approval = build_approval(
+        config,
+        loops,
+        approver=approver,
+        reviewer=reviewer,
+        rules=rules,
+        sites=_execution_sites(terminal),
         events=events,
-        timeout=config.tools.timeout_seconds,
-        max_parallel=config.tools.max_parallel,
-        monitor=monitor,
     )
+    dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor)
     user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _build_retriever(config, progress)
     if find_tool_call():
@@ -181,6 +160,45 @@ def open_runtime(
         for close in (mcp.close, retriever.close, browser.close, terminal.close, loops.close):
             close()
         raise
+
+
+def _build_services(
+    config: Config, terminal: EnvironmentThread, browser: BrowserPool, redact: Redaction
+) -> Services:
+    """Return what the handlers of built-in tools use."""
+    return Services(
+        workspace=_build_workspace(config),
+        terminal=terminal,
+        max_command_s=config.terminal.max_timeout_seconds,
+        web=config.web,
+        environment=config.environment,
+        outside_text=OutsideText(mark_injections, redact.contains_known_secret, find_injections),
+        messages=config.messages,
+        browser=browser,
+        browser_timeout_s=config.browser.timeout_seconds,
+    )
+
+
+def _build_dispatch(
+    config: Config,
+    loops: EventLoops,
+    hooks: Hooks,
+    approval: Approval,
+    events: CallEvents,
+    monitor: SettingsMonitor | None,
+) -> Dispatch:
+    return Dispatch(
+        hooks=hooks,
+        validate=Validation(),
+        approval=approval,
+        loops=loops,
+        results=ResultStore(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
+        redact=events.redact,
+        events=events,
+        timeout=config.tools.timeout_seconds,
+        max_parallel=config.tools.max_parallel,
+        monitor=monitor,
+    )
 
 
 class Runtime:
