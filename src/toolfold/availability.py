@@ -123,7 +123,7 @@ class Availability:
         )
 
     def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
-        """Run each check function of the tools once; return the status by the function's object id."""
+        """Run each distinct check function of the tools once; return its status by the function's `id`."""
         first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:

@@ -64,7 +64,7 @@ class VisitCounter:
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if at least small arguments can be validated with the schema within the work limit."""
+        """Return True if validating small arguments stays within the limit on steps of the validator."""
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
@@ -134,9 +134,9 @@ class VisitCounter:
         return [each for each in parts if isinstance(each, dict)]
 
     def _resolve_reference(self, reference: Any) -> list[Json]:
-        """Return every possible target of a `$ref`, whatever its base URI.
+        """Return every schema to which a `$ref` may refer.
 
-        Too many rather than too few.
+        Base URIs are ignored, so that rather too many schemas are returned than too few.
         """
         if not isinstance(reference, str):
             return []
@@ -165,7 +165,10 @@ def _iterate_objects(value: Any) -> Iterator[Json]:
 
 
 class _SchemaNode(NamedTuple):
-    """A JSON Schema and its subschemas, each given by its object id."""
+    """A JSON Schema and its subschemas, grouped by the part of a value that they apply to.
+
+    Each is given by its `id`.
+    """
 
     schema: int
     same_value: Sequence[int]
@@ -196,7 +199,7 @@ def _object_ids(schemas: Sequence[Json]) -> list[int]:
 
 
 def _exclusive_part_schemas(schema: Json) -> list[Json]:
-    """Return the subschemas of which at most one applies to any one part of a value."""
+    """Return the subschemas for parts of a value, such as properties; at most one applies to each part."""
     parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]

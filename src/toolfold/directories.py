@@ -18,7 +18,10 @@ class StandardDirectories(NamedTuple):
 
 
 def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
-    """Return Toolfold's directories by environment variables; a relative TOOLFOLD_HOME is below `current`."""
+    """Return Toolfold's directories: below TOOLFOLD_HOME if that is set, else the platform's usual ones.
+
+    A relative TOOLFOLD_HOME is relative to `current`.
+    """
     if home := environment.get(HOME_VARIABLE):
         folder = current / home
         return StandardDirectories(folder, folder / "state", folder / "cache")

@@ -328,7 +328,7 @@ def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
 
 
 def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
-    """Return the value of a hook's result; if the hook changed only the text, it is read from the text.
+    """Return the value of the result that a hook returned; if the hook changed only the text, parse the text.
 
     Otherwise text that the hook removed from the result could still be read from the value.
     """

@@ -86,7 +86,7 @@ class NameTaken(RegistryError):
 
 
 class UnknownToolset(ToolfoldError):
-    """A grant names a toolset that does not exist."""
+    """A toolset was named that does not exist."""
 
     def __init__(self, name: str, near: Sequence[str] = ()) -> None:
         super().__init__(
@@ -119,7 +119,7 @@ class OutOfScope(CallError):
 
 
 class BridgeMisuse(CallError):
-    """A bridge tool (`tool_call` …) was called with arguments from which no call can be made."""
+    """A bridge tool (`tool_call` …) was called with arguments that do not describe a tool call."""
 
 
 class InvalidArguments(CallError):

@@ -146,7 +146,7 @@ class EventLoops:
                 entering.leave()
 
     def close(self) -> None:
-        """Close every event loop: at once, or at the end of the call that runs in it."""
+        """Close every event loop; one in which a call is running is closed when the call ends."""
         for each in list(self._thread_loops):
             each.close()
         self._local = threading.local()
@@ -222,7 +222,7 @@ class _WorkerThread:
         self._work.put(work)
 
     def stop(self) -> None:
-        """End the thread as soon as it has done its work."""
+        """End the thread after the work that it has already been given."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -240,7 +240,7 @@ class _WorkerThread:
 
 
 class _ManagedContext(Generic[T]):
-    """Context manager that is entered in one thread while another thread may give up waiting for it."""
+    """Context manager that one thread enters while another waits; exited at once if the other gives up."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()

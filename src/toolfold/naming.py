@@ -42,7 +42,7 @@ def short_names(original: str) -> Iterator[str]:
 
 
 def _strip_accents(text: str) -> str:
-    """Return text without accents, so that a short name keeps the letters: 'Größe' becomes 'Gro_e'."""
+    """Return text with accented letters replaced by plain ones: 'café' becomes 'cafe'."""
     if text.isascii():
         return text
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))

@@ -77,7 +77,10 @@ def find_tool_call(pid: int | None = None) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit that marks processes of a client's commands, as `shell/limits.sh` sets it."""
+    """Return the memory limit by which processes of a client's commands are recognised.
+
+    `shell/limits.sh` sets the limit for each command.
+    """
     return (_COMMAND_MARK_KB + int(client[:-4], 16)) * 1024
 
 

@@ -307,7 +307,7 @@ class _JsonConverter:
         return self(_to_plain(value), depth)
 
     def _take_items(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield items of a value until the total limit is reached."""
+        """Yield items of a value until MAX_CONVERTED_VALUES values of the result have been converted."""
         return itertools.takewhile(lambda _: self._remaining > 0, items)
 
     def _convert_key(self, key: Any, depth: int) -> str:

@@ -503,9 +503,9 @@ class Runtime:
         self.events.publish(ConfigReloaded(changes=changes))
 
     def _task_session_id(self, task_id: str | None) -> str:
-        """Return the session id for a task, the same for all calls of the task.
+        """Return the session id for a task; a random one if there is no task.
 
-        Its calls share one, so that later ones can read stored results.
+        Calls of one task share it, so that later calls can read stored results of earlier ones.
         """
         if task_id is None:
             return f"call-{secrets.token_hex(8)}"

@@ -90,7 +90,7 @@ class AgentConversation:
         parent: Session | None = None,
         depth: int = 0,
     ) -> None:
-        """Open a conversation; without `limits`, those of the settings apply, read at each turn."""
+        """Open a conversation. Without `limits`, each turn uses the limits in the current settings."""
         self._deps, self._fixed_limits, self._depth = deps, limits, depth
         self._settings = deps.runtime.config.agent
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

@@ -84,7 +84,7 @@ class SessionHistory:
         self._append(list(rendered), self.turn, state=state, finished=[each.call_id for each in results])
 
     def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
-        """Give every unfinished tool call a result: the stored one, or that it was interrupted."""
+        """Give every unfinished tool call a result: a known one, or an error that says it was interrupted."""
         open_calls = self._find_open_calls()
         if not open_calls:
             return
@@ -144,7 +144,7 @@ class SessionHistory:
         finished: Sequence[str] = (),
         thinking: str = "",
     ) -> None:
-        """Store and append messages; `thinking`, reasoning that cannot be sent back, is only stored."""
+        """Store messages and add them to the history. `thinking` is only stored: it cannot be sent back."""
         records = [self._to_record(message, turn) for message in messages]
         if thinking:
             shown = MessageRecord(body={}, role="thinking", text=thinking, turn=turn, state="unsent")

@@ -82,7 +82,7 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Runs the plan tool for a session without a model, such as that of `toolfold call`."""
+    """Replaces the agent in sessions without a model, such as that of `toolfold call`; runs the plan tool."""
 
     def __init__(self) -> None:
         self.todos = TodoList()

@@ -78,7 +78,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the call's allow-list entry, spelled with each name of its tool; the first one is saved."""
+        """Return the call's allow-list entry once for each name of the tool; the first is the one to save."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
@@ -405,7 +405,10 @@ def _shift_span(finding: Finding, by: int) -> Finding:
 
 
 def _strip_workdirs(entry: str) -> str:
-    """Remove the working directory markers from an allow-list entry, but not its `cd` commands."""
+    """Remove prefixes such as `(in /tmp) `, which name working directories, from an allow-list entry.
+
+    Its `cd` commands stay.
+    """
     return _WORKDIR_PREFIX.sub("", entry)
 
 
@@ -453,12 +456,12 @@ def _listed_name(tool: Tool) -> str:
 
 
 def _shape_as_entry(shape: str) -> str:
-    """Return the allow-list entry for a command in canonical spelling; empty if it cannot have one."""
+    """Return a command's canonical form as allow-list entry; empty if too long or if its input is unknown."""
     return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
 
 
 def _normalize_tool_entry(entry: str) -> str:
-    """Return an allow-list entry for a tool in canonical spelling; empty if its arguments are invalid."""
+    """Return a tool's allow-list entry with JSON arguments in canonical form; empty if they are invalid."""
     name, _, written = entry.partition(" ")
     try:
         args = json.loads(written)

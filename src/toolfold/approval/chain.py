@@ -155,7 +155,7 @@ class DecisionChain:
         return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(analysis)
 
     def offered_answers(self, analysis: CallAnalysis) -> tuple[Answer, ...]:
-        """Return the answers offered to a person; some calls cannot be approved for longer than once."""
+        """Return the answers offered to a person; some calls can only be approved once, not for longer."""
         offered = [Answer.ONCE]
         if analysis.grant_key and not analysis.verdict.unread:
             offered.append(Answer.SESSION)
@@ -183,14 +183,14 @@ class DecisionChain:
 
 
 def _is_described_by_rules(analysis: CallAnalysis) -> bool:
-    """Return True if the findings describe the call completely and do not concern Toolfold's protection."""
+    """Return True if the findings cover the whole call, and none is about Toolfold's own protection."""
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Return True if the allow-list may contain an entry for all findings of a rule.
+    """Return True if the allow-list may allow a whole rule, so that none of its findings needs approval.
 
     There can be none for critical rules, for rules about commands that cannot be analyzed, and for rules that
     protect Toolfold or files that shells run at start.

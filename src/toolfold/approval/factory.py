@@ -166,7 +166,10 @@ def _build_analyzer(
 
 
 def _exact_entries(config: Config) -> list[str]:
-    """Return the allow-list entries for exact calls; entries for rules must be in the user's own file."""
+    """Return the allow-list entries for exact calls; warn about entries for rules, which are ignored here.
+
+    Entries for rules are effective only in the user's own settings file.
+    """
     for entry in filter(is_pattern, config.command_allowlist):
         log.warning("the allow-list entry %r is only effective in %s", entry, config.paths.user_file)
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]

@@ -244,7 +244,10 @@ class Approval:
 
 
 def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
-    """Count the characters in a call's arguments up to `limit`; longer calls are judged in a thread."""
+    """Count the characters in a call's arguments, and stop at `limit`.
+
+    The count decides whether the call is judged in a thread, which long calls need.
+    """
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, (list, tuple, dict)):

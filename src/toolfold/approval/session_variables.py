@@ -20,7 +20,10 @@ MAX_VARIABLES_PER_TASK = 1_000
 
 
 def _merge_value(old: Word | None, new: Word) -> Word:
-    """Return a variable's new value, or unknown text if it changed, because the command may have failed."""
+    """Return the value of an exported variable after a command has assigned `new` to it.
+
+    A changed value counts as unknown, because the command may have failed.
+    """
     return new if old is None or old == new else unknown_word(frozenset({Taint.UNREAD}))
 
 

@@ -366,7 +366,7 @@ def _confirmation_question(moving: Sequence[ImportCandidate], file: Path) -> str
 
 
 def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -> None:
-    """Write the moved servers to Toolfold's settings.
+    """Write the servers that are moved here from another program to Toolfold's settings.
 
     Done before the program's file is changed, so that no server is lost if a later step fails.
     """

@@ -290,7 +290,7 @@ def _check_approval(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _check_backends(config: Config, seconds: float) -> dict[str, Readiness]:
-    """Check the configured terminal backend and the sandbox, the safer alternative to `local`."""
+    """Check whether the configured terminal backend works, and the sandbox, which is safer than `local`."""
     names = dict.fromkeys([config.terminal.backend, "sandbox"])
     found = await asyncio.gather(*(_check_backend(config, name, seconds) for name in names))
     return dict(zip(names, found, strict=True))

@@ -221,7 +221,7 @@ def _select_unattended(
 
 
 def _drop_plans_with_secrets(chosen: Sequence[_ImportPlan]) -> list[_ImportPlan]:
-    """Drop servers with a secret in their arguments, because others can read a project's file."""
+    """Leave out servers whose settings contain a secret, because other people can read a project's file."""
     for each in chosen:
         if each.secrets:
             print_warning(

@@ -97,7 +97,7 @@ def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, 
 
 
 def warn_about_mode(runtime: Runtime, mode: Mode) -> None:
-    """Warn if the search mode needs a disabled component and would behave like another mode."""
+    """Warn if the search mode needs a component that is disabled, and so works like a simpler mode."""
     if mode == "rerank" and not runtime.config.tools.tool_search.reranker.enabled:
         switch = "tools.tool_search.reranker.enabled"
         print_warning(

@@ -136,7 +136,7 @@ class _GatewayStatus:
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """Include the clients of the given gateway in the status from now on."""
+        """Report the clients of this gateway in the status file from now on."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:

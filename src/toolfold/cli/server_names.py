@@ -234,7 +234,7 @@ def _program_name(word: str) -> str:
 
 
 def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
-    """Return the words that follow a program's options, the values of options, and subcommands."""
+    """Return the words after a program's first options, the values of these options, and words in `skip`."""
     position = 0
     while position < len(words):
         word = words[position]

@@ -122,7 +122,7 @@ def make_function(call_tool: Callable[..., Any], name: str, parameters: Sequence
 
 
 def run_code(code: str) -> None:
-    """Run the code like a script; the traceback of an exception shows no lines of this program."""
+    """Run the model's code like a script; tracebacks show the lines of that code, not of this module."""
     linecache.cache[CODE_NAME] = (len(code), None, code.splitlines(True), CODE_NAME)
     main = types.ModuleType("__main__")
     sys.modules["__main__"], sys.argv = main, [""]

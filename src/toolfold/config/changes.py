@@ -99,7 +99,7 @@ def _hold_loosened_servers(
 def hold_edits(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return the configuration `now` without changes that could give an MCP server rights or secrets.
+    """Return the configuration `now` with changes undone that could give an MCP server rights or secrets.
 
     Also returns the keys held back. Those in `held` stay held back, whoever made later changes.
     """

@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return a tree of settings with `change` applied to each; a setting is removed if it returns None."""
+    """Return a tree of settings with `change` applied to each; if it returns None, the setting is removed."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}

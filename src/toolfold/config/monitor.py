@@ -169,9 +169,9 @@ class SettingsMonitor:
                     self._finish_call(name, call, executes=executes)
 
     def find_unusable(self, paths: Iterable[Path]) -> list[str]:
-        """Check for changes now, and describe the changes of `paths` that the user has not accepted.
+        """Check for changes now, and describe changes of the files `paths` that the user has not accepted.
 
-        Calls in progress that have changed one of the settings are told so in their result.
+        A tool call in progress that made one of the changes is told so in its result.
         """
         with self._lock:
             self._check_changes()

@@ -65,7 +65,7 @@ class SettingsRecord:
         """Metadata of the file → the paths in it, because `has_entry` is called for each HTTP response."""
 
     def note_change(self, path: Path, content: bytes) -> int:
-        """Record that Toolfold is about to write the content for the user; return the change's number.
+        """Record that Toolfold will write `content` to a file for the user; return the number of this change.
 
         Raises ConfigError if a change of the same file is pending: writing would accept it as well.
         Raises StartedByTool in a process that a tool call has started.

@@ -21,7 +21,7 @@ def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, 
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """Mapping that stands in for the environment: every variable is set, and names that are read are kept."""
+    """Stand-in for the environment that records which variables are read. Every variable seems to be set."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

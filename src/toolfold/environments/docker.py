@@ -157,7 +157,7 @@ class Docker(Backend):
         return None if answer.code else answer.text.strip()
 
     async def _remove_orphans(self) -> None:
-        """Remove temporary containers whose clients were killed."""
+        """Remove temporary containers whose Toolfold process has exited without removing them."""
         names = (
             await self._run_client(["ps", "--all", "--quiet", "--filter", f"label={KEPT_LABEL}=no"])
         ).text.split()

@@ -99,7 +99,7 @@ class FrameParser:
 
 
 def _partial_frame_length(data: bytes, sign: bytes, *frames: bytes) -> int:
-    """Return how many bytes at the end of the data may be the beginning of a control frame."""
+    """Return the length of an incomplete control frame at the end of the data; 0 if there is none."""
     position = data.rfind(sign)
     return (
         len(data) - position

@@ -73,7 +73,7 @@ class RunningCommand:
 
     @property
     def is_silent(self) -> bool:
-        """Return True if the target has been silent for so long that the command is terminated there."""
+        """Return True if the target has not responded for so long that it terminates the command."""
         return self._silence.done()
 
     async def exit_code(self) -> int:

@@ -19,7 +19,7 @@ def load_script(name: str) -> str:
 
 
 def script_with_arguments(name: str, *arguments: str) -> str:
-    """Return the text of a script that first sets its own arguments, for a shell started without any."""
+    """Return a script with a first line that sets its arguments, for a shell that cannot be given any."""
     return f"set -- {shlex.join(arguments)}\n{load_script(name)}"
 
 

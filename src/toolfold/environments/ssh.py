@@ -65,7 +65,7 @@ class SshAddress:
 
 
 class SshConnection:
-    """Shared (master) connection to the remote machine, opened when it is created."""
+    """Shared (master) ssh connection to the remote machine. Creating the object opens the connection."""
 
     def __init__(self, address: SshAddress, environment: Mapping[str, str]) -> None:
         # In a private directory: the process list shows the path before the socket exists, and another user

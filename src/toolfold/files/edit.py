@@ -103,7 +103,7 @@ def require_not_cancelled(cancelled: threading.Event) -> None:
 def find_edits(
     document: Document, old: str, new: str, name: str, cancelled: threading.Event
 ) -> EditCandidates:
-    """Return the matches of `old`: exact ones, else those of the strictest approximate strategy with any."""
+    """Return the matches of `old` by the strictest matching strategy that finds any; exact comes first."""
     encode_text(old, "old")
     encode_text(new, "new")
     if not old:

@@ -30,7 +30,7 @@ _OPEN_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def require_unprotected(target: Path, *, named: str | Path = "") -> None:
-    """Raise CallError if a file must not be written, by its real path or the path that the model wrote."""
+    """Raise CallError if a file is protected from writing, by its real path or by the path `named`."""
     for part in (*Path(named).parts, *target.parts):
         reason = _PROTECTED.get(_fold_name(part))
         if reason:

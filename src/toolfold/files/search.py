@@ -113,7 +113,7 @@ class FileSearch:
     def _may_match(self, data: bytes) -> bool:
         """Return False if a quick search of the bytes shows that a file cannot match.
 
-        Spares the child process most files in most searches.
+        Most files then need not be sent to the process that runs the regular expression.
         """
         plain = not self.query.regex and not self.query.ignore_case
         return bool(data) and (not plain or self.query.pattern.encode() in data)
@@ -224,7 +224,10 @@ class _MatcherProcess:
         self._child.wait()
 
     def find_hits(self, data: bytes, max_hits: int) -> list[tuple[int, str]] | None:
-        """Return at most `max_hits` line numbers and lines; None if the child process ended or timed out."""
+        """Return at most `max_hits` matching lines of a file's `data`, each with its line number.
+
+        None if the process that runs the regular expression has ended or takes too long.
+        """
         hits: list[tuple[int, str]] | None = self._request(b"%d %d\n" % (len(data), max_hits) + data)
         return hits
 

@@ -115,14 +115,17 @@ class PausedCall:
         self._task = asyncio.create_task(work)
 
     async def ask_client(self, request: mcp_types.InputRequest) -> Json:
-        """Return the client's response to a request, which arrives when the client repeats its call."""
+        """Send a request to the client and return its response, which it sends by repeating its call."""
         async with self._question_lock:  # one question at a time
             self._response = asyncio.get_running_loop().create_future()
             self._request.set_result(request)
             return await self._response
 
     async def approve(self, request: ApprovalRequest) -> Answer:
-        """Ask the client's user for approval; the client must be trusted before and after the question."""
+        """Ask the client's user for approval.
+
+        Raises UntrustedClient if, before or after the question, the client may not answer for the user.
+        """
         await self._require_user()
         response = await self.ask_client(_build_elicitation(request))
         await self._require_user()
@@ -160,7 +163,7 @@ class PausedCall:
 
 
 class PausedCalls:
-    """The paused calls of one client, each under a request state that cannot be guessed."""
+    """The paused calls of one client, each stored under a random request state that resumes it."""
 
     def __init__(self) -> None:
         self._calls: dict[str, PausedCall] = {}

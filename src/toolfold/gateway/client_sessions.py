@@ -257,7 +257,7 @@ class ClientSession:
         return any(snapshot[name].source.name == server for name in granted if name in snapshot)
 
     def close(self) -> None:
-        """Cancel paused calls, end the streams and stop the servers that only this client uses."""
+        """Cancel paused calls, end notification streams, and stop the servers that only this client uses."""
         self.paused_calls.close()
         self._listener.close()
         self._runtime.mcp.close_client(self.key)
@@ -282,7 +282,7 @@ class ClientSession:
         return self._runtime.mcp.find_tool(tool.source.name, tool.own_name) is None
 
     def _servers_with(self, tool: str) -> list[str]:
-        """Return the servers whose resources or prompts were granted to this client."""
+        """Return the servers whose resources or prompts this client may use by the generated tool `tool`."""
         return list(self._stand_in_names(tool))
 
     def _stand_in_names(self, own_name: str) -> dict[str, str]:

@@ -61,7 +61,7 @@ def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
 
 
 class EarlyAnswers:
-    """Thread that answers list requests until the gateway has loaded; then call `stop` once."""
+    """Thread that answers list requests while the gateway loads. Call `stop` when it has loaded."""
 
     def __init__(self, pipes: ClientPipes, record: ListingRecord) -> None:
         self._pipes, self._record = pipes, record

@@ -36,7 +36,10 @@ Phase = Literal["head", "body", "response"]
 
 
 def detect_vanished_peers(listening: socket.socket) -> None:
-    """Make the system close connections whose peer is gone; accepted sockets inherit the options."""
+    """Enable keepalive on a listening socket, so that the system closes connections to vanished peers.
+
+    Accepted sockets inherit the options.
+    """
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     probes = max(1, PEER_TIMEOUT_S // KEEPALIVE_INTERVAL_S - 1)
     for name, value in (

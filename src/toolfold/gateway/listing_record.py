@@ -100,7 +100,7 @@ class ListingRecord:
         return True
 
     def to_json(self, inputs: Mapping[str, str]) -> str:
-        """Return the record file's content: answers for as many of the latest clients as fit."""
+        """Return the record as JSON for its file; if it is too long, without the oldest clients."""
         clients = dict(tuple(self.clients.items())[-MAX_CLIENTS:])
         while True:
             text = json.dumps({"format": FORMAT, "inputs": inputs, "clients": clients})
@@ -110,7 +110,10 @@ class ListingRecord:
 
 
 def locate_record_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path:
-    """Return the record file of a gateway started with these arguments in this directory. Raises OSError."""
+    """Return the record file of a gateway that starts now with these arguments. Raises OSError.
+
+    The file also depends on the current directory, environment variables and versions.
+    """
     current = Path.cwd()
     variables = {name: value for name, value in environment.items() if _is_relevant_variable(name)}
     conditions = [__version__, sys.version, sys.prefix, list(arguments), str(current), variables]

@@ -161,7 +161,7 @@ def list_record_inputs(runtime: Runtime) -> Iterator[Path]:
 
 
 def _project_files(config: Config) -> Iterator[Path]:
-    """Yield the paths at which a project's settings file was looked for."""
+    """Yield the paths at which the project's settings file or repository was looked for."""
     start = config.paths.current_dir
     for folder in (start, *start.parents):
         yield folder / PROJECT_FILE

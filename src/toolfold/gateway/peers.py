@@ -154,7 +154,10 @@ def _is_local_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool
 
 
 def find_origin(inode: str) -> PeerOrigin:
-    """Return who started the processes that hold a socket: USER only if none was started by a tool."""
+    """Return who started the processes that hold a socket: the user or a tool call, if known.
+
+    USER only if none of them was started by a tool call.
+    """
     found, unreadable = _find_holders(inode, _process_fd_dir)
     folders = _process_fd_dir if found else _thread_fd_dirs
     if not found:

@@ -234,7 +234,7 @@ class Gateway:
         return f"{client.id} named {shorten(name, 40)} {digest[:32]}"
 
     def _make_caller(self, context: RequestContext, client: GatewayClient) -> Caller:
-        """Return the client's identity for approval; over stdio, the name that it declares."""
+        """Return the client's identity for approval; over stdio, with the name that the client declares."""
         params = context.session.client_params
         own_name = params.client_info.name if context.request is None and params else client.name
         return Caller(own_name[:MAX_CLIENT_NAME_CHARS], asks_user=self._client_asks_user)
@@ -437,7 +437,10 @@ class Gateway:
         context: RequestContext,
         list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
     ) -> list[tuple[str, Any]]:
-        """Return list entries with their servers' names; the listing counts as one call of the client."""
+        """Return the entries of a list, each with its server's name.
+
+        The listing is counted like a call in progress, of which a client may have MAX_CALLS_PER_CLIENT.
+        """
         session = self._session_for(context)
         with self._count_call(session):
             return await list_items(session)

@@ -51,7 +51,7 @@ class ServerPrefixes:
         return self._prompts.get(server, "") + name
 
     def resolve_prompt(self, name: str) -> list[tuple[str, str]]:
-        """Return the servers that may have a prompt, likeliest first, with the server's own name."""
+        """Return the (server, prompt) pairs that a prefixed prompt name may mean, likeliest first."""
         return _strip_prefixes(name, self._prompts)
 
 

@@ -60,7 +60,7 @@ class ExtractedText:
 
 
 def require_packages() -> bool:
-    """Return True if the packages that parse documents are installed. Raises ExtractionFailed if not."""
+    """Raise ExtractionFailed if a package for parsing documents is missing; otherwise return True."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise ExtractionFailed(
             f"The package {' and '.join(missing)} is missing. Install it: pip install 'toolfold[web]'."

@@ -159,7 +159,10 @@ class Fetcher:
 
 
 class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects only to addresses that the policy returns. TLS still verifies the host name's certificate."""
+    """Network backend that connects only to addresses that the address policy allows.
+
+    TLS still verifies the certificate for the host name.
+    """
 
     def __init__(self, policy: Resolver) -> None:
         self._policy, self._network = policy, httpcore2.AnyIOBackend()

@@ -168,7 +168,7 @@ class LocalClient:
         return None
 
     async def _write_arguments(self, asked: str, tool: _Tool, usage: _UsageSum) -> str:
-        """Return arguments for the tool as JSON that matches its schema, unless the engine rejects that."""
+        """Return JSON arguments for the tool; they match its schema if the engine can enforce the schema."""
         examples = [(_ask_arguments(*example), values) for *example, values in _ARGUMENT_EXAMPLES]
         messages = _with_examples(_ARGUMENT_INSTRUCTION, examples, _ask_arguments(tool.signature, asked))
         schema = limit_schema({"type": "object", "additionalProperties": False, **tool.parameters})

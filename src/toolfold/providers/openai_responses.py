@@ -294,7 +294,10 @@ def _stream_error(event: Json) -> ProviderError:
 
 
 def _as_native_search(tool: Json) -> Json:
-    """Replace the definition of tool_search by the API's own type, so that found tools become callable."""
+    """Return the API's own tool search in place of the tool `tool_search`; any other tool unchanged.
+
+    Tools that the API's own search returns can be called at once.
+    """
     if tool["name"] != BRIDGE_SEARCH:
         return tool
     return {"type": BRIDGE_SEARCH, "execution": "client"} | {

@@ -28,7 +28,7 @@ _TOKEN_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class AdmittedClient:
-    """A client whose request the access policy accepts, and which of its headers hold a Toolfold token."""
+    """A client that the access policy admits, and which headers of its request contain a Toolfold token."""
 
     client: GatewayClient
     token_headers: frozenset[str]

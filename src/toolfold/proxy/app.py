@@ -178,7 +178,7 @@ class Proxy:
 
 
 class _ClientBody:
-    """The body of a client's request, and the news that the client has closed its connection."""
+    """Receives the body of a client's request, and detects when the client closes its connection."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -17,7 +17,7 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 
 
 def split_words(text: str) -> frozenset[str]:
-    """Split a text at blanks into a set of words, so that tables of words are easier to read."""
+    """Return the set of words in a text such as `token secret key`."""
     return frozenset(text.split())
 
 

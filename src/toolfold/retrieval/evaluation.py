@@ -83,7 +83,7 @@ def _parse_names(value: Any, key: str) -> tuple[str, ...]:
 
 
 def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
-    """Return, for each needed tool, the rank at which it or an alternative appears, or None."""
+    """Return the best rank of each needed tool or one of its alternatives; None if it is not ranked."""
     positions = {name: rank for rank, name in reversed(list(enumerate(ranked, 1)))}
     return [
         min((positions[name] for name in need if name in positions), default=None) for need in query.needs()

@@ -97,7 +97,7 @@ class NameIndex:
                 self._add_position(position, name)
 
     def changed(self, tools: Sequence[Tool | None], positions: Collection[int]) -> NameIndex:
-        """Return the name index of `tools`, which differ from the indexed tools only at `positions`."""
+        """Return the name index of changed tools, which differ from the indexed ones only at `positions`."""
         if len(positions) > MAX_INCREMENTAL_CHANGES:
             return NameIndex(tools)
         names = NameIndex(())
@@ -171,7 +171,7 @@ class NameIndex:
         )
 
     def _limit_per_toolset(self, positions: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
-        """Yield at most MAX_NAMESAKES_PER_TOOLSET tools per toolset: exact names first, then by name.
+        """Yield the tools of a name, exact names first, at most MAX_NAMESAKES_PER_TOOLSET of each toolset.
 
         Counting per toolset keeps tools that a session may not use from displacing tools that it may use.
         """

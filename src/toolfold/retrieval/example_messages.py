@@ -162,7 +162,7 @@ class MessageSource:
     """Where example messages come from, and a value that changes when they do."""
 
     def version(self) -> object:
-        """Return a value that is equal as long as the records are the same. Called for every search."""
+        """Return a value that changes when the records change. Must be fast: called for every search."""
         return None
 
     def load(self) -> Iterable[MessageRecord]:

@@ -54,7 +54,7 @@ class MessageStore(MessageSource):
         return [record for record in records if record]
 
     def add(self, new: Iterable[MessageRecord]) -> None:
-        """Add records; each replaces the records of the same definition and of older versions of it."""
+        """Add records; each replaces those of the same definition and those of older versions of the tool."""
         records = list(new)
         replaced = {(record.server, record.tool) for record in records}
         checksums = {record.checksum for record in records}

@@ -66,9 +66,9 @@ def weighted_means(rows: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
 
 
 def merge_rows(vectors: Matrix, means: Matrix) -> Matrix:
-    """Add the weighted mean message vectors to the tools' vectors; each row keeps its length.
+    """Move each tool's vector towards the mean vector of its messages, and keep the vector's length.
 
-    A row moves by at most MAX_SHIFT of its length, towards its messages.
+    A vector moves by at most MAX_SHIFT of its length.
     """
     lengths = np.sqrt(np.vecdot(vectors, vectors))[:, None]
     tools = vectors / np.maximum(lengths, _EPSILON)

@@ -116,7 +116,10 @@ def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
 
 
 def _dense_similarity(scores: Scores) -> list[float]:
-    """Return the highest similarity and its lead over the fifth, which is large if one tool fits clearly."""
+    """Return the highest similarity of any tool, and by how much it exceeds the fifth highest.
+
+    The difference is large if one tool fits the message clearly better than others.
+    """
     usual = granted_scores(scores)
     if not len(usual):
         return [0.0, 0.0]

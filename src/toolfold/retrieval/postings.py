@@ -118,7 +118,7 @@ def merge_postings(parts: Sequence[Postings], terms: int) -> tuple[Int64s, Int32
 
 
 def sort_keys(terms: NDArray[np.integer], positions: NDArray[np.integer]) -> Int64s:
-    """Return one integer per posting that sorts by term, then by position."""
+    """Return one integer for each posting; sorting by it sorts by term, then by position."""
     return (terms.astype(np.int64) << _POSITION_BITS) | positions
 
 

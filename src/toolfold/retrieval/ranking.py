@@ -26,9 +26,9 @@ EXCLUDED_SCORE = np.float32(-1e9)  # score of tools outside the grant
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Legs:
-    """Scores of every tool for one message: keyword scores, and similarities if there is a model.
+    """Scores of all tools for one message: by keywords, and by similarity of vectors.
 
-    `dense` is empty if there is no semantic leg.
+    `dense` is empty if no embedding model is used.
     """
 
     lexical: Scores

@@ -144,7 +144,7 @@ class SampleService:
 
 
 def _matches(record: Json, args: Json) -> bool:
-    """Return True if a record has the field values and one of the search words in the arguments."""
+    """Return True if a record has the field values in the arguments, and a word of the text searched for."""
     for name, value in args.items():
         if name in _TEXT_ARGUMENTS and isinstance(value, str):
             text = " ".join(_texts(record)).lower()

@@ -63,7 +63,7 @@ class _SourceOnlyLoader(SourceFileLoader):
 
 
 class _SubmoduleFinder(MetaPathFinder):
-    """Finds submodules of the packages that this module has imported."""
+    """Finds submodules of packages that `import_file` has imported."""
 
     def find_spec(
         self,

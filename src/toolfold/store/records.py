@@ -126,7 +126,7 @@ class SessionStore(Protocol):
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        """Remove messages from the prompt; a `summary` is inserted where the first of them was."""
+        """Leave messages out of further prompts; a `summary` takes the place of the first of them."""
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 

@@ -33,7 +33,7 @@ class OutsideText:
     """Finds injected instructions in text that must not be changed."""
 
     async def mark(self, text: str) -> str:
-        """Return a text from outside with injected instructions marked as data."""
+        """Return untrusted text, such as a web page, with injected instructions marked as data."""
         if len(text) <= MAX_INLINE_CHARS:
             return self.mark_untrusted(make_encodable(text))
         return await asyncio.to_thread(self.mark_untrusted, make_encodable(text))

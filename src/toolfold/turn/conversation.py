@@ -151,7 +151,7 @@ def _strip_notes(text: str) -> str:
 
 
 def _after_note(noted: str) -> str:
-    """Return the text after a note about tools; a note without an end is ordinary text."""
+    """Return the text after the end of a note about tools; all of it if the note does not end."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
@@ -173,7 +173,7 @@ def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
-    """Yield the name of the tool that a call executes, also through `tool_call`, if it can be read."""
+    """Yield the name of the tool that a call runs, directly or by `tool_call`; nothing if it is invalid."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:

@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """A message of the history that is not a system instruction; instructions may change between requests."""
+    """A message of the history. System instructions have no entry, as they may change between requests."""
 
     position: int
     """Index of the message among all messages."""
@@ -170,7 +170,7 @@ class Notes:
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """Return the messages to send; the note `newest` goes into the newest user message if that is new."""
+        """Return the messages with their notes; a new user message at the end gets the note `newest`."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())

@@ -234,7 +234,7 @@ class _TokenBudget:
         self._left -= guess
 
     def try_take(self, name: str, *, leaving: int = 0) -> bool:
-        """Add a tool to the selection if its tokens fit and leave `leaving` tokens; return False if not."""
+        """Select a tool if its tokens fit and at least `leaving` tokens remain; return False if not."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
@@ -256,7 +256,7 @@ def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return the name under which a tool is shown; its author's name is accepted if it is unambiguous."""
+    """Return the registered name of a tool; its author's name for it is accepted if only one tool has it."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
@@ -266,7 +266,7 @@ def _resolve_name(turn: Turn, name: str) -> str:
 def _merge_rankings(
     latest: _MessageResult, before: Sequence[tuple[float, SearchResult]], lean: float
 ) -> dict[str, str]:
-    """Return every fitting tool with its reason, best first; ranks in earlier messages count less."""
+    """Merge the search results of the latest and earlier messages: each tool with its reason, best first."""
     if not before:
         return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}
     weighed = [(FITTED, lean * share, found) for share, found in before]

@@ -347,7 +347,7 @@ def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDic
 def _map_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
-    """Return the entries that `change` changes, in their changed form."""
+    """Return only the entries that `change` modifies, each in its modified form."""
     changed = {}
     for place, each in held.items():
         if type(each) is FrozenDict:

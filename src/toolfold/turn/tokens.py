@@ -135,7 +135,7 @@ def compact(function: object, *, escaped: bool = False) -> str:
 
 
 def _identity_key(function: Definition) -> tuple[int, str, str] | None:
-    """Return a cache key for a tool definition with an immutable schema; None for any other."""
+    """Return a key for caching the token count of a tool definition; None if its schema may change."""
     parameters = function.get("parameters")
     if type(parameters) is not FrozenDict or len(function) != 3:
         return None

@@ -53,7 +53,7 @@ class ToolTokenCounts:
         return int(self._count_bytes(tool) / _MIN_BYTES_PER_TOKEN)
 
     def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
-        """Return the total number of tokens of the tools, exact enough to compare with `enough`."""
+        """Return the tokens of all tools: the exact number, or a bound that is above or below `enough`."""
         at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
             return TokenCount(at_most, "at most")

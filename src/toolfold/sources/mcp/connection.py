@@ -106,7 +106,7 @@ class ServerConnection:
 
     @property
     def run_task(self) -> asyncio.Task[None]:
-        """Return the task that is done when the connection has ended."""
+        """Return the task that runs the connection; it is done when the connection has ended."""
         assert self._task is not None  # noqa: S101 - set by `open`
         return self._task
 

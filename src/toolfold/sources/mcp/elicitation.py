@@ -221,7 +221,7 @@ class PromptHandler:
 
     @contextlib.asynccontextmanager
     async def _queue_slot(self) -> AsyncIterator[None]:
-        """Wait until the server's previous request is answered.
+        """Wait in an `async with` statement until the server's earlier requests are answered.
 
         Raises _QueueFull if too many wait already.
         """

@@ -82,7 +82,7 @@ def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]
 
 
 def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
-    """Return the fields of a list result beside its entries, valid for every protocol revision."""
+    """Return the other fields of a list result (cursor, caching), valid for every protocol revision."""
     cursor = result.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
         problems.append(
@@ -245,7 +245,7 @@ def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
 
 
 def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
-    """Change nothing, because validation removes malformed fields."""
+    """Repair nothing, for kinds of entries whose malformed fields are removed by validation."""
 
 
 def _name_of(kind: _Kind, entry: Any, position: int) -> str:

@@ -76,7 +76,7 @@ class LockFile:
     """
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open a lock file; with a `record`, changes that Toolfold did not make are errors."""
+        """Open a lock file; with a `record` of Toolfold's changes, any other change of it is an error."""
         self.file, self._record = file, record
         self._fingerprint, self._last_step = "", 0
         self._guard = threading.Lock()

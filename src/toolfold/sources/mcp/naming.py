@@ -75,7 +75,7 @@ class ToolNames:
         return names.client if self.for_clients else names.agent
 
     def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
-        """Return the server's own name of the listed tool that has the given name in any form, or None."""
+        """Return the server's own name for a tool, given any name of the tool; None if it is not listed."""
         own = list(listed)
         if name in own:
             return name
@@ -105,7 +105,7 @@ class _Namespace:
         return self._prefixes.get(server, f"{self._label}{server}_")
 
     def _is_owner(self, server: str, plain: str) -> bool:
-        """Return True if this server, of several that could have the name, is the one that gets it."""
+        """Return True if this server gets the name `plain`, which may have the prefix of several servers."""
         own = self._prefix_of(server)
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
@@ -114,8 +114,9 @@ class _Namespace:
 
 
 def _digest_name(label: str, tool: str) -> str:
-    """Return a name with a digest of label and tool, since `mcp__a__b__c` can mean two different pairs.
+    """Return a name with a digest of label and tool, for tools whose plain name would be ambiguous.
 
-    The longer digest is used: to collide with another server's tool takes 2**60 attempts.
+    `mcp__a__b__c` can mean tool `c` of server `a__b` or tool `b__c` of `a`. The longer digest is used: to
+    collide with another server's tool takes 2**60 attempts.
     """
     return next(islice(short_names(f"{label}\0{tool}"), 1, None))

@@ -340,7 +340,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server that has a tool of this name, in any spelling, waiting for review."""
+        """Return the server whose tool of this name, in any spelling, waits for review, or None."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -464,7 +464,7 @@ class McpServers:
             self._publish_tools(supervised, supervised.listing)
 
     def publish_all_reviewed(self) -> None:
-        """Register tools again that a review in another process may have accepted."""
+        """Register the tools that waited for a review and have been accepted in another process since."""
         for name in [name for name, held in tuple(self._held_tools.items()) if held]:
             if name in self._servers:
                 self.publish_reviewed(name)

@@ -16,7 +16,7 @@ _MAX_ENTRIES_IN_LOOP = 50
 
 
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
-    """Repair list results before the SDK validates them, and report each problem to `note`."""
+    """Make a session repair list results before the SDK validates them; `note` is called for each problem."""
 
     def wrap(send: SendRawRequest) -> SendRawRequest:
         async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:

@@ -193,7 +193,10 @@ class StdioTransport:
             self._incoming.send_nowait(error)
 
     async def _fail_request(self, line: bytes, kind: str, reason: str) -> None:
-        """Fail the request that an invalid response names, else the only pending one, else all."""
+        """Fail the request that an invalid response answers.
+
+        If its id cannot be read, fail the only pending request; if several are pending, all of them.
+        """
         ids = _find_ids(line) & self._pending.keys() or (
             self._pending.keys() if len(self._pending) == 1 else set()
         )

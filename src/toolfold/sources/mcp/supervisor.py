@@ -204,7 +204,7 @@ class ServerSupervisor:
         await self.get_connection()
 
     def take_over(self, other: ServerSupervisor) -> None:
-        """Renew the resource subscriptions of the supervisor that this one replaces."""
+        """Take over the resource subscriptions of the supervisor that this one replaces."""
         self._subscriptions = set(other._subscriptions)
 
     async def retire(self) -> None:

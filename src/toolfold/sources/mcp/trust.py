@@ -107,7 +107,7 @@ class Trust:
         return cls(lambda server: lock_path(config, server), own=own, record=record, strict=strict)
 
     def use_config(self, config: Config) -> None:
-        """Use a changed configuration, in which another file may declare a server."""
+        """Use a changed configuration: the file in which a server is declared determines its lock file."""
         self._lock_of = lambda server: lock_path(config, server)
 
     def drop_listing(self, server: str) -> None:
@@ -178,7 +178,7 @@ class Trust:
         return lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return the accepted tools of a server whose acceptance is valid on this machine.
+        """Return a server's accepted tools, without those whose acceptance does not count on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.

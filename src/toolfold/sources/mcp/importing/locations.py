@@ -97,7 +97,7 @@ def _iter_vscode_files(user: Path) -> Iterator[Path]:
 
 
 def _is_other_vscode_file(file: Path) -> bool:
-    """Return True for a file that VS Code reads but to which no new servers are added."""
+    """Return True for a file of VS Code from which servers are read, but to which none is written."""
     return file.name == "settings.json" or file.parent.parent.name == "profiles"
 
 

@@ -112,7 +112,7 @@ class OAuthProvider(httpx2.Auth):
 
     @contextlib.asynccontextmanager
     async def _exclusive(self, operation: str, timeout_s: float, busy: ServerFailed) -> AsyncIterator[None]:
-        """Hold the lock for an operation on this server, so that no other process does it."""
+        """Hold this server's lock for an operation (login, renewal), so that only one process does it."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(

@@ -95,7 +95,7 @@ def embed_sentence(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @lru_cache(maxsize=64)  # a sentence is scored alone and beside each of its neighbours
 def piece_indices(folded: str) -> PieceIndices:
-    """Return hashed indices of a text's sequences of three to five characters and one to three words."""
+    """Return the features of a text: hashes of its sequences of 3 to 5 characters and of 1 to 3 words."""
     text = f" {' '.join(_TOKEN.findall(folded.translate(_DIGITS_TO_ZERO)))} "
     letters = np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32)
     hashes = []
@@ -127,7 +127,7 @@ def join_piece_indices(indices: Iterable[PieceIndices]) -> PieceIndices:
 
 
 def _hash_words(letters: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Return one hash per word of a text that starts and ends with a space."""
+    """Return a hash of each word, given the characters of a text that starts and ends with a space."""
     spaces = np.flatnonzero(letters == 32)
     if len(spaces) < 2:
         return np.zeros(0, np.uint32)

@@ -147,7 +147,7 @@ def _acts_covertly(evidence: _Evidence) -> bool:
 
 
 def _sends_data_away(evidence: _Evidence) -> bool:
-    """Return True if a passage orders that data be sent to an address, or a file with secrets anywhere."""
+    """Return True if a passage orders to send data to a URL or e-mail address, or a secret anywhere."""
     sentence, score = evidence.sentence, evidence.passage.score
     if not sentence.has_all("send"):
         return False
