@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from shellverdict.execution_site import ExecutionSite
 from shellverdict.rules import Rule
@@ -32,6 +32,7 @@ from toolfold.config.changes import (
 from toolfold.config.live import LoadedSettings, SettingsFollower, SettingsWatch
 from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_paths
 from toolfold.config.record import SettingsRecord
+from toolfold.config.settings import ToolsSettings
 from toolfold.configured_scope import SynonymCheck, build_scope, declare_toolsets
 from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
@@ -266,20 +267,14 @@ class Runtime:
 
     def _build_deps(self, config: Config, scope: Scope, dispatch: Dispatch) -> SessionDeps:
         """Return the components for sessions that are opened with the given settings."""
-        settings = config.tools
-        bridge = Bridge(BridgeAnswers(self.retriever, settings))
-        deferral, weights = Deferral(settings), ToolTokenCounts()
-        selector = Selector(settings, self.retriever, deferral=deferral, weights=weights)
+        disclosing = _build_disclosing(
+            config.tools, self.retriever, ToolTokenCounts(), behind_gateway=self._behind_gateway
+        )
         return SessionDeps(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
-            bridge=bridge,
-            disclosure=Disclosure(
-                settings, bridge, deferral=deferral, weights=weights, behind_gateway=self._behind_gateway
-            ),
-            selector=selector,
-            requests=RequestPolicy(settings, selector, bridge),
+            **disclosing,
             toolsets=self.toolsets,
             scope=scope,
             latest=lambda: self._deps,
@@ -397,6 +392,23 @@ class Runtime:
             client=client,
             caller=caller,
             id=id,
+        )
+
+    def build_foreign_deps(
+        self, snapshot: Snapshot, settings: ToolsSettings, retriever: Retriever, weights: ToolTokenCounts
+    ) -> SessionDeps:
+        """Return the components of sessions over tools that a client of this runtime has and runs itself.
+
+        Nothing of this runtime's own tools is granted to such a session.
+        """
+        config = self.config.model_copy(update={"tools": settings})
+        toolsets = Toolsets(snapshot)
+        return SessionDeps(
+            config=config,
+            availability=self._availability,
+            dispatch=self._dispatch,
+            **_build_disclosing(settings, retriever, weights, behind_gateway=False),
+            toolsets=lambda: toolsets,
         )
 
     def toolsets(self) -> Toolsets:
@@ -595,6 +607,30 @@ def _build_monitor(
         has_tool_processes=lambda: has_tool_processes(terminal.environment.client_id),
         has_servers=has_servers,
     )
+
+
+class _Disclosing(TypedDict):
+    """The components of a session that decide which tools a model sees."""
+
+    bridge: Bridge
+    disclosure: Disclosure
+    selector: Selector
+    requests: RequestPolicy
+
+
+def _build_disclosing(
+    settings: ToolsSettings, retriever: Retriever, weights: ToolTokenCounts, *, behind_gateway: bool
+) -> _Disclosing:
+    bridge, deferral = Bridge(BridgeAnswers(retriever, settings)), Deferral(settings)
+    selector = Selector(settings, retriever, deferral=deferral, weights=weights)
+    return {
+        "bridge": bridge,
+        "disclosure": Disclosure(
+            settings, bridge, deferral=deferral, weights=weights, behind_gateway=behind_gateway
+        ),
+        "selector": selector,
+        "requests": RequestPolicy(settings, selector, bridge),
+    }
 
 
 def _build_retriever(config: Config, progress: Progress | None) -> Retriever:

@@ -185,7 +185,7 @@ class _ResponsesReplyReader(ReplyReader):
         """Reasoning shown to the user, by output item."""
         self._usage = Usage()
         self._finish: FinishReason = "stop"
-        self._model = ""
+        self._model = self._id = ""
 
     def feed(self, event: Json) -> Iterator[Delta]:
         match event.get("type"):
@@ -208,6 +208,7 @@ class _ResponsesReplyReader(ReplyReader):
 
     def _read_response(self, response: Json) -> None:
         self._model = text_of(response.get("model"))
+        self._id = text_of(response.get("id"))
         self._usage = _read_usage(response.get("usage") or {})
         if items := select_mappings(response.get("output")):
             self._items, self._pending = dict(enumerate(items)), {}
@@ -232,6 +233,7 @@ class _ResponsesReplyReader(ReplyReader):
             usage=self._usage,
             finish_reason="interrupted" if interrupted else "tool_calls" if calls else self._finish,
             model=self._model,
+            id=self._id,
             unsent_thinking=self._join_thinking(indexes) if interrupted else "",
         )
 

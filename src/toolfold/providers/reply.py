@@ -65,6 +65,8 @@ class Reply:
     finish_reason: FinishReason = "stop"
     model: str = ""
     """The model that answered, as the provider names it."""
+    id: str = ""
+    """The id under which the provider stores the reply, if it does."""
     unsent_thinking: str = ""
     """Reasoning of an interrupted reply that is not in its messages: the provider would not accept it."""
 

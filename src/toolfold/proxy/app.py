@@ -7,12 +7,14 @@ Access is checked by the gateway's policy. Model requests with many tools are fo
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.http_sessions import Scope, Send
@@ -25,10 +27,17 @@ from toolfold.gateway.request_bodies import (
 )
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
+from toolfold.providers.wire import WIRES
 from toolfold.proxy.access import AdmittedClient, admit_client
+from toolfold.proxy.catalogs import Catalogs
+from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
+from toolfold.proxy.rounds import FoldedExchange, FoldingFailed
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
+
+if TYPE_CHECKING:
+    import httpx2
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +48,7 @@ MAX_TOTAL_BODY_BYTES = 384_000_000
 MAX_STREAMED_BODY_BYTES = 1_000_000_000
 """Size of other requests, such as uploaded files, which are passed on without being stored."""
 MAX_RESPONSE_S = 4 * 3_600.0
+MAX_PENDING_REPLIES = 1_000
 LARGE_BODY_BYTES = 300_000
 """Larger bodies are parsed in a thread, because parsing them would delay other clients."""
 
@@ -89,6 +99,11 @@ class Proxy:
         self.open_requests = 0
         """Number of requests that are being answered."""
         self._connections = UpstreamConnections(settings.max_requests)
+        self._max_rounds = settings.max_search_rounds
+        self._catalogs = Catalogs(runtime)
+        self._folder = Folder(self._catalogs) if settings.folding != "off" else None
+        self._pending: OrderedDict[str, list[Json]] = OrderedDict()
+        """Results to add to the request that continues a stored reply, by the reply's id."""
         self._bodies = RequestBodies(
             BodyLimits(
                 max_bytes=MAX_BODY_BYTES,
@@ -99,8 +114,9 @@ class Proxy:
         )
 
     async def close(self) -> None:
-        """Close the connections to providers."""
+        """Close the connections to providers, and stop indexing clients' tools."""
         await self._connections.close()
+        await asyncio.to_thread(self._catalogs.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -150,7 +166,9 @@ class Proxy:
         recorder = _StartRecorder(send)
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
-                await self._forward(request, upstream, body, recorder)
+                request = self._add_pending(request)
+                if not await self._respond_folded(request, upstream, recorder):
+                    await self._forward(request, upstream, body, recorder)
         except (UpstreamFailed, TimeoutError) as error:
             failure = (
                 error
@@ -162,6 +180,66 @@ class Proxy:
                 status = 504 if failure.is_timeout else 502
                 await send_error(send, request.family, status, failure.problem)
             # Otherwise the response stays incomplete, and the server closes the connection.
+
+    async def _respond_folded(self, request: ProxyRequest, upstream: Upstream, send: _StartRecorder) -> bool:
+        """Fold a request and answer it; return False if it has to be forwarded unchanged."""
+        try:
+            fold = await self._fold(request)
+        except Exception:
+            log.exception("a request for model %r could not be folded and is forwarded", request.model)
+            return False
+        if fold is None:
+            return False
+        exchange = FoldedExchange(
+            fold,
+            upstream,
+            functools.partial(self._open_round, request, upstream),
+            send,
+            max_rounds=self._max_rounds,
+        )
+        try:
+            await exchange.run()
+        except FoldingFailed as error:
+            log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
+            return False
+        if exchange.pending is not None:
+            self._keep_pending(*exchange.pending)
+        return True
+
+    async def _fold(self, request: ProxyRequest) -> Fold | None:
+        wire = WIRES.get(request.path)
+        if self._folder is None or wire is None or request.content is None:
+            return None
+        if not request.content.get("tools"):
+            return None
+        client = request.admitted.client.id
+        return await asyncio.to_thread(self._folder.fold, request.content, wire, client)
+
+    def _open_round(
+        self, request: ProxyRequest, upstream: Upstream, body: Json
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        """Send a rewritten request to a provider, whose response must not be compressed."""
+        headers = upstream.build_headers(request.headers, request.admitted.token_headers)
+        headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
+        headers.append((b"accept-encoding", b"identity"))
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        url = upstream.build_url(request.path, request.query)
+        return self._connections.send(upstream, "POST", url, headers, content)
+
+    def _keep_pending(self, reply_id: str, results: list[Json]) -> None:
+        self._pending[reply_id] = results
+        while len(self._pending) > MAX_PENDING_REPLIES:
+            self._pending.popitem(last=False)
+
+    def _add_pending(self, request: ProxyRequest) -> ProxyRequest:
+        """Return the request with the results that the stored reply before it lacks."""
+        wire, content = WIRES.get(request.path), request.content
+        results = self._pending.get(str(content.get("previous_response_id"))) if content else None
+        messages = wire.read_messages(content) if wire and content and results else None
+        if wire is None or content is None or messages is None or results is None:
+            return request
+        content = wire.replace_messages(content, [*results, *messages])
+        return replace(request, content=content, body=json.dumps(content).encode())
 
     async def _forward(
         self, request: ProxyRequest, upstream: Upstream, body: _ClientBody, send: Send

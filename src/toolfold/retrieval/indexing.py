@@ -90,6 +90,15 @@ class Indexer:
         self._wait_deadline = 0.0
         self._closed = threading.Event()
 
+    def make_sibling(self, directory: str) -> Indexer:
+        """Return an indexer for another set of tools with the same model, stored in a subdirectory."""
+        return Indexer(
+            self._embedder,
+            self._directory and self._directory / directory,
+            outage_log=self._outage_log,
+            max_wait_s=self._max_wait_s,
+        )
+
     @property
     def embedder(self) -> Embedder | None:
         return self._embedder

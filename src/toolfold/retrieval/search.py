@@ -6,6 +6,7 @@ models, prompts or what happens with the result.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -367,6 +368,15 @@ class Retriever:
         self._searcher = Searcher(
             embedder, ranker, outage_log=outage_log, reranker=reranker, need_classifier=need_classifier
         )
+
+    def make_sibling(self, directory: str) -> Retriever:
+        """Return a retriever for another set of tools that shares the models; close it, too.
+
+        Its index is stored in a subdirectory of this one's.
+        """
+        sibling = copy.copy(self)
+        sibling._indexer = self._indexer.make_sibling(directory)
+        return sibling
 
     def find(
         self,

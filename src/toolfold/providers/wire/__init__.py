@@ -1,0 +1,26 @@
+"""Requests and streams of the model APIs, as the proxy reads and rewrites them. One module for each API."""
+
+from toolfold.providers.wire.chat import ChatWire
+from toolfold.providers.wire.interface import BodyMerger, ClientTool, ResolveCall, StreamMerger, Wire
+from toolfold.providers.wire.messages import MessagesWire
+from toolfold.providers.wire.responses import ResponsesWire
+from toolfold.providers.wire.sse import EventParser, EventTooLong, ServerSentEvent
+
+__all__ = [
+    "WIRES",
+    "BodyMerger",
+    "ClientTool",
+    "EventParser",
+    "EventTooLong",
+    "ResolveCall",
+    "ServerSentEvent",
+    "StreamMerger",
+    "Wire",
+]
+
+WIRES: dict[str, Wire] = {
+    "chat/completions": ChatWire(),
+    "messages": MessagesWire(),
+    "responses": ResponsesWire(),
+}
+"""The APIs whose requests can be folded, by path below /v1."""

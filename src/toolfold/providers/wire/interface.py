@@ -1,0 +1,187 @@
+"""The interface by which the proxy reads and rewrites the requests and replies of one model API.
+
+A request is read for its function tools; everything that is not understood is left as it is. Replies of
+several rounds, in which the model first searched for tools, are merged into the one reply that the client
+sees. Knows nothing of how tools are chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall
+from toolfold.providers.dialect import Dialect
+from toolfold.providers.reply import Reply
+from toolfold.providers.wire.sse import ServerSentEvent
+
+ResolveCall = Callable[[ToolCall], ToolCall | None]
+"""Returns the call of a client's tool that a call of `tool_call` means; None if the client gets none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool:
+    """A function tool of a client's request."""
+
+    name: str
+    description: str
+    parameters: Json
+    entry: Json
+    """The tool as the client wrote it."""
+
+
+class Wire(ABC):
+    """Requests and replies of one model API, as the proxy sees them. Stateless and shared."""
+
+    dialect: ClassVar[Dialect]
+    names_events: ClassVar[bool] = True
+    """True if the events of a stream have names."""
+
+    @abstractmethod
+    def read_tool(self, entry: Json) -> ClientTool | None:
+        """Return an entry of the tools array as a function tool; None for any other kind of tool."""
+
+    @abstractmethod
+    def find_forced_tools(self, body: Json) -> set[str]:
+        """Return the names of the tools to which `tool_choice` refers."""
+
+    def explain_unfoldable(self, body: Json) -> str:
+        """Return why the tools of a request must stay as they are; empty if they can be folded."""
+        tools = body.get("tools")
+        if not isinstance(tools, list) or not all(isinstance(entry, dict) for entry in tools):
+            return "it has no list of tools"
+        if any(entry.get("defer_loading") for entry in tools):
+            return "the client itself defers the loading of tools"
+        return ""
+
+    def read_messages(self, body: Json) -> list[Json] | None:
+        """Return the conversation of a request; None if it is not a list of messages."""
+        messages = body.get("messages")
+        return messages if _is_list_of_objects(messages) else None
+
+    def replace_messages(self, body: Json, messages: Sequence[Json]) -> Json:
+        """Return the request with another conversation."""
+        return {**body, "messages": list(messages)}
+
+    def continue_request(self, body: Json, reply: Reply, results: Sequence[Json]) -> Json:
+        """Return the request that follows a reply whose calls the proxy has answered."""
+        messages = self.read_messages(body) or []
+        return self.replace_messages(body, [*messages, *reply.messages, *results])
+
+    @abstractmethod
+    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:
+        """Return a merger for the streamed replies to a client's request."""
+
+    @abstractmethod
+    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:
+        """Return a merger for the replies to a client's request that are not streamed."""
+
+
+class StreamMerger(ABC):
+    """Merges the streamed replies of several rounds into the one stream that the client sees."""
+
+    def __init__(self, resolve: ResolveCall) -> None:
+        self._resolve = resolve
+        self.round = 0
+        self.visible_calls = 0
+        """Calls of the current round that the client sees."""
+        self.hidden_calls: list[ToolCall] = []
+        """Calls of the current round that the client does not see."""
+        self.is_complete = False
+        """True if the current round ended as the API requires."""
+        self.has_failed = False
+        """True if the provider reported an error in the stream, which the client has got."""
+
+    def start_round(self) -> None:
+        """Begin to read the next reply."""
+        self.round += 1
+        self.visible_calls, self.hidden_calls, self.is_complete = 0, [], False
+
+    @abstractmethod
+    def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
+        """Read an event of the current round, and yield the events that the client gets now."""
+
+    @abstractmethod
+    def end_round(self) -> Iterator[bytes]:
+        """Yield the calls that were held back until the round was complete."""
+
+    @property
+    @abstractmethod
+    def reply(self) -> Reply:
+        """The reply of the current round, as it is sent back to the provider in the next."""
+
+    @abstractmethod
+    def finish(self) -> Iterator[bytes]:
+        """Yield the events that end the stream, with the usage of all rounds."""
+
+    @abstractmethod
+    def render_error(self, problem: str) -> bytes:
+        """Return the event with which the API reports an error in a stream."""
+
+    def resolve_call(self, call: ToolCall) -> ToolCall | None:
+        """Return the call that the client sees in the place of a bridge call, and count it."""
+        resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
+        if resolved is None:
+            self.hidden_calls.append(call)
+        else:
+            self.visible_calls += 1
+        return resolved
+
+
+class BodyMerger(ABC):
+    """Merges the replies of several rounds into the one response body that the client sees."""
+
+    def __init__(self, resolve: ResolveCall) -> None:
+        self._resolve = resolve
+        self.visible_calls = 0
+        self.hidden_calls: list[ToolCall] = []
+
+    @abstractmethod
+    def add(self, body: Json) -> Reply:
+        """Add the response body of one round, and return its reply."""
+
+    @abstractmethod
+    def merge(self) -> Json:
+        """Return the response body for the client."""
+
+    def resolve_call(self, call: ToolCall) -> ToolCall | None:
+        """Return the call that the client sees in the place of a bridge call, and count it."""
+        resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
+        if resolved is None:
+            self.hidden_calls.append(call)
+        else:
+            self.visible_calls += 1
+        return resolved
+
+
+def is_bridge(name: Any) -> bool:
+    """Return True for the name of a bridge tool."""
+    return isinstance(name, str) and name in BRIDGE_NAMES
+
+
+def render_arguments(call: ToolCall) -> str:
+    """Return the arguments of a resolved call as JSON text."""
+    return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
+
+
+def add_usage(first: Any, second: Any) -> Any:
+    """Return the sum of two usage objects, number by number; what is no number is taken from the second."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return {
+            key: add_usage(first.get(key), second.get(key)) if key in second else first[key]
+            for key in (*second, *(key for key in first if key not in second))
+        }
+    if _is_number(first) and _is_number(second):
+        return first + second
+    return first if second is None else second
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)

@@ -1,0 +1,243 @@
+"""Anthropic's messages, as the proxy reads and rewrites them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from toolfold.model import Json, ToolCall
+from toolfold.providers.anthropic_messages import AnthropicMessages
+from toolfold.providers.dialect import select_mappings
+from toolfold.providers.errors import ProviderError
+from toolfold.providers.reply import Reply, text_of
+from toolfold.providers.wire.interface import (
+    BodyMerger,
+    ClientTool,
+    ResolveCall,
+    StreamMerger,
+    Wire,
+    add_usage,
+    is_bridge,
+    render_arguments,
+)
+from toolfold.providers.wire.sse import ServerSentEvent, render_event
+
+_THINKING = ("thinking", "redacted_thinking")
+
+
+class MessagesWire(Wire):
+    """Messages: tools with an `input_schema`, streams of content blocks."""
+
+    dialect = AnthropicMessages()
+
+    def read_tool(self, entry: Json) -> ClientTool | None:
+        name, schema = entry.get("name"), entry.get("input_schema")
+        if entry.get("type") not in (None, "custom") or not isinstance(name, str) or not name:
+            return None
+        if not isinstance(schema, dict):
+            return None
+        return ClientTool(name, text_of(entry.get("description")), schema, entry)
+
+    def find_forced_tools(self, body: Json) -> set[str]:
+        choice = body.get("tool_choice")
+        return {text_of(choice.get("name"))} if isinstance(choice, dict) else set()
+
+    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:  # noqa: ARG002
+        return _MessagesStreamMerger(resolve)
+
+    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:  # noqa: ARG002
+        return _MessagesBodyMerger(resolve)
+
+
+class _MessagesStreamMerger(StreamMerger):
+    """Merges content blocks. Thinking that only led to a search is not shown: without it, it is not valid."""
+
+    def __init__(self, resolve: ResolveCall) -> None:
+        super().__init__(resolve)
+        self._reader = AnthropicMessages().start_reply()
+        self._indexes: dict[int, int] = {}
+        """Index of a block in the round → its index in the merged stream, for blocks that the client sees."""
+        self._hidden: dict[int, tuple[Json, list[str]]] = {}
+        """Bridge calls that are being received: the block, and the pieces of its input."""
+        self._thinking: list[tuple[Json, ServerSentEvent]] = []
+        """Events of thinking blocks for which nothing visible has followed yet."""
+        self._thinking_blocks: set[int] = set()
+        self._next_index = 0
+        self._delta: Json | None = None
+        self._stop: bytes = b""
+        self._usage: Any = None
+        """The usage of all rounds that have ended."""
+        self._round_usage: Json = {}
+
+    def start_round(self) -> None:
+        super().start_round()
+        self._reader = AnthropicMessages().start_reply()
+        self._indexes, self._hidden, self._thinking, self._thinking_blocks = {}, {}, [], set()
+        self._delta, self._stop = None, b""
+
+    def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
+        content = event.parse()
+        if content is None:
+            yield event.raw
+            return
+        try:
+            list(self._reader.feed(content))
+        except ProviderError:
+            self.has_failed = True
+            yield event.raw
+            return
+        match content.get("type"):
+            case "message_start":
+                self._round_usage = _known_counts((content.get("message") or {}).get("usage"))
+                if self.round == 1:
+                    yield event.raw
+            case "content_block_start" | "content_block_delta" | "content_block_stop":
+                yield from self._feed_block(content, event)
+            case "message_delta":
+                self._round_usage |= _known_counts(content.get("usage"))
+                self._delta = content
+            case "message_stop":
+                self._stop, self.is_complete = event.raw, True
+                self._usage = add_usage(self._usage, self._round_usage)
+            case _:
+                yield event.raw
+
+    def _feed_block(self, content: Json, event: ServerSentEvent) -> Iterator[bytes]:
+        index = content.get("index")
+        if not isinstance(index, int):
+            yield event.raw
+            return
+        if content["type"] == "content_block_start":
+            yield from self._start_block(index, content, event)
+        elif index in self._hidden:
+            yield from self._read_hidden(index, content)
+        elif index in self._thinking_blocks and index not in self._indexes:
+            self._thinking.append((content, event))
+        else:
+            yield self._renumber(content, event)
+
+    def _start_block(self, index: int, content: Json, event: ServerSentEvent) -> Iterator[bytes]:
+        block = content.get("content_block") or {}
+        if block.get("type") == "tool_use" and is_bridge(block.get("name")):
+            self._hidden[index] = block, []
+            return
+        if block.get("type") in _THINKING:
+            self._thinking_blocks.add(index)
+            self._thinking.append((content, event))
+            return
+        yield from self._release_thinking()
+        self.visible_calls += block.get("type") == "tool_use"
+        self._indexes[index] = self._take_index()
+        yield self._renumber(content, event)
+
+    def _release_thinking(self) -> Iterator[bytes]:
+        """Yield the thinking before a block that the client sees."""
+        for content, event in self._thinking:
+            if content["type"] == "content_block_start":
+                self._indexes[content["index"]] = self._take_index()
+            yield self._renumber(content, event)
+        self._thinking = []
+
+    def _take_index(self) -> int:
+        self._next_index += 1
+        return self._next_index - 1
+
+    def _renumber(self, content: Json, event: ServerSentEvent) -> bytes:
+        index = self._indexes.get(content["index"], content["index"])
+        return (
+            event.raw if index == content["index"] else render_event({**content, "index": index}, named=True)
+        )
+
+    def _read_hidden(self, index: int, content: Json) -> Iterator[bytes]:
+        block, pieces = self._hidden[index]
+        if content["type"] == "content_block_delta":
+            pieces.append(text_of((content.get("delta") or {}).get("partial_json")))
+            return
+        arguments = "".join(pieces) or block.get("input")
+        resolved = self.resolve_call(ToolCall(block["name"], arguments, text_of(block.get("id"))))
+        if resolved is None:
+            return
+        yield from self._release_thinking()
+        shown = self._take_index()
+        started = {**block, "name": resolved.name, "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": render_arguments(resolved)}
+        for event in (
+            {"type": "content_block_start", "index": shown, "content_block": started},
+            {"type": "content_block_delta", "index": shown, "delta": delta},
+            {"type": "content_block_stop", "index": shown},
+        ):
+            yield render_event(event, named=True)
+
+    def end_round(self) -> Iterator[bytes]:
+        if not self.hidden_calls:
+            yield from self._release_thinking()
+
+    @property
+    def reply(self) -> Reply:
+        return self._reader.finish()
+
+    def finish(self) -> Iterator[bytes]:
+        if self._delta is not None:
+            delta = self._delta.get("delta") or {}
+            reason = _stop_reason(delta.get("stop_reason"), self.visible_calls)
+            usage = {"usage": self._total_usage(self._delta["usage"])} if "usage" in self._delta else {}
+            yield render_event(
+                {**self._delta, "delta": {**delta, "stop_reason": reason}, **usage}, named=True
+            )
+        if self._stop:
+            yield self._stop
+
+    def _total_usage(self, last: Any) -> Any:
+        """Return the usage for the end of the stream: the totals, if there was more than one round."""
+        if self.round == 1 or not isinstance(last, dict):
+            return last
+        numbers = {key: value for key, value in self._usage.items() if isinstance(value, int)}
+        return {**last, **numbers}
+
+    def render_error(self, problem: str) -> bytes:
+        error = {"type": "api_error", "message": f"toolfold: {problem}"}
+        return render_event({"type": "error", "error": error}, named=True)
+
+
+class _MessagesBodyMerger(BodyMerger):
+    """Merges messages: the visible content blocks of all rounds."""
+
+    def __init__(self, resolve: ResolveCall) -> None:
+        super().__init__(resolve)
+        self._blocks: list[Json] = []
+        self._usage: Any = None
+        self._last: Json = {}
+
+    def add(self, body: Json) -> Reply:
+        self.visible_calls, self.hidden_calls = 0, []
+        blocks = map(self._show_block, select_mappings(body.get("content")))
+        shown = [block for block in blocks if block is not None]
+        if any(block.get("type") not in _THINKING for block in shown) or not self.hidden_calls:
+            self._blocks += shown
+        self._usage = add_usage(self._usage, body.get("usage"))
+        self._last = body
+        return AnthropicMessages().read_reply(body)
+
+    def _show_block(self, block: Json) -> Json | None:
+        if block.get("type") != "tool_use":
+            return block
+        if not is_bridge(block.get("name")):
+            self.visible_calls += 1
+            return block
+        resolved = self.resolve_call(ToolCall(block["name"], block.get("input"), text_of(block.get("id"))))
+        return None if resolved is None else {**block, "name": resolved.name, "input": resolved.arguments}
+
+    def merge(self) -> Json:
+        reason = _stop_reason(self._last.get("stop_reason"), self.visible_calls)
+        return {**self._last, "content": self._blocks, "stop_reason": reason, "usage": self._usage}
+
+
+def _known_counts(usage: Any) -> Json:
+    return (
+        {key: value for key, value in usage.items() if value is not None} if isinstance(usage, dict) else {}
+    )
+
+
+def _stop_reason(reason: Any, visible_calls: int) -> Any:
+    """Return the stop reason for the client: calls that it does not see are no reason to stop."""
+    return "end_turn" if reason == "tool_use" and not visible_calls else reason

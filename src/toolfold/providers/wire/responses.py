@@ -1,0 +1,295 @@
+"""OpenAI's Responses, as the proxy reads and rewrites them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from toolfold.model import Json, ToolCall
+from toolfold.providers.dialect import select_mappings
+from toolfold.providers.errors import ProviderError
+from toolfold.providers.openai_responses import OpenAIResponses
+from toolfold.providers.reply import Reply, text_of
+from toolfold.providers.wire.chat import read_function
+from toolfold.providers.wire.interface import (
+    BodyMerger,
+    ClientTool,
+    ResolveCall,
+    StreamMerger,
+    Wire,
+    add_usage,
+    is_bridge,
+    render_arguments,
+)
+from toolfold.providers.wire.sse import ServerSentEvent, render_event
+
+_STARTING = ("response.created", "response.in_progress", "response.queued")
+_ENDING = ("response.completed", "response.incomplete")
+
+
+class ResponsesWire(Wire):
+    """Responses: input and output items, with a response object at the start and the end of a stream."""
+
+    dialect = OpenAIResponses()
+
+    def read_tool(self, entry: Json) -> ClientTool | None:
+        return read_function(entry, entry) if entry.get("type") == "function" else None
+
+    def find_forced_tools(self, body: Json) -> set[str]:
+        choice = body.get("tool_choice")
+        if not isinstance(choice, dict):
+            return set()
+        return {text_of(entry.get("name")) for entry in (choice, *select_mappings(choice.get("tools")))}
+
+    def explain_unfoldable(self, body: Json) -> str:
+        if body.get("background"):
+            return "it runs in the background"
+        if any(
+            tool.get("type") in ("tool_search", "namespace") for tool in select_mappings(body.get("tools"))
+        ):
+            return "the client itself defers the loading of tools"
+        return super().explain_unfoldable(body)
+
+    def read_messages(self, body: Json) -> list[Json] | None:
+        messages = body.get("input")
+        if isinstance(messages, str):
+            return [{"role": "user", "content": messages}]
+        is_list = isinstance(messages, list) and all(isinstance(each, dict) for each in messages)
+        return messages if is_list else None
+
+    def replace_messages(self, body: Json, messages: Sequence[Json]) -> Json:
+        if isinstance(body.get("input"), str) and list(messages) == self.read_messages(body):
+            return body
+        return {**body, "input": list(messages)}
+
+    def continue_request(self, body: Json, reply: Reply, results: Sequence[Json]) -> Json:
+        messages = self.read_messages(body) or []
+        return self.replace_messages(body, [*messages, *map(_as_input, reply.messages), *results])
+
+    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:
+        return _ResponsesStreamMerger(request, resolve)
+
+    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:
+        return _ResponsesBodyMerger(request, resolve)
+
+
+def _as_input(item: Json) -> Json:
+    """Return an output item as input: `status` is not accepted there for reasoning."""
+    return {key: value for key, value in item.items() if key != "status"}
+
+
+class _ResponsesStreamMerger(StreamMerger):
+    """Merges output items. Reasoning that only led to a search is not shown: alone it is not valid input."""
+
+    def __init__(self, request: Json, resolve: ResolveCall) -> None:
+        super().__init__(resolve)
+        self._request = request
+        self._reader = OpenAIResponses().start_reply()
+        self._indexes: dict[int, int] = {}
+        """Index of an output item in the round → its index in the merged stream, if the client sees it."""
+        self._hidden: set[int] = set()
+        self._reasoning: list[tuple[int, Json]] = []
+        """Events of reasoning items after which nothing visible has followed yet."""
+        self._reasoning_items: set[int] = set()
+        self._items: list[Json] = []
+        """The items that the client has got completely."""
+        self._done: set[int] = set()
+        """Indexes of the items of the round that have ended."""
+        self._next_index = self._sequence = 0
+        self._end: Json | None = None
+        self._usage: Any = None
+
+    def start_round(self) -> None:
+        super().start_round()
+        self._reader = OpenAIResponses().start_reply()
+        self._indexes, self._hidden, self._done = {}, set(), set()
+        self._reasoning, self._reasoning_items, self._end = [], set(), None
+
+    def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
+        content = event.parse()
+        if content is None:
+            yield event.raw
+            return
+        try:
+            list(self._reader.feed(content))
+        except ProviderError:
+            self.has_failed = True
+            yield self._render(content)
+            return
+        kind, index = content.get("type"), content.get("output_index")
+        if kind in _STARTING:
+            if self.round == 1:
+                yield self._render({**content, "response": self._restore(content.get("response"))})
+        elif kind in _ENDING:
+            self._end, self.is_complete = content, True
+            self._usage = add_usage(self._usage, (content.get("response") or {}).get("usage"))
+        elif isinstance(index, int):
+            yield from self._feed_item(index, content)
+        else:
+            yield self._render(content)
+
+    def _feed_item(self, index: int, content: Json) -> Iterator[bytes]:
+        item = content.get("item")
+        if content["type"] == "response.output_item.added" and isinstance(item, dict):
+            yield from self._start_item(index, item)
+        if index in self._hidden:
+            if content["type"] == "response.output_item.done" and isinstance(item, dict):
+                self._done.add(index)
+                yield from self._end_hidden(item)
+        elif index in self._reasoning_items and index not in self._indexes:
+            self._reasoning.append((index, content))
+        else:
+            yield self._show(index, content)
+
+    def _start_item(self, index: int, item: Json) -> Iterator[bytes]:
+        if _is_bridge_call(item):
+            self._hidden.add(index)
+        elif item.get("type") == "reasoning":
+            self._reasoning_items.add(index)
+        else:
+            yield from self._release_reasoning()
+
+    def _release_reasoning(self) -> Iterator[bytes]:
+        """Yield the reasoning before an item that the client sees."""
+        held, self._reasoning = self._reasoning, []
+        for index, content in held:
+            yield self._show(index, content)
+
+    def _show(self, index: int, content: Json) -> bytes:
+        """Return an event of an item that the client sees, with the item's index in the merged stream."""
+        if index not in self._indexes:
+            self._indexes[index] = self._take_index()
+        item = content.get("item")
+        if content["type"] == "response.output_item.done" and isinstance(item, dict):
+            self._done.add(index)
+            self._items.append(item)
+            self.visible_calls += _is_client_call(item)
+        return self._render({**content, "output_index": self._indexes[index]})
+
+    def _take_index(self) -> int:
+        self._next_index += 1
+        return self._next_index - 1
+
+    def _render(self, content: Json) -> bytes:
+        """Return an event with the next sequence number of the merged stream."""
+        if "sequence_number" in content:
+            content = {**content, "sequence_number": self._sequence}
+            self._sequence += 1
+        return render_event(content, named=True)
+
+    def _end_hidden(self, item: Json) -> Iterator[bytes]:
+        resolved = self.resolve_call(_read_call(item))
+        if resolved is None:
+            return
+        yield from self._release_reasoning()
+        shown = _resolved_item(item, resolved)
+        index, item_id = self._take_index(), shown.get("id")
+        place = {"output_index": index, "item_id": item_id, "sequence_number": 0}
+        started = {**shown, "arguments": "", "status": "in_progress"}
+        arguments = shown["arguments"]
+        self._items.append(shown)
+        for event in (
+            {
+                "type": "response.output_item.added",
+                "output_index": index,
+                "item": started,
+                "sequence_number": 0,
+            },
+            {"type": "response.function_call_arguments.delta", **place, "delta": arguments},
+            {
+                "type": "response.function_call_arguments.done",
+                **place,
+                "name": shown["name"],
+                "arguments": arguments,
+            },
+            {"type": "response.output_item.done", "output_index": index, "item": shown, "sequence_number": 0},
+        ):
+            yield self._render(event)
+
+    def end_round(self) -> Iterator[bytes]:
+        """Yield what only the response object at the end told, and reasoning that nothing followed."""
+        output = select_mappings((self._end or {}).get("response", {}).get("output"))
+        for index, item in enumerate(output):
+            if index in self._done:
+                continue
+            if _is_bridge_call(item):
+                yield from self._end_hidden(item)
+            else:
+                self._items.append(item)
+                self.visible_calls += _is_client_call(item)
+        if not self.hidden_calls:
+            yield from self._release_reasoning()
+
+    @property
+    def reply(self) -> Reply:
+        return self._reader.finish()
+
+    def finish(self) -> Iterator[bytes]:
+        if self._end is not None:
+            response = {**self._restore(self._end.get("response")), "output": self._items}
+            if self._usage is not None:
+                response["usage"] = self._usage
+            yield self._render({**self._end, "response": response})
+
+    def render_error(self, problem: str) -> bytes:
+        error = {"code": "server_error", "message": f"toolfold: {problem}", "param": None}
+        return self._render({"type": "error", **error, "sequence_number": 0})
+
+    def _restore(self, response: Any) -> Json:
+        return _restore_tools(response if isinstance(response, dict) else {}, self._request)
+
+
+class _ResponsesBodyMerger(BodyMerger):
+    """Merges responses: the visible output items of all rounds."""
+
+    def __init__(self, request: Json, resolve: ResolveCall) -> None:
+        super().__init__(resolve)
+        self._request = request
+        self._items: list[Json] = []
+        self._usage: Any = None
+        self._last: Json = {}
+
+    def add(self, body: Json) -> Reply:
+        self.visible_calls, self.hidden_calls = 0, []
+        shown: list[Json] = []
+        for item in select_mappings(body.get("output")):
+            if not _is_bridge_call(item):
+                self.visible_calls += _is_client_call(item)
+                shown.append(item)
+            elif resolved := self.resolve_call(_read_call(item)):
+                shown.append(_resolved_item(item, resolved))
+        if any(item.get("type") != "reasoning" for item in shown) or not self.hidden_calls:
+            self._items += shown
+        self._usage = add_usage(self._usage, body.get("usage"))
+        self._last = body
+        return OpenAIResponses().read_reply(body)
+
+    def merge(self) -> Json:
+        return {**_restore_tools(self._last, self._request), "output": self._items, "usage": self._usage}
+
+
+def _restore_tools(response: Json, request: Json) -> Json:
+    """Return a response object that repeats the client's own tools instead of those that were sent."""
+    return {**response, "tools": request["tools"]} if "tools" in response else response
+
+
+def _is_bridge_call(item: Json) -> bool:
+    return item.get("type") == "function_call" and is_bridge(item.get("name"))
+
+
+def _is_client_call(item: Json) -> bool:
+    """Return True if the client has to answer an output item."""
+    return text_of(item.get("type")) in (
+        "function_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "shell_call",
+    )
+
+
+def _read_call(item: Json) -> ToolCall:
+    return ToolCall(item["name"], text_of(item.get("arguments")), text_of(item.get("call_id")))
+
+
+def _resolved_item(item: Json, call: ToolCall) -> Json:
+    return {**item, "name": call.name, "arguments": render_arguments(call)}

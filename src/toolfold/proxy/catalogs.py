@@ -1,0 +1,135 @@
+"""The tools of clients: recognised across requests, so that each set is prepared and indexed once.
+
+A catalog is the set of function tools of one tools array. Requests of the same conversation share a session
+over it, which keeps their prompts alike. Clients run their tools themselves; nothing here can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from toolfold.config.settings import ToolsSettings
+from toolfold.errors import CallError
+from toolfold.model import CallContext, Json, Source, Tool, freeze
+from toolfold.providers.wire import ClientTool
+from toolfold.registry import Snapshot
+from toolfold.retrieval.search import Retriever
+from toolfold.runtime import Runtime
+from toolfold.scope import Scope
+from toolfold.session import Session, SessionDeps
+from toolfold.turn.weights import ToolTokenCounts
+
+MAX_CATALOGS = 32
+MAX_SESSIONS_PER_CATALOG = 256
+_MCP_NAME_PREFIX = "mcp__"
+"""How coding agents begin the names of tools of MCP servers: mcp__SERVER__TOOL."""
+_CLIENT_TOOLSET = "client"
+_INDEX_DIRECTORY = "clients"
+
+
+@dataclass(slots=True)
+class Catalog:
+    """The function tools of a client's requests, and the sessions of its conversations over them."""
+
+    tools: Mapping[str, ClientTool]
+    snapshot: Snapshot
+    deps: SessionDeps
+    weights: ToolTokenCounts
+    retriever: Retriever
+    _sessions: OrderedDict[bytes, Session] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open_session(self, conversation: bytes) -> Session:
+        """Return the session of a conversation; a new one if it is unknown."""
+        with self._lock:
+            session = self._sessions.pop(conversation, None) or Session(self.deps, Scope())
+            self._sessions[conversation] = session
+            while len(self._sessions) > MAX_SESSIONS_PER_CATALOG:
+                self._sessions.popitem(last=False)
+            return session
+
+    def count_tokens(self, names: Sequence[str]) -> int:
+        """Return the tokens of the definitions of these tools."""
+        return sum(self.weights.count_tool(self.snapshot[name]) for name in names)
+
+
+class Catalogs:
+    """The catalogs of all clients, the latest used last. Thread-safe."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._catalogs: OrderedDict[tuple[bytes, int], Catalog] = OrderedDict()
+
+    def find(self, tools: Sequence[ClientTool]) -> Catalog:
+        """Return the catalog of these tools under the current settings."""
+        key = _hash_tools(tools), self._runtime.settings_version
+        with self._lock:
+            catalog = self._catalogs.pop(key, None) or self._build(tools)
+            self._catalogs[key] = catalog
+            old = [self._catalogs.popitem(last=False)[1]] if len(self._catalogs) > MAX_CATALOGS else []
+        for each in old:
+            each.retriever.close()
+        return catalog
+
+    def close(self) -> None:
+        """Stop the indexing of all catalogs."""
+        with self._lock:
+            catalogs = list(self._catalogs.values())
+            self._catalogs.clear()
+        for each in catalogs:
+            each.retriever.close()
+
+    def _build(self, tools: Sequence[ClientTool]) -> Catalog:
+        settings = self._folding_settings()
+        has_servers = any(tool.name.startswith(_MCP_NAME_PREFIX) for tool in tools)
+        snapshot = Snapshot({tool.name: _as_tool(tool, has_servers) for tool in tools}, 0)
+        retriever, weights = self._runtime.retriever.make_sibling(_INDEX_DIRECTORY), ToolTokenCounts()
+        deps = self._runtime.build_foreign_deps(snapshot, settings, retriever, weights)
+        return Catalog({tool.name: tool for tool in tools}, snapshot, deps, weights, retriever)
+
+    def _folding_settings(self) -> ToolsSettings:
+        config = self._runtime.config
+        if config.proxy.folding != "on":
+            return config.tools
+        search = config.tools.tool_search.model_copy(update={"enabled": "on"})
+        return config.tools.model_copy(update={"tool_search": search})
+
+
+def identify_conversation(client: str, model: str, first_message: Json | None) -> bytes:
+    """Return a key that is the same for all requests of a conversation: it always starts alike."""
+    start = json.dumps([client, model, first_message], sort_keys=True)
+    return hashlib.blake2b(start.encode(), digest_size=16).digest()
+
+
+def _hash_tools(tools: Sequence[ClientTool]) -> bytes:
+    text = json.dumps([tool.entry for tool in tools])
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _as_tool(tool: ClientTool, has_servers: bool) -> Tool:
+    """Return a client's tool as a tool that can be searched but not run.
+
+    Among tools of MCP servers, the others are the client's own, which it always needs.
+    """
+    is_served = tool.name.startswith(_MCP_NAME_PREFIX)
+    server = tool.name.removeprefix(_MCP_NAME_PREFIX).partition("__")[0] if is_served else _CLIENT_TOOLSET
+    return Tool(
+        name=tool.name,
+        toolset=_CLIENT_TOOLSET,
+        description=tool.description,
+        parameters=freeze(tool.parameters),
+        handler=_refuse_run,
+        core=has_servers and not is_served,
+        source=Source("client", server),
+    )
+
+
+def _refuse_run(_args: Json, _context: CallContext) -> NoReturn:
+    raise CallError("This tool belongs to the client of the proxy, which runs it itself. Nothing was run.")

@@ -1,0 +1,159 @@
+"""Fold a model request: send the tools that the model needs now, and let it search for the others.
+
+The tools are chosen by a session over the client's own tools, with the rules of every other session. Tools
+of other kinds, tools that `tool_choice` names and tools that the conversation has called stay in the request.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from toolfold.errors import CallError, error_message
+from toolfold.events import Usage
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
+from toolfold.naming import is_reserved
+from toolfold.providers import is_instruction
+from toolfold.providers.wire import ClientTool, Wire
+from toolfold.proxy.catalogs import Catalog, Catalogs, identify_conversation
+from toolfold.session import Session
+from toolfold.turn import Turn, unwrap
+from toolfold.turn.placement import Request
+from toolfold.validation import Validation
+
+log = logging.getLogger(__name__)
+
+_CACHE_MARK = "cache_control"
+
+
+@dataclass(slots=True)
+class FoldReport:
+    """What folding a request saved, and what it cost so far."""
+
+    folded: int
+    """Number of the client's tools that were not sent."""
+    kept: int
+    saved_tokens: int
+    """Tokens of the tools that were not sent, without those of the bridge tools."""
+    rounds: int = 0
+    """Number of replies of the model for this request."""
+    spent: Usage = field(default_factory=Usage)
+    """Tokens of the replies in which the model only searched."""
+
+    def __str__(self) -> str:
+        return (
+            f"folded={self.folded}; kept={self.kept}; saved={self.saved_tokens}; rounds={self.rounds}; "
+            f"spent={self.spent.total_tokens}"
+        )
+
+
+@dataclass(slots=True)
+class Fold:
+    """A folded request, and what is needed to unfold the replies to it."""
+
+    wire: Wire
+    original: Json
+    """The request as the client sent it."""
+    body: Json
+    """The request with fewer tools."""
+    turn: Turn
+    session: Session
+    validate: Validation
+    report: FoldReport
+    _problems: dict[str, str] = field(default_factory=dict)
+
+    def resolve(self, call: ToolCall) -> ToolCall | None:
+        """Return the call of the client's tool that `tool_call` contains; None if it is not valid."""
+        try:
+            inner = unwrap(call)
+            tool = self.turn.find_visible(inner.name)
+            return ToolCall(tool.name, self.validate(tool, inner.arguments), call.id)
+        except CallError as error:
+            self._problems[call.id] = error_message(error)
+            return None
+
+    async def answer(self, calls: Sequence[ToolCall]) -> list[Json]:
+        """Return messages with the results of calls that the client does not see."""
+        results = [await self._answer_one(call) for call in calls]
+        return self.wire.dialect.render_results(results)
+
+    async def _answer_one(self, call: ToolCall) -> ToolResult:
+        if call.name == BRIDGE_CALL:
+            problem = self._problems.get(call.id, "The call is not valid.")
+            text = json.dumps({"error": problem}, ensure_ascii=False)
+            return ToolResult(call_id=call.id, name=call.name, text=text, error=problem)
+        return await self.session.call(call.name, call.arguments, call_id=call.id)
+
+
+class Folder:
+    """Decides for each request whether and how its tools are folded. Thread-safe."""
+
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+        self._validate = Validation()
+
+    def fold(self, body: Json, wire: Wire, client: str) -> Fold | None:
+        """Return the folded request; None if its tools stay as they are."""
+        tools = _read_tools(body, wire)
+        messages = wire.read_messages(body)
+        if not tools or messages is None:
+            return None
+        catalog = self._catalogs.find(tools)
+        model = str(body.get("model") or "")
+        first = next((each for each in messages if not is_instruction(each)), None)
+        session = catalog.open_session(identify_conversation(client, model, first))
+        request = session.request(messages, model=model, form=wire.dialect.name, native=False)
+        needed = wire.find_forced_tools(body) | {name for _, name in wire.dialect.find_calls(messages)}
+        shown = {tool.name for tool in request.turn.tools}
+        hidden = [tool.name for tool in tools if tool.name not in shown | needed]
+        if not hidden:
+            return None
+        written = _write_tools(body, wire, catalog, request, needed)
+        folded = wire.replace_messages({**body, "tools": written}, request.messages)
+        saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
+        report = FoldReport(len(hidden), len(tools) - len(hidden), saved)
+        return Fold(wire, body, folded, request.turn, session, self._validate, report)
+
+
+def _read_tools(body: Json, wire: Wire) -> list[ClientTool]:
+    """Return the function tools of a request; empty if they must stay as they are."""
+    if not body.get("tools"):
+        return []
+    reason = wire.explain_unfoldable(body)
+    tools = [] if reason else [tool for entry in body["tools"] if (tool := wire.read_tool(entry))]
+    names = {tool.name for tool in tools}
+    if len(names) < len(tools):
+        reason = "two of its tools have the same name"
+    elif any(map(is_reserved, names)):
+        reason = "it has tools with the names of the bridge tools"
+    if reason:
+        log.info("the tools of a request were not folded: %s", reason)
+    return [] if reason else tools
+
+
+def _write_tools(body: Json, wire: Wire, catalog: Catalog, request: Request, needed: set[str]) -> list[Json]:
+    """Return the tools array to send: what changes least first, and the client's entries unchanged."""
+    others = [entry for entry in body["tools"] if wire.read_tool(entry) is None]
+    shown = [
+        rendered if tool.name in BRIDGE_NAMES else catalog.tools[tool.name].entry
+        for tool, rendered in zip(request.turn.tools, request.tools, strict=True)
+    ]
+    listed = {tool.name for tool in request.turn.tools}
+    added = [tool.entry for name, tool in catalog.tools.items() if name in needed and name not in listed]
+    return _keep_cache_mark(body["tools"], [*others, *shown], added)
+
+
+def _keep_cache_mark(before: Sequence[Json], constant: list[Json], added: list[Json]) -> list[Json]:
+    """Return the tools with a cache mark at the end of the constant ones, if the client had set a mark."""
+    tools = [*constant, *added]
+    marks = [entry[_CACHE_MARK] for entry in before if entry.get(_CACHE_MARK)]
+    if marks and constant and not any(entry.get(_CACHE_MARK) for entry in tools):
+        tools[len(constant) - 1] = {**constant[-1], _CACHE_MARK: marks[-1]}
+    return tools
+
+
+def _count_bridge_tokens(catalog: Catalog, request: Request) -> int:
+    bridge = (tool for tool in request.turn.tools if tool.name in BRIDGE_NAMES)
+    return sum(map(catalog.weights.count_tool, bridge))

@@ -1,0 +1,212 @@
+"""Answer a folded request: let the model search in bounded rounds, and give the client one merged reply.
+
+A round is one request to the provider. Rounds in which the model only searched are answered here; the first
+other reply ends the exchange. After the last allowed search the request is sent with all tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from toolfold.gateway.http_sessions import Send
+from toolfold.model import Json
+from toolfold.providers.reply import Reply
+from toolfold.providers.wire import BodyMerger, EventParser, EventTooLong, StreamMerger
+from toolfold.proxy.folding import Fold
+from toolfold.proxy.forwarding import UpstreamFailed, read_raw, relay_response, select_response_headers
+from toolfold.proxy.upstreams import Headers, Upstream
+
+if TYPE_CHECKING:
+    import httpx2
+
+log = logging.getLogger(__name__)
+
+REPORT_HEADER = b"x-toolfold-folding"
+MAX_REPLY_BYTES = 64_000_000
+"""Size of a reply that is not streamed."""
+_FOLDING_STATUSES = frozenset({400, 404, 413, 415, 422})
+"""Statuses with which a provider may refuse a request because of its tools."""
+_REWRITTEN_HEADERS = frozenset({b"content-length", b"content-encoding"})
+
+OpenRound = Callable[[Json], AbstractAsyncContextManager["httpx2.Response"]]
+"""Sends a request body to the provider."""
+
+
+class FoldingFailed(Exception):
+    """A folded request cannot be answered, and nothing was sent to the client: send it unfolded."""
+
+
+class _ResponseRelayed(Exception):
+    """The provider's response was passed on to the client as it is."""
+
+
+class FoldedExchange:
+    """One folded request and the rounds that answer it."""
+
+    def __init__(
+        self, fold: Fold, upstream: Upstream, open_round: OpenRound, send: Send, *, max_rounds: int
+    ) -> None:
+        self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
+        self._max_rounds = max_rounds
+        self.pending: tuple[str, list[Json]] | None = None
+        """Results of calls that a stored reply contains besides calls of the client, by the reply's id."""
+
+    async def run(self) -> None:
+        """Answer the client. Raises FoldingFailed or UpstreamFailed if nothing was sent to it."""
+        try:
+            if self._fold.original.get("stream"):
+                await self._run_stream()
+            else:
+                await self._run_whole()
+        except _ResponseRelayed:
+            return
+        finally:
+            log.info("a request was folded: %s", self._fold.report)
+
+    async def _run_stream(self) -> None:
+        fold, client = self._fold, _StreamClient(self._send)
+        merger = fold.wire.merge_stream(fold.original, fold.resolve)
+        try:
+            await self._stream_rounds(merger, client)
+        except (FoldingFailed, UpstreamFailed, EventTooLong) as error:
+            if not client.has_started:
+                raise
+            await client.write(merger.render_error(str(error)))
+        except (_ResponseRelayed, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            log.exception("merging the replies to a folded request failed")
+            if not client.has_started:
+                raise FoldingFailed(f"{type(error).__name__}") from error
+            await client.write(merger.render_error("The reply could not be read."))
+        await client.end()
+
+    async def _stream_rounds(self, merger: StreamMerger, client: _StreamClient) -> None:
+        fold, body = self._fold, self._fold.body
+        for number in range(1, self._max_rounds + 2):
+            merger.start_round()
+            fold.report.rounds = number
+            is_last = number > self._max_rounds
+            async with self._open_round(fold.original if is_last else body) as response:
+                await self._require_success(response, number, has_started=client.has_started)
+                client.headers = self._client_headers(response)
+                async for part in self._read_events(response, merger):
+                    await client.write(part)
+            if merger.has_failed:
+                return
+            if not merger.is_complete:
+                raise UpstreamFailed(f"The reply of the provider {self._upstream.provider!r} ended early.")
+            for part in merger.end_round():
+                await client.write(part)
+            if is_last or merger.visible_calls or not merger.hidden_calls:
+                break
+            body = await self._continue(body, merger.reply, merger)
+        await self._keep_pending(merger.reply, merger)
+        client.headers = [*client.headers[:-1], self._report_header()]
+        for part in merger.finish():
+            await client.write(part)
+
+    async def _run_whole(self) -> None:
+        fold, body = self._fold, self._fold.body
+        merger = fold.wire.merge_bodies(fold.original, fold.resolve)
+        headers: Headers = []
+        for number in range(1, self._max_rounds + 2):
+            fold.report.rounds = number
+            is_last = number > self._max_rounds
+            async with self._open_round(fold.original if is_last else body) as response:
+                await self._require_success(response, number, has_started=False)
+                headers = self._client_headers(response)
+                content = await _read_whole(response, self._upstream)
+            try:
+                parsed = json.loads(content)
+            except ValueError:  # the client gets what the provider sent
+                merged = content
+                break
+            try:
+                reply = merger.add(parsed)
+                if is_last or merger.visible_calls or not merger.hidden_calls:
+                    await self._keep_pending(reply, merger)
+                    merged = json.dumps(merger.merge(), ensure_ascii=False, separators=(",", ":")).encode()
+                    break
+                body = await self._continue(body, reply, merger)
+            except Exception as error:
+                log.exception("reading the reply to a folded request failed")
+                raise FoldingFailed(type(error).__name__) from error
+        headers = [*headers[:-1], self._report_header(), (b"content-length", str(len(merged)).encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": merged})
+
+    async def _continue(self, body: Json, reply: Reply, merger: StreamMerger | BodyMerger) -> Json:
+        """Answer the searches of a round, and return the request of the next."""
+        self._fold.report.spent += reply.usage
+        results = await self._fold.answer(merger.hidden_calls)
+        return self._fold.wire.continue_request(body, reply, results)
+
+    async def _keep_pending(self, reply: Reply, merger: StreamMerger | BodyMerger) -> None:
+        """Keep the results of searches beside calls of the client, for providers that store the reply."""
+        if merger.hidden_calls and merger.visible_calls and reply.id:
+            self.pending = reply.id, await self._fold.answer(merger.hidden_calls)
+
+    async def _require_success(self, response: httpx2.Response, number: int, *, has_started: bool) -> None:
+        """Pass on or report a response that is no reply, and raise an exception that says which."""
+        status = response.status_code
+        if status == 200:
+            return
+        if has_started:
+            raise UpstreamFailed(f"The provider {self._upstream.provider!r} answered with status {status}.")
+        if status in _FOLDING_STATUSES:
+            raise FoldingFailed(f"the provider refused round {number} with status {status}")
+        await relay_response(response, self._upstream, self._send)
+        raise _ResponseRelayed
+
+    async def _read_events(self, response: httpx2.Response, merger: StreamMerger) -> AsyncIterator[bytes]:
+        parser = EventParser()
+        async for part in read_raw(response, self._upstream):
+            for event in parser.feed(part):
+                for shown in merger.feed(event):
+                    yield shown
+        for event in parser.finish():
+            for shown in merger.feed(event):
+                yield shown
+
+    def _client_headers(self, response: httpx2.Response) -> Headers:
+        """Return the headers for the client: the provider's, and last the report."""
+        kept = [each for each in select_response_headers(response) if each[0] not in _REWRITTEN_HEADERS]
+        return [*kept, self._report_header()]
+
+    def _report_header(self) -> tuple[bytes, bytes]:
+        return REPORT_HEADER, str(self._fold.report).encode()
+
+
+class _StreamClient:
+    """The client of a streamed reply; gets its headers with the first event."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.headers: Headers = []
+        self.has_started = False
+
+    async def write(self, part: bytes) -> None:
+        if not self.has_started:
+            self.has_started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": self.headers})
+        await self._send({"type": "http.response.body", "body": part, "more_body": True})
+
+    async def end(self) -> None:
+        """Complete the response."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+async def _read_whole(response: httpx2.Response, upstream: Upstream) -> bytes:
+    """Return the body of a response. Raises UpstreamFailed if it is too long."""
+    received = bytearray()
+    async for part in read_raw(response, upstream):
+        received += part
+        if len(received) > MAX_REPLY_BYTES:
+            raise UpstreamFailed(f"The reply of the provider {upstream.provider!r} is too long.")
+    return bytes(received)
