@@ -32,7 +32,7 @@ from toolfold.proxy.access import AdmittedClient, admit_client
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
-from toolfold.proxy.rounds import FoldedExchange, FoldingFailed
+from toolfold.proxy.rounds import FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
 
@@ -48,7 +48,7 @@ MAX_TOTAL_BODY_BYTES = 384_000_000
 MAX_STREAMED_BODY_BYTES = 1_000_000_000
 """Size of other requests, such as uploaded files, which are passed on without being stored."""
 MAX_RESPONSE_S = 4 * 3_600.0
-MAX_PENDING_REPLIES = 1_000
+MAX_STORED_REPLIES = 1_000
 LARGE_BODY_BYTES = 300_000
 """Larger bodies are parsed in a thread, because parsing them would delay other clients."""
 
@@ -102,8 +102,8 @@ class Proxy:
         self._max_rounds = settings.max_search_rounds
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
-        self._pending: OrderedDict[str, list[Json]] = OrderedDict()
-        """Results to add to the request that continues a stored reply, by the reply's id."""
+        self._stored: OrderedDict[str, StoredReply] = OrderedDict()
+        """Stored replies that a client continues, by the id that it knows."""
         self._bodies = RequestBodies(
             BodyLimits(
                 max_bytes=MAX_BODY_BYTES,
@@ -166,7 +166,7 @@ class Proxy:
         recorder = _StartRecorder(send)
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
-                request = self._add_pending(request)
+                request = self._continue_stored(request)
                 if not await self._respond_folded(request, upstream, recorder):
                     await self._forward(request, upstream, body, recorder)
         except (UpstreamFailed, TimeoutError) as error:
@@ -202,8 +202,8 @@ class Proxy:
         except FoldingFailed as error:
             log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
             return False
-        if exchange.pending is not None:
-            self._keep_pending(*exchange.pending)
+        if exchange.stored is not None:
+            self._keep_stored(exchange.stored)
         return True
 
     async def _fold(self, request: ProxyRequest) -> Fold | None:
@@ -226,19 +226,20 @@ class Proxy:
         url = upstream.build_url(request.path, request.query)
         return self._connections.send(upstream, "POST", url, headers, content)
 
-    def _keep_pending(self, reply_id: str, results: list[Json]) -> None:
-        self._pending[reply_id] = results
-        while len(self._pending) > MAX_PENDING_REPLIES:
-            self._pending.popitem(last=False)
+    def _keep_stored(self, reply: StoredReply) -> None:
+        self._stored[reply.client_id] = reply
+        while len(self._stored) > MAX_STORED_REPLIES:
+            self._stored.popitem(last=False)
 
-    def _add_pending(self, request: ProxyRequest) -> ProxyRequest:
-        """Return the request with the results that the stored reply before it lacks."""
+    def _continue_stored(self, request: ProxyRequest) -> ProxyRequest:
+        """Return the request with the id and the results that the stored reply before it needs."""
         wire, content = WIRES.get(request.path), request.content
-        results = self._pending.get(str(content.get("previous_response_id"))) if content else None
-        messages = wire.read_messages(content) if wire and content and results else None
-        if wire is None or content is None or messages is None or results is None:
+        stored = self._stored.get(str(content.get("previous_response_id"))) if content else None
+        messages = wire.read_messages(content) if wire and content and stored else None
+        if wire is None or content is None or messages is None or stored is None:
             return request
-        content = wire.replace_messages(content, [*results, *messages])
+        content = {**content, "previous_response_id": stored.id}
+        content = wire.replace_messages(content, [*stored.results, *messages])
         return replace(request, content=content, body=json.dumps(content).encode())
 
     async def _forward(

@@ -11,10 +11,11 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolfold.gateway.http_sessions import Send
-from toolfold.model import Json
+from toolfold.model import BRIDGE_NAMES, Json
 from toolfold.providers.reply import Reply
 from toolfold.providers.wire import BodyMerger, EventParser, EventTooLong, StreamMerger
 from toolfold.proxy.folding import Fold
@@ -37,6 +38,17 @@ OpenRound = Callable[[Json], AbstractAsyncContextManager["httpx2.Response"]]
 """Sends a request body to the provider."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredReply:
+    """A reply that the provider stores, as far as the client does not know it."""
+
+    client_id: str
+    """The id under which the client knows it."""
+    id: str
+    results: list[Json]
+    """Results of its searches, which the request that continues it must contain."""
+
+
 class FoldingFailed(Exception):
     """A folded request cannot be answered, and nothing was sent to the client: send it unfolded."""
 
@@ -53,8 +65,8 @@ class FoldedExchange:
     ) -> None:
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
         self._max_rounds = max_rounds
-        self.pending: tuple[str, list[Json]] | None = None
-        """Results of calls that a stored reply contains besides calls of the client, by the reply's id."""
+        self.stored: StoredReply | None = None
+        """How to continue the reply at the provider, if not by the id and the input of the client alone."""
 
     async def run(self) -> None:
         """Answer the client. Raises FoldingFailed or UpstreamFailed if nothing was sent to it."""
@@ -106,7 +118,7 @@ class FoldedExchange:
             if is_last or merger.visible_calls or not merger.hidden_calls:
                 break
             body = await self._continue(body, merger.reply, merger)
-        await self._keep_pending(merger.reply, merger)
+        await self._keep_stored(merger.reply, merger, merger.alias)
         client.headers = [*client.headers[:-1], self._report_header()]
         for part in merger.finish():
             await client.write(part)
@@ -123,20 +135,18 @@ class FoldedExchange:
                 headers = self._client_headers(response)
                 content = await _read_whole(response, self._upstream)
             try:
-                parsed = json.loads(content)
-            except ValueError:  # the client gets what the provider sent
-                merged = content
-                break
-            try:
-                reply = merger.add(parsed)
+                reply = merger.add(_parse_reply(content))
                 if is_last or merger.visible_calls or not merger.hidden_calls:
-                    await self._keep_pending(reply, merger)
+                    await self._keep_stored(reply, merger)
                     merged = json.dumps(merger.merge(), ensure_ascii=False, separators=(",", ":")).encode()
                     break
                 body = await self._continue(body, reply, merger)
             except Exception as error:
-                log.exception("reading the reply to a folded request failed")
-                raise FoldingFailed(type(error).__name__) from error
+                log.warning("the reply to a folded request could not be read: %s", type(error).__name__)
+                if any(name.encode() in content for name in BRIDGE_NAMES):
+                    raise FoldingFailed("the reply could not be read") from error
+                merged = content  # the provider's own, without a call that the client does not know
+                break
         headers = [*headers[:-1], self._report_header(), (b"content-length", str(len(merged)).encode())]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": merged})
@@ -147,10 +157,12 @@ class FoldedExchange:
         results = await self._fold.answer(merger.hidden_calls)
         return self._fold.wire.continue_request(body, reply, results)
 
-    async def _keep_pending(self, reply: Reply, merger: StreamMerger | BodyMerger) -> None:
-        """Keep the results of searches beside calls of the client, for providers that store the reply."""
-        if merger.hidden_calls and merger.visible_calls and reply.id:
-            self.pending = reply.id, await self._fold.answer(merger.hidden_calls)
+    async def _keep_stored(self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "") -> None:
+        """Keep what the client does not know of a reply that the provider stores."""
+        is_mixed = bool(merger.hidden_calls and merger.visible_calls)
+        if reply.id and (is_mixed or alias):
+            results = await self._fold.answer(merger.hidden_calls) if is_mixed else []
+            self.stored = StoredReply(alias or reply.id, reply.id, results)
 
     async def _require_success(self, response: httpx2.Response, number: int, *, has_started: bool) -> None:
         """Pass on or report a response that is no reply, and raise an exception that says which."""
@@ -200,6 +212,14 @@ class _StreamClient:
     async def end(self) -> None:
         """Complete the response."""
         await self._send({"type": "http.response.body", "body": b""})
+
+
+def _parse_reply(content: bytes) -> Json:
+    """Return the JSON object of a reply. Raises ValueError or TypeError for anything else."""
+    parsed = json.loads(content)
+    if not isinstance(parsed, dict):
+        raise TypeError(f"the reply is a {type(parsed).__name__}")
+    return parsed
 
 
 async def _read_whole(response: httpx2.Response, upstream: Upstream) -> bytes:

@@ -113,6 +113,11 @@ class StreamMerger(ABC):
     def reply(self) -> Reply:
         """The reply of the current round, as it is sent back to the provider in the next."""
 
+    @property
+    def alias(self) -> str:
+        """The id under which the client knows the reply, if the provider stores it under another."""
+        return ""
+
     @abstractmethod
     def finish(self) -> Iterator[bytes]:
         """Yield the events that end the stream, with the usage of all rounds."""

@@ -210,7 +210,7 @@ class _MessagesBodyMerger(BodyMerger):
 
     def add(self, body: Json) -> Reply:
         self.visible_calls, self.hidden_calls = 0, []
-        blocks = map(self._show_block, select_mappings(body.get("content")))
+        blocks = map(self._show_block, select_mappings(body["content"]))
         shown = [block for block in blocks if block is not None]
         if any(block.get("type") not in _THINKING for block in shown) or not self.hidden_calls:
             self._blocks += shown

@@ -98,9 +98,14 @@ class _ResponsesStreamMerger(StreamMerger):
         self._next_index = self._sequence = 0
         self._end: Json | None = None
         self._usage: Any = None
+        self._starting: list[Json] = []
+        """Events that start the response, until the client gets the first item of a round."""
+        self._shown_id = ""
+        """The id of the response in the events that the client has got; it must not change."""
 
     def start_round(self) -> None:
         super().start_round()
+        self._starting = []
         self._reader = OpenAIResponses().start_reply()
         self._indexes, self._hidden, self._done = {}, set(), set()
         self._reasoning, self._reasoning_items, self._end = [], set(), None
@@ -114,19 +119,29 @@ class _ResponsesStreamMerger(StreamMerger):
             list(self._reader.feed(content))
         except ProviderError:
             self.has_failed = True
+            yield from self._release_start()
             yield self._render(content)
             return
         kind, index = content.get("type"), content.get("output_index")
         if kind in _STARTING:
-            if self.round == 1:
-                yield self._render({**content, "response": self._restore(content.get("response"))})
+            if not self._shown_id:
+                self._starting.append(content)
         elif kind in _ENDING:
             self._end, self.is_complete = content, True
             self._usage = add_usage(self._usage, (content.get("response") or {}).get("usage"))
         elif isinstance(index, int):
             yield from self._feed_item(index, content)
         else:
+            yield from self._release_start()
             yield self._render(content)
+
+    def _release_start(self) -> Iterator[bytes]:
+        """Yield the events that start the response, in front of the first that the client sees."""
+        held, self._starting = self._starting, []
+        for content in held:
+            response = self._restore(content.get("response"))
+            self._shown_id = text_of(response.get("id"))
+            yield self._render({**content, "response": response})
 
     def _feed_item(self, index: int, content: Json) -> Iterator[bytes]:
         item = content.get("item")
@@ -139,6 +154,7 @@ class _ResponsesStreamMerger(StreamMerger):
         elif index in self._reasoning_items and index not in self._indexes:
             self._reasoning.append((index, content))
         else:
+            yield from self._release_start()
             yield self._show(index, content)
 
     def _start_item(self, index: int, item: Json) -> Iterator[bytes]:
@@ -152,6 +168,7 @@ class _ResponsesStreamMerger(StreamMerger):
     def _release_reasoning(self) -> Iterator[bytes]:
         """Yield the reasoning before an item that the client sees."""
         held, self._reasoning = self._reasoning, []
+        yield from self._release_start()
         for index, content in held:
             yield self._show(index, content)
 
@@ -224,9 +241,15 @@ class _ResponsesStreamMerger(StreamMerger):
     def reply(self) -> Reply:
         return self._reader.finish()
 
+    @property
+    def alias(self) -> str:
+        return self._shown_id if self.reply.id != self._shown_id else ""
+
     def finish(self) -> Iterator[bytes]:
+        yield from self._release_start()
         if self._end is not None:
             response = {**self._restore(self._end.get("response")), "output": self._items}
+            response |= {"id": self._shown_id} if self._shown_id else {}
             if self._usage is not None:
                 response["usage"] = self._usage
             yield self._render({**self._end, "response": response})
@@ -252,7 +275,7 @@ class _ResponsesBodyMerger(BodyMerger):
     def add(self, body: Json) -> Reply:
         self.visible_calls, self.hidden_calls = 0, []
         shown: list[Json] = []
-        for item in select_mappings(body.get("output")):
+        for item in select_mappings(body["output"]):
             if not _is_bridge_call(item):
                 self.visible_calls += _is_client_call(item)
                 shown.append(item)

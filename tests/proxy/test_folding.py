@@ -1,0 +1,453 @@
+"""Clients of all three APIs see only their own tools, whatever the model behind the folding proxy does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.gateway.harness import TIMEOUT_S
+from tests.proxy.clients import APIS, Seen, ask, make_tools
+from tests.proxy.harness import RunningProxy, serve_proxy
+from tests.proxy.scripted_model import EVENT_STREAM, Say, ScriptedModel
+from tests.proxy.upstream import Prepared, Received, Upstream, serve_upstream
+from toolfold.model import BRIDGE_NAMES, Json
+
+pytestmark = pytest.mark.skipif(
+    not (find_spec("openai") and find_spec("anthropic")),
+    reason="the packages openai and anthropic are not installed",
+)
+
+each_api = pytest.mark.parametrize("api", APIS)
+with_and_without_streaming = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}
+
+
+def define(name: str, description: str, **parameters: str) -> Json:
+    properties = {key: {"type": kind} for key, kind in parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": sorted(properties)}
+    return {"name": name, "description": description, "parameters": schema}
+
+
+FORECAST = define("get_forecast", "Weather forecast for a city.", city="string", days="integer")
+INVOICE = define("send_invoice", "Send an invoice to a customer.", customer="string")
+TOOLS = [
+    FORECAST,
+    INVOICE,
+    *(
+        define(f"ledger_operation_{n}", f"Book entry type {n} in the ledger.", amount="number")
+        for n in range(40)
+    ),
+]
+SEARCH: tuple[str, Json] = ("tool_search", {"query": "weather forecast"})
+FORECAST_CALL: tuple[str, Json] = (
+    "tool_call",
+    {"name": "get_forecast", "arguments": {"city": "Porto", "days": 2}},
+)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with serve_upstream() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _clean(upstream: Upstream) -> None:
+    upstream.received.clear()
+    upstream.prepared.clear()
+    upstream.answer = None
+    upstream.was_closed.clear()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterator[RunningProxy]:
+    settings = {"proxy.folding": "on", "tools.rag_embed_model": "light", "proxy.max_search_rounds": 3}
+    with serve_proxy(tmp_path_factory.mktemp("folding"), upstream.url, settings) as made:
+        yield made
+
+
+def converse(
+    served: RunningProxy,
+    upstream: Upstream,
+    api: str,
+    stream: bool,
+    *script: Say,
+    messages: list[Json] | None = None,
+    **options: Any,
+) -> tuple[Seen, list[Json]]:
+    """Ask the model with this script for the weather; return what the client sees and the provider gets."""
+    model = ScriptedModel(list(script))
+    upstream.answer = model
+    said = messages or [{"role": "user", "content": "What will the weather be in Porto?"}]
+    options = {"tools": make_tools(api, TOOLS), **options}
+    return ask(api, served.url, said, stream=stream, **options), model.requests
+
+
+def names_of(request: Json) -> list[str]:
+    return [tool.get("name") or tool["function"]["name"] for tool in request["tools"]]
+
+
+@each_api
+@with_and_without_streaming
+def test_call_through_the_bridge_reaches_the_client_as_a_call_of_its_own_tool(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    seen, requests = converse(served, upstream, api, stream, Say("Let me look.", [FORECAST_CALL]))
+    assert seen.calls == [("get_forecast", {"city": "Porto", "days": 2})]
+    assert seen.text == "Let me look."
+    assert seen.reason == {"chat": "tool_calls", "messages": "tool_use", "responses": "completed"}[api]
+    assert set(names_of(requests[0])) == BRIDGE_NAMES
+    assert f"folded={len(TOOLS)}; kept=0" in seen.headers["x-toolfold-folding"]
+
+
+@each_api
+@with_and_without_streaming
+def test_searches_are_answered_inside_the_proxy(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    describe = ("tool_describe", {"name": "get_forecast"})
+    script = (Say("", [SEARCH]), Say("", [describe], thinking="Which days?"), Say("Here.", [FORECAST_CALL]))
+    seen, requests = converse(served, upstream, api, stream, *script)
+    assert seen.calls == [("get_forecast", {"city": "Porto", "days": 2})]
+    assert seen.text == "Here."
+    assert seen.usage == {"input": 300, "output": 30}
+    assert len(requests) == 3
+    assert "Weather forecast for a city." in str(requests[1])
+    assert names_of(requests[0]) == names_of(requests[2])
+    if not stream:
+        assert "rounds=3; spent=2" in seen.headers["x-toolfold-folding"]
+
+
+@each_api
+@with_and_without_streaming
+def test_each_round_repeats_the_request_before_it_and_adds_to_its_end(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    _, requests = converse(served, upstream, api, stream, Say("One.", [SEARCH], thinking="Hm."), Say("Done."))
+    key = "input" if api == "responses" else "messages"
+    first, second = requests
+    assert second[key][: len(first[key])] == first[key]
+    assert {**first, key: []} == {**second, key: []}
+
+
+@each_api
+@with_and_without_streaming
+def test_text_of_a_round_with_a_search_stays_before_the_answer(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    seen, _ = converse(served, upstream, api, stream, Say("Searching. ", [SEARCH]), Say("It will be sunny."))
+    assert seen.text == "Searching. It will be sunny."
+    assert seen.calls == []
+    assert seen.reason == {"chat": "stop", "messages": "end_turn", "responses": "completed"}[api]
+
+
+@each_api
+@with_and_without_streaming
+def test_client_calls_beside_a_search_keep_their_order(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    invoice: tuple[str, Json] = ("tool_call", {"name": "send_invoice", "arguments": {"customer": "Ada"}})
+    direct: tuple[str, Json] = ("get_forecast", {"city": "Faro", "days": 1})
+    calls: list[tuple[str, Json]] = [FORECAST_CALL, SEARCH, direct, invoice]
+    seen, requests = converse(
+        served, upstream, api, stream, Say("", calls), tool_choice=_choose(api, "get_forecast")
+    )
+    assert [name for name, _ in seen.calls] == ["get_forecast", "get_forecast", "send_invoice"]
+    assert [args.get("city") for _, args in seen.calls] == ["Porto", "Faro", None]
+    assert len(set(seen.call_ids)) == 3
+    assert len(requests) == 1
+
+
+def _choose(api: str, name: str) -> Json:
+    if api == "chat":
+        return {"type": "function", "function": {"name": name}}
+    return {"type": "tool" if api == "messages" else "function", "name": name}
+
+
+@each_api
+@with_and_without_streaming
+def test_invalid_call_is_returned_to_the_model_with_the_reason(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    wrong = ("tool_call", {"name": "get_forecast", "arguments": {"city": "Porto"}})
+    seen, requests = converse(served, upstream, api, stream, Say("", [wrong]), Say("", [FORECAST_CALL]))
+    assert seen.calls == [("get_forecast", {"city": "Porto", "days": 2})]
+    assert "days" in str(requests[1]["input" if api == "responses" else "messages"][-1])
+
+
+@each_api
+@with_and_without_streaming
+def test_request_is_sent_with_all_tools_after_too_many_searches(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    script = (
+        *(Say("", [SEARCH]) for _ in range(3)),
+        Say("", [("get_forecast", {"city": "Porto", "days": 1})]),
+    )
+    seen, requests = converse(served, upstream, api, stream, *script)
+    assert seen.calls == [("get_forecast", {"city": "Porto", "days": 1})]
+    assert names_of(requests[-1]) == [tool["name"] for tool in TOOLS]
+
+
+@each_api
+def test_tools_of_the_history_and_of_tool_choice_stay_in_the_request(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    history: dict[str, list[Json]] = {
+        "chat": [
+            {"role": "user", "content": "Hi"},
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "send_invoice", "arguments": "{}"}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "sent"},
+        ],
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "c1", "name": "send_invoice", "input": {}}],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sent"}]},
+        ],
+        "responses": [
+            {"role": "user", "content": "Hi"},
+            {"type": "function_call", "call_id": "c1", "name": "send_invoice", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "sent"},
+        ],
+    }
+    choice = _choose(api, "get_forecast")
+    _, (request,) = converse(
+        served, upstream, api, False, Say("Done."), messages=history[api], tool_choice=choice
+    )
+    assert {*names_of(request)} == {*BRIDGE_NAMES, "send_invoice", "get_forecast"}
+    kept = [entry for entry in request["tools"] if "invoice" in str(entry)]
+    assert kept == [tool for tool in make_tools(api, TOOLS) if "invoice" in str(tool)]
+    assert request["tool_choice"] == choice
+
+
+def test_other_kinds_of_tools_and_cache_marks_are_kept(served: RunningProxy, upstream: Upstream) -> None:
+    own = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    tools = [own, *make_tools("messages", TOOLS)]
+    tools[-1] = {**tools[-1], "cache_control": {"type": "ephemeral"}}
+    _, (request,) = converse(served, upstream, "messages", False, Say("Done."), tools=tools)
+    assert request["tools"][0] == own
+    assert request["tools"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert sum("cache_control" in tool for tool in request["tools"]) == 1
+
+
+def test_tools_of_a_client_itself_stay_beside_those_of_its_servers(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    served_tools = [
+        define(f"mcp__books__entry_{n}", f"Book entry type {n}.", amount="number") for n in range(40)
+    ]
+    tools = make_tools("messages", [define("Bash", "Run a command.", command="string"), *served_tools])
+    _, (request,) = converse(served, upstream, "messages", False, Say("Done."), tools=tools)
+    assert set(names_of(request)) == {"Bash", *BRIDGE_NAMES}
+
+
+@with_and_without_streaming
+def test_signed_thinking_goes_back_to_the_provider_unchanged(
+    served: RunningProxy, upstream: Upstream, stream: bool
+) -> None:
+    thought = "I must find a tool for the weather."
+    script = (Say("", [SEARCH], thinking=thought), Say("Sunny.", thinking="Now I know."))
+    seen, requests = converse(served, upstream, "messages", stream, *script)
+    sent = requests[1]["messages"][-2]["content"][0]
+    assert sent == {"type": "thinking", "thinking": thought, "signature": "signed 1"}
+    shown = [block for block in seen.raw.content if block.type == "thinking"]
+    assert [(block.thinking, block.signature) for block in shown] == [("Now I know.", "signed 2")]
+
+
+@with_and_without_streaming
+def test_response_object_repeats_the_tools_of_the_client(
+    served: RunningProxy, upstream: Upstream, stream: bool
+) -> None:
+    seen, _ = converse(served, upstream, "responses", stream, Say("", [SEARCH]), Say("Done."))
+    assert [tool.name for tool in seen.raw.tools] == [tool["name"] for tool in TOOLS]
+    assert seen.raw.id == "resp_2"
+
+
+def test_search_beside_a_client_call_is_answered_when_the_stored_response_is_continued(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    seen, _ = converse(served, upstream, "responses", False, Say("", [SEARCH, FORECAST_CALL]))
+    output = {"type": "function_call_output", "call_id": seen.call_ids[0], "output": "sunny"}
+    _, (request,) = converse(
+        served,
+        upstream,
+        "responses",
+        False,
+        Say("Done."),
+        messages=[output],
+        previous_response_id=seen.raw.id,
+    )
+    assert [item["call_id"] for item in request["input"]] == ["call_1_0", "call_1_1"]
+    assert "Weather forecast for a city." in request["input"][0]["output"]
+
+
+def test_response_that_began_with_a_search_can_be_continued_by_the_id_that_the_client_knows(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    seen, _ = converse(served, upstream, "responses", True, Say("Searching.", [SEARCH]), Say("Sunny."))
+    assert seen.raw.id == "resp_1"
+    _, (request,) = converse(
+        served, upstream, "responses", False, Say("Done."), previous_response_id=seen.raw.id
+    )
+    assert request["previous_response_id"] == "resp_2"
+
+
+def test_text_is_streamed_before_the_reply_is_complete(served: RunningProxy, upstream: Upstream) -> None:
+    gate = threading.Event()
+    whole = ScriptedModel([Say("Hello there, this is the weather.", [FORECAST_CALL])])
+
+    def answer(received: Received) -> Prepared:
+        made = whole(received)
+        head = next(at for at, part in enumerate(made.parts) if b"Hello" in part) + 1
+        parts = [b"".join(made.parts[:head]), *made.parts[head:]]
+        return Prepared(parts, headers=EVENT_STREAM, chunked=True, gate=gate)
+
+    upstream.answer = answer
+    body = _request_body("chat", stream=True)
+    received = b""
+    with httpx2.stream("POST", f"{served.url}/v1/chat/completions", json=body, timeout=TIMEOUT_S) as response:
+        for part in response.iter_raw():
+            received += part
+            if b"Hello" in received:
+                gate.set()  # the provider goes on only after the client has the first piece
+    assert b"get_forecast" in received
+    assert b'tool_call"' not in received.replace(b'"tool_calls"', b"")
+
+
+def _request_body(api: str, *, stream: bool) -> Json:
+    said = [{"role": "user", "content": "What will the weather be in Porto?"}]
+    body: Json = {"model": "m", "tools": make_tools(api, TOOLS), "stream": stream}
+    return body | ({"input": said} if api == "responses" else {"messages": said, "max_tokens": 100})
+
+
+@each_api
+@with_and_without_streaming
+@pytest.mark.parametrize("status", [401, 429, 500, 529])
+def test_error_of_the_provider_reaches_the_client_unchanged(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
+) -> None:
+    problem = b'{"error": {"message": "as the provider says"}}'
+    upstream.prepared.append(Prepared([problem], status))
+    response = httpx2.post(
+        f"{served.url}/v1/{PATHS[api]}", json=_request_body(api, stream=stream), timeout=TIMEOUT_S
+    )
+    assert (response.status_code, response.content) == (status, problem)
+    assert len(upstream.received) == 1
+
+
+@each_api
+@with_and_without_streaming
+def test_request_that_the_provider_rejects_folded_is_sent_as_the_client_wrote_it(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    upstream.prepared += [Prepared([b'{"error": {}}'], 400), Prepared([b"the answer"])]
+    response = httpx2.post(
+        f"{served.url}/v1/{PATHS[api]}", json=_request_body(api, stream=stream), timeout=TIMEOUT_S
+    )
+    assert response.content == b"the answer"
+    assert upstream.received[1].body == response.request.content
+    assert "x-toolfold-folding" not in response.headers
+
+
+@each_api
+def test_stream_that_is_cut_ends_with_an_error_event(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    model = ScriptedModel([Say("This text is cut in the middle.")])
+
+    def answer(received: Received) -> Prepared:
+        made = model(received)
+        return Prepared(made.parts[:-4], headers=EVENT_STREAM, chunked=True, is_cut=True)
+
+    upstream.answer = answer
+    response = httpx2.post(
+        f"{served.url}/v1/{PATHS[api]}", json=_request_body(api, stream=True), timeout=TIMEOUT_S
+    )
+    last = response.text.strip().split("\n\n")[-1]
+    assert "This te" in response.text
+    assert '"error"' in last
+    assert "toolfold: The connection to the provider" in last
+
+
+@each_api
+def test_error_in_a_later_round_ends_the_stream_with_an_error_event(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    model = ScriptedModel([Say("Searching.", [SEARCH])])
+    upstream.answer = lambda received: Prepared([b"{}"], 529) if model.requests else model(received)
+    response = httpx2.post(
+        f"{served.url}/v1/{PATHS[api]}", json=_request_body(api, stream=True), timeout=TIMEOUT_S
+    )
+    assert response.status_code == 200
+    assert "answered with status 529" in response.text.strip().split("\n\n")[-1]
+
+
+@each_api
+@pytest.mark.parametrize("reply", [b"<html>", b'{"error": "strange"}', b"[]"])
+def test_reply_that_cannot_be_read_is_passed_on(
+    served: RunningProxy, upstream: Upstream, api: str, reply: bytes
+) -> None:
+    upstream.prepared.append(Prepared([reply]))
+    response = httpx2.post(
+        f"{served.url}/v1/{PATHS[api]}", json=_request_body(api, stream=False), timeout=TIMEOUT_S
+    )
+    assert response.content == reply
+    assert len(upstream.received) == 1
+
+
+def test_request_at_the_provider_is_cancelled_if_the_client_of_a_folded_request_disconnects(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    model = ScriptedModel([Say("Hello.")])
+
+    def answer(received: Received) -> Prepared:
+        return Prepared(model(received).parts[:3], headers=EVENT_STREAM, chunked=True, waits_for_close=True)
+
+    upstream.answer = answer
+    with httpx2.stream(
+        "POST",
+        f"{served.url}/v1/chat/completions",
+        json=_request_body("chat", stream=True),
+        timeout=TIMEOUT_S,
+    ) as response:
+        next(response.iter_raw())
+    assert upstream.was_closed.wait(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {
+            "tools": [
+                *make_tools("chat", TOOLS),
+                *make_tools("chat", [define("tool_search", "Mine.", q="string")]),
+            ]
+        },
+        {"tools": [*make_tools("chat", TOOLS), *make_tools("chat", [FORECAST])]},
+        {"tools": "all of them"},
+        {"tools": []},
+        {"n": 2},
+        {"messages": "not a list"},
+    ],
+    ids=["reserved name", "repeated name", "no list", "empty", "several answers", "no messages"],
+)
+def test_request_that_cannot_be_folded_is_forwarded_unchanged(
+    served: RunningProxy, upstream: Upstream, change: Json
+) -> None:
+    body = _request_body("chat", stream=False) | change
+    response = httpx2.post(f"{served.url}/v1/chat/completions", json=body, timeout=TIMEOUT_S)
+    (received,) = upstream.received
+    assert received.body == response.request.content
