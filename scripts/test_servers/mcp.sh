@@ -2,6 +2,7 @@
 # Installs real MCP servers and clients, FastMCP and the official conformance runner into a directory, in parts:
 #   servers   Python servers, which need an older `mcp` than ours
 #   fastmcp   FastMCP, for comparison
+#   libraries LangChain's MCP adapters, Pydantic AI, OpenAI Agents and mcp-use, which need an older `mcp` than ours
 #   node      Node.js with the servers and the runner that need it
 #   clients   Claude Code, Codex, Gemini CLI, opencode and the MCP Inspector, which run on that Node
 # Every version is pinned in scripts/test_servers/mcp and clients. A part that is complete is left as it is.
@@ -13,12 +14,22 @@ python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that co
 [ -x "$python" ] || python=$(command -v python3)
 most_seconds=150
 clients_timeout=400 # they are large: about 400 MB to download
+libraries_timeout=400 # about 100 packages
 
 pip() { timeout "$most_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
-# The lists are complete, so no dependency has to be resolved.
+# The lists are complete, so no dependency has to be resolved. $1 part · $2 where to install · then options of pip
 environment() {
-  "$python" -m venv --without-pip "$2" && pip --python "$2/bin/python" install --no-deps -r "$pins/$1.txt"
+  part=$1 place=$2
+  shift 2
+  "$python" -m venv --without-pip "$place" &&
+    pip --python "$place/bin/python" install --no-deps "$@" -r "$pins/$part.txt"
+}
+
+# The tests import a small part of these packages, so only that part is compiled, at the first import.
+packages_of_libraries() {
+  most_seconds=$libraries_timeout # runs in a subshell of its own
+  environment "$@" --no-compile
 }
 
 packages_of_node() {
@@ -60,6 +71,7 @@ provide() {
 mkdir -p "$folder" || exit 0
 provide servers environment servers.txt &
 provide fastmcp environment fastmcp.txt &
+provide libraries packages_of_libraries libraries.txt &
 {
   provide node packages_of_node node.txt package.json package-lock.json
   provide clients packages_of_clients node.txt ../clients/package.json ../clients/package-lock.json

@@ -84,6 +84,11 @@ def fastmcp_python() -> str:
     return _find_or_skip("fastmcp", lambda: _find_program("fastmcp", "bin/python"))
 
 
+def client_libraries_python() -> str:
+    """Return a Python interpreter with client libraries that need mcp 1; skip the test if there is none."""
+    return _find_or_skip("client libraries", lambda: _find_program("libraries", "bin/python"))
+
+
 @contextlib.contextmanager
 def everything_over_http(reach: Reach, log: Path) -> Iterator[HttpServer]:
     """Run the reference server "everything" over Streamable HTTP or SSE."""
