@@ -17,7 +17,7 @@ from typing import Any
 from langchain_mcp_adapters.callbacks import Callbacks  # type: ignore[import-not-found]
 from langchain_mcp_adapters.client import MultiServerMCPClient  # type: ignore[import-not-found]
 from langchain_mcp_adapters.tools import load_mcp_tools  # type: ignore[import-not-found]
-from mcp.types import ElicitResult  # type: ignore[import-not-found, unused-ignore]
+from mcp.types import ElicitResult
 
 
 def connection(plan: dict[str, Any]) -> dict[str, Any]:

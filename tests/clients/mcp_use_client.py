@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 # The packages are in an environment of their own.
-from mcp.types import ElicitResult  # type: ignore[import-not-found, unused-ignore]
+from mcp.types import ElicitResult
 from mcp_use import MCPClient  # type: ignore[import-not-found]
 
 TIMEOUT_S = 300

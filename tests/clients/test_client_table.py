@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.clients import test_programs
+from tests.clients import test_libraries, test_programs
 from tests.clients.scenario import CHECKS_WITH_FORMS
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +50,10 @@ def pinned_versions() -> dict[str, str]:
         "TestTypeScriptSdk": node["@modelcontextprotocol/client"],
         "TestPythonSdk": pinned_in(ROOT / "constraints.txt", "mcp"),
         "TestFastMcp": pinned_in(servers / "mcp/fastmcp.txt", "fastmcp"),
+        "TestLangChain": pinned_in(servers / "mcp/libraries.txt", "langchain-mcp-adapters"),
+        "TestPydanticAi": pinned_in(servers / "mcp/libraries.txt", "pydantic-ai-slim"),
+        "TestOpenAiAgents": pinned_in(servers / "mcp/libraries.txt", "openai-agents"),
+        "TestMcpUse": pinned_in(servers / "mcp/libraries.txt", "mcp-use"),
     }
 
 
@@ -81,5 +85,7 @@ def test_client_table_names_the_pinned_version_of_each_client() -> None:
 
 
 def test_client_table_says_which_clients_cannot_show_approval_forms() -> None:
-    silent = {each.__name__ for each in test_programs.SilentProgramTests.__subclasses__()}
+    programs = test_programs.SilentProgramTests.__subclasses__()
+    libraries = [each for each in test_libraries.FrameworkTests.__subclasses__() if not each.supports_forms]
+    silent = {each.__name__ for each in [*programs, *libraries]}
     assert {class_name(row) for row in read_table() if row[ASKED].startswith("cannot ")} == silent

@@ -72,7 +72,7 @@ class LibraryTests:
 
 
 class FrameworkTests(LibraryTests):
-    """Base class for the tests of an agent framework with an MCP client of the first SDK generation."""
+    """Base class for the tests of an agent framework, whose MCP client needs version 1 of the Python SDK."""
 
     program: ClassVar[str]
 
