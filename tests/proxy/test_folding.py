@@ -233,6 +233,50 @@ def test_tools_of_the_history_and_of_tool_choice_stay_in_the_request(
     assert request["tool_choice"] == choice
 
 
+@each_api
+@with_and_without_streaming
+def test_next_request_of_a_conversation_starts_exactly_like_the_one_before(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    asked: list[Json] = [{"role": "user", "content": f"What will the weather be in Porto ({stream})?"}]
+    script = (Say("One moment.", [SEARCH], thinking="Which?"), Say("", [FORECAST_CALL]), Say("Sunny."))
+    seen, before = converse(served, upstream, api, stream, *script, messages=asked)
+    history = [*asked, *_as_history(api, seen), *_result(api, seen.call_ids[0])]
+    seen, (after,) = converse(served, upstream, api, stream, Say("Sunny."), messages=history)
+    key = "input" if api == "responses" else "messages"
+    assert after["tools"] == before[-1]["tools"]
+    assert after[key][: len(before[-1][key])] == before[-1][key]
+    assert "tool_call" in str(after[key][len(before[-1][key])])
+    history += [*_as_history(api, seen), {"role": "user", "content": "Thanks."}]
+    _, (last,) = converse(served, upstream, api, stream, Say("You are welcome."), messages=history)
+    assert last["tools"] == after["tools"]
+    assert last[key][: len(after[key])] == after[key]
+
+
+def _as_history(api: str, seen: Seen) -> list[Json]:
+    """Return a reply as a client puts it into its history."""
+    if api == "chat":
+        return [seen.raw.choices[0].message.model_dump(exclude_none=True, exclude={"parsed"})]
+    if api == "messages":
+        return [
+            {
+                "role": "assistant",
+                "content": [block.model_dump(exclude_none=True) for block in seen.raw.content],
+            }
+        ]
+    return [item.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for item in seen.raw.output]
+
+
+def _result(api: str, call_id: str) -> list[Json]:
+    if api == "chat":
+        return [{"role": "tool", "tool_call_id": call_id, "content": "sunny"}]
+    if api == "messages":
+        return [
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": "sunny"}]}
+        ]
+    return [{"type": "function_call_output", "call_id": call_id, "output": "sunny"}]
+
+
 def test_other_kinds_of_tools_and_cache_marks_are_kept(served: RunningProxy, upstream: Upstream) -> None:
     own = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     tools = [own, *make_tools("messages", TOOLS)]

@@ -18,6 +18,7 @@ from toolfold.naming import is_reserved
 from toolfold.providers import is_instruction
 from toolfold.providers.wire import ClientTool, Wire
 from toolfold.proxy.catalogs import Catalog, Catalogs, identify_conversation
+from toolfold.proxy.reply_memory import ReplyMemory
 from toolfold.session import Session
 from toolfold.turn import Turn, unwrap
 from toolfold.turn.placement import Request
@@ -62,6 +63,8 @@ class Fold:
     session: Session
     validate: Validation
     report: FoldReport
+    client: str
+    memory: ReplyMemory
     _problems: dict[str, str] = field(default_factory=dict)
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
@@ -73,6 +76,10 @@ class Fold:
         except CallError as error:
             self._problems[call.id] = error_message(error)
             return None
+
+    def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
+        """Remember the messages behind a reply in which the client saw these calls and this text."""
+        self.memory.remember(self.client, call_ids, text, messages)
 
     async def answer(self, calls: Sequence[ToolCall]) -> list[Json]:
         """Return messages with the results of calls that the client does not see."""
@@ -93,13 +100,15 @@ class Folder:
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
         self._validate = Validation()
+        self._memory = ReplyMemory()
 
     def fold(self, body: Json, wire: Wire, client: str) -> Fold | None:
         """Return the folded request; None if its tools stay as they are."""
         tools = _read_tools(body, wire)
-        messages = wire.read_messages(body)
-        if not tools or messages is None:
+        written = wire.read_messages(body)
+        if not tools or written is None:
             return None
+        messages = self._memory.restore(client, written, wire)
         catalog = self._catalogs.find(tools)
         model = str(body.get("model") or "")
         first = next((each for each in messages if not is_instruction(each)), None)
@@ -110,11 +119,11 @@ class Folder:
         hidden = [tool.name for tool in tools if tool.name not in shown | needed]
         if not hidden:
             return None
-        written = _write_tools(body, wire, catalog, request, needed)
-        folded = wire.replace_messages({**body, "tools": written}, request.messages)
+        entries = _write_tools(body, wire, catalog, request, needed)
+        folded = wire.replace_messages({**body, "tools": entries}, request.messages)
         saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
         report = FoldReport(len(hidden), len(tools) - len(hidden), saved)
-        return Fold(wire, body, folded, request.turn, session, self._validate, report)
+        return Fold(wire, body, folded, request.turn, session, self._validate, report, client, self._memory)
 
 
 def _read_tools(body: Json, wire: Wire) -> list[ClientTool]:

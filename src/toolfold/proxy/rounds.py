@@ -65,6 +65,10 @@ class FoldedExchange:
     ) -> None:
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
         self._max_rounds = max_rounds
+        self._added: list[Json] = []
+        """The replies that only searched, and the results they got."""
+        self._text = ""
+        """The text of all replies."""
         self.stored: StoredReply | None = None
         """How to continue the reply at the provider, if not by the id and the input of the client alone."""
 
@@ -119,6 +123,8 @@ class FoldedExchange:
                 break
             body = await self._continue(body, merger.reply, merger)
         await self._keep_stored(merger.reply, merger, merger.alias)
+        if not is_last:
+            self._remember(merger.reply, merger)
         client.headers = [*client.headers[:-1], self._report_header()]
         for part in merger.finish():
             await client.write(part)
@@ -138,6 +144,8 @@ class FoldedExchange:
                 reply = merger.add(_parse_reply(content))
                 if is_last or merger.visible_calls or not merger.hidden_calls:
                     await self._keep_stored(reply, merger)
+                    if not is_last:
+                        self._remember(reply, merger)
                     merged = json.dumps(merger.merge(), ensure_ascii=False, separators=(",", ":")).encode()
                     break
                 body = await self._continue(body, reply, merger)
@@ -155,7 +163,17 @@ class FoldedExchange:
         """Answer the searches of a round, and return the request of the next."""
         self._fold.report.spent += reply.usage
         results = await self._fold.answer(merger.hidden_calls)
-        return self._fold.wire.continue_request(body, reply, results)
+        added = [*self._fold.wire.render_reply(reply), *results]
+        self._added += added
+        self._text += reply.text
+        return self._fold.wire.append_messages(body, added)
+
+    def _remember(self, reply: Reply, merger: StreamMerger | BodyMerger) -> None:
+        """Remember how the provider gave a reply that the client sees in another form."""
+        was_changed = self._added or any(call.name in BRIDGE_NAMES for call in reply.calls)
+        if was_changed and not merger.hidden_calls:
+            messages = [*self._added, *self._fold.wire.render_reply(reply)]
+            self._fold.remember([call.id for call in reply.calls], self._text + reply.text, messages)
 
     async def _keep_stored(self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "") -> None:
         """Keep what the client does not know of a reply that the provider stores."""

@@ -66,10 +66,17 @@ class Wire(ABC):
         """Return the request with another conversation."""
         return {**body, "messages": list(messages)}
 
-    def continue_request(self, body: Json, reply: Reply, results: Sequence[Json]) -> Json:
-        """Return the request that follows a reply whose calls the proxy has answered."""
-        messages = self.read_messages(body) or []
-        return self.replace_messages(body, [*messages, *reply.messages, *results])
+    def append_messages(self, body: Json, added: Sequence[Json]) -> Json:
+        """Return the request with these messages at the end of its conversation."""
+        return self.replace_messages(body, [*(self.read_messages(body) or []), *added])
+
+    def render_reply(self, reply: Reply) -> list[Json]:
+        """Return a reply as messages of the next request."""
+        return list(reply.messages)
+
+    def is_reply_message(self, message: Json) -> bool:
+        """Return True if the model wrote a message; consecutive ones are one reply."""
+        return message.get("role") == "assistant"
 
     @abstractmethod
     def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:

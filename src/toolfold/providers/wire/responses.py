@@ -24,6 +24,7 @@ from toolfold.providers.wire.interface import (
 from toolfold.providers.wire.sse import ServerSentEvent, render_event
 
 _STARTING = ("response.created", "response.in_progress", "response.queued")
+_REPLY_ITEMS = ("reasoning", "function_call")
 _ENDING = ("response.completed", "response.incomplete")
 
 
@@ -62,9 +63,11 @@ class ResponsesWire(Wire):
             return body
         return {**body, "input": list(messages)}
 
-    def continue_request(self, body: Json, reply: Reply, results: Sequence[Json]) -> Json:
-        messages = self.read_messages(body) or []
-        return self.replace_messages(body, [*messages, *map(_as_input, reply.messages), *results])
+    def render_reply(self, reply: Reply) -> list[Json]:
+        return list(map(_as_input, reply.messages))
+
+    def is_reply_message(self, message: Json) -> bool:
+        return message.get("role") == "assistant" or message.get("type") in _REPLY_ITEMS
 
     def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:
         return _ResponsesStreamMerger(request, resolve)

@@ -1,0 +1,90 @@
+"""Remember replies as the provider gave them, to repeat them exactly in the next requests of a conversation.
+
+A client's history contains what the client saw: calls of its own tools, without the searches before them. The
+provider caches the conversation as it was sent, so the remembered messages take the place of the client's.
+What was forgotten stays as the client wrote it, which is valid, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from toolfold.model import Json
+from toolfold.providers.dialect import select_mappings
+from toolfold.providers.wire import Wire
+
+MAX_REMEMBERED_BYTES = 64_000_000
+_CACHE_MARK = "cache_control"
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedReply:
+    """A reply that the client saw in another form."""
+
+    call_ids: tuple[str, ...]
+    """The calls that the client saw."""
+    messages: tuple[Json, ...]
+    """The searches, their results and the reply, as they were exchanged with the provider."""
+    size: int
+
+
+class ReplyMemory:
+    """The replies to all clients, the latest last, within a limit of bytes."""
+
+    def __init__(self, max_bytes: int = MAX_REMEMBERED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._replies: OrderedDict[tuple[str, str], RememberedReply] = OrderedDict()
+
+    def remember(self, client: str, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
+        """Remember the messages behind a reply in which a client saw these calls and this text."""
+        reply = RememberedReply(tuple(call_ids), tuple(messages), len(json.dumps(messages)))
+        key = client, _reply_key(call_ids, text)
+        with self._lock:
+            self._bytes += reply.size - (self._replies.pop(key).size if key in self._replies else 0)
+            self._replies[key] = reply
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._replies.popitem(last=False)[1].size
+
+    def restore(self, client: str, messages: Sequence[Json], wire: Wire) -> list[Json]:
+        """Return a client's history with the remembered messages in the place of what the client saw."""
+        restored: list[Json] = []
+        for is_reply, run in groupby(messages, wire.is_reply_message):
+            group = list(run)
+            restored += self._find(client, group, wire) or group if is_reply else group
+        return restored
+
+    def _find(self, client: str, group: Sequence[Json], wire: Wire) -> Sequence[Json]:
+        """Return the remembered form of the messages of one reply; empty if it is not known."""
+        call_ids = tuple(call_id for call_id, _ in wire.dialect.find_calls(group))
+        text = "" if call_ids else "".join(map(wire.dialect.find_text, group))
+        with self._lock:
+            known = self._replies.get((client, _reply_key(call_ids, text)))
+        if known is None or known.call_ids != call_ids:
+            return ()
+        return _carry_cache_mark(group, known.messages)
+
+
+def _carry_cache_mark(group: Sequence[Json], messages: Sequence[Json]) -> Sequence[Json]:
+    """Return the messages with the cache mark that the client set in the messages they replace."""
+    blocks = [block for message in group for block in select_mappings(message.get("content"))]
+    mark = next((block[_CACHE_MARK] for block in reversed(blocks) if block.get(_CACHE_MARK)), None)
+    *first, last = messages
+    content = last.get("content")
+    if not mark or not isinstance(content, list) or not content:
+        return messages
+    return [*first, {**last, "content": [*content[:-1], {**content[-1], _CACHE_MARK: mark}]}]
+
+
+def _reply_key(call_ids: Sequence[str], text: str) -> str:
+    """Return what identifies a reply: its first call, or its text without regard to spaces."""
+    if call_ids:
+        return call_ids[0]
+    return hashlib.blake2b("".join(text.split()).encode(errors="replace"), digest_size=16).hexdigest()
