@@ -139,7 +139,7 @@ class CallEvents:
         registered: bool = True,
     ) -> None:
         """Publish that a tool call ended, or was answered without running."""
-        if call.name in BRIDGE_NAMES:
+        if isinstance(call.name, str) and call.name in BRIDGE_NAMES:  # a model may send any JSON
             self._report_search(call, result, context)
             return
         if not self.bus.has_listeners_for(ToolFinished):
