@@ -627,3 +627,46 @@ def test_shown_settings_difference_redacts_secrets_and_counts_omitted_lines(
     assert secret not in shown
     assert "+log_level: debug" in shown
     assert "103 more lines are not shown" in shown
+
+
+def test_unchanged_settings_files_are_checked_without_a_thread(home: Path, config_file: Path) -> None:
+    config_file.write_text("{}")
+    missing = home / "toolfold.lock"
+    monitor = SettingsMonitor(map(WatchedPath, (config_file, missing)), SettingsRecord(home / "state"))
+    notes = home / "state" / "settings" / "calls"
+    call = monitor.watch_call("a call", executes=False)
+    assert call.enter_nowait() is not None
+    assert len(list(notes.iterdir())) == 1
+    assert call.exit_nowait()
+    assert not list(notes.iterdir())
+
+
+@pytest.mark.parametrize("change", ["changed", "created"])
+def test_changed_settings_file_is_read_in_a_thread_and_reported(
+    home: Path, config_file: Path, change: str
+) -> None:
+    config_file.write_text("{}")
+    missing = home / "toolfold.lock"
+    monitor = SettingsMonitor(map(WatchedPath, (config_file, missing)), SettingsRecord(home / "state"))
+    call = monitor.watch_call("a call", executes=False)
+    watch = call.enter_nowait()
+    assert watch is not None
+    path = config_file if change == "changed" else missing
+    path.write_text(LOOSE)
+    assert not call.exit_nowait()
+    call.__exit__()
+    assert str(path) in watch.notice
+    assert list(pending(home)) == [path]
+    assert not monitor.watch_call("a call that executes").enter_nowait()
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_directories_and_links_are_checked_in_a_thread(home: Path, tmp_path: Path, kind: str) -> None:
+    path = home / "watched"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        (tmp_path / "target").write_text("")
+        path.symlink_to(tmp_path / "target")
+    monitor = SettingsMonitor([WatchedPath(path)], SettingsRecord(home / "state"))
+    assert monitor.watch_call("a call", executes=False).enter_nowait() is None

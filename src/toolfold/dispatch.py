@@ -126,7 +126,7 @@ class Dispatch:
             return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
         executes, noted = Effect.EXECUTE in tool.effects, bool(tool.effects) or tool.source.kind == MCP_SOURCE
-        return self.loops.enter_in_thread(self.monitor.watch_call(call, executes=executes, noted=noted))
+        return self.loops.enter_nowait(self.monitor.watch_call(call, executes=executes, noted=noted))
 
     async def call_all(
         self,

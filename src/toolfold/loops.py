@@ -16,9 +16,10 @@ import queue
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_THREADS = 256
 # Code that may hang gets fewer threads, so that it cannot use them all up:
@@ -140,10 +141,27 @@ class EventLoops:
         try:
             yield value
         finally:
-            try:
-                await self.run_in_thread(entering.leave)
-            except RuntimeError:  # no thread is available
-                entering.leave()
+            await self._leave_in_thread(entering)
+
+    @contextlib.asynccontextmanager
+    async def enter_nowait(self, manager: NowaitContext[T]) -> AsyncIterator[T]:
+        """Enter and exit a context manager at once where it does not block, and in threads otherwise."""
+        value = manager.enter_nowait()
+        if value is None:
+            async with self.enter_in_thread(manager) as entered:
+                yield entered
+            return
+        try:
+            yield value
+        finally:
+            if not manager.exit_nowait():
+                await self._leave_in_thread(_ManagedContext(manager))
+
+    async def _leave_in_thread(self, entered: _ManagedContext[T]) -> None:
+        try:
+            await self.run_in_thread(entered.leave)
+        except RuntimeError:  # no thread is available
+            entered.leave()
 
     def close(self) -> None:
         """Close every event loop; one in which a call is running is closed when the call ends."""
@@ -237,6 +255,20 @@ class _WorkerThread:
         except queue.Empty:
             # Work may arrive at this moment: then the thread is no longer among the idle ones.
             return None if self._remove_idle(self) else self._work.get()
+
+
+class NowaitContext(Protocol[T_co]):
+    """Context manager that can often be entered and exited without blocking."""
+
+    def __enter__(self) -> T_co: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def enter_nowait(self) -> T_co | None:
+        """Enter, or return None if that would block."""
+
+    def exit_nowait(self) -> bool:
+        """Exit, or return False if that would block."""
 
 
 class _ManagedContext(Generic[T]):

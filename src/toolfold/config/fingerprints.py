@@ -22,7 +22,8 @@ MAX_FILES = 10_000
 _BYTECODE = "__pycache__"  # plugins are never loaded from it
 _INCOMPLETE = "incomplete:"
 
-Signature: TypeAlias = tuple[tuple[str, int, int, int, int], ...]
+_FileState: TypeAlias = tuple[str, int, int, int, int]
+Signature: TypeAlias = tuple[_FileState, ...]
 
 
 class _TooManyFiles(Exception):
@@ -61,11 +62,27 @@ def is_incomplete(found: str) -> bool:
 
 def stat_signature(path: Path) -> Signature:
     """Return metadata that changes with every change of a file or directory, including the ctime."""
+    plain = stat_plain_file(path)
+    if plain is not None:
+        return plain
     try:
         below = list(_walk_files(path)) if _is_directory(path) else []
     except _TooManyFiles:
         return ((_new_incomplete_marker(), 0, 0, 0, 0),)
     return tuple(part for each in (path, *below) for part in _stat_path(each))
+
+
+def stat_plain_file(path: Path) -> Signature | None:
+    """Return the signature of a missing or plain file with one system call; None for any other path."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return ((str(path), 0, 0, 0, 0),)
+    return (_describe_file(path, found),) if stat.S_ISREG(found.st_mode) else None
+
+
+def _describe_file(path: Path, found: os.stat_result) -> _FileState:
+    return str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _new_incomplete_marker() -> str:
@@ -79,7 +96,7 @@ def _is_directory(path: Path) -> bool:
         return False
 
 
-def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
+def _stat_path(path: Path) -> Iterator[_FileState]:
     """Yield the metadata of a file; for a symbolic link, that of its target and of the link itself."""
     for follow in (True, False) if _is_link(path) else (True,):
         try:
@@ -87,7 +104,7 @@ def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
         except OSError:
             yield str(path), 0, 0, 0, 0
         else:
-            yield str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+            yield _describe_file(path, found)
 
 
 def _walk_files(directory: Path) -> Iterator[Path]:

@@ -23,7 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolfold.config.document import MAX_CONFIG_BYTES
-from toolfold.config.fingerprints import ABSENT, Signature, fingerprint_path, stat_signature
+from toolfold.config.fingerprints import (
+    ABSENT,
+    Signature,
+    fingerprint_path,
+    stat_plain_file,
+    stat_signature,
+)
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PLUGINS_DIR, PROJECT_FILE
@@ -36,6 +42,7 @@ __all__ = [
     "CallWatch",
     "PathState",
     "SettingsMonitor",
+    "WatchedCall",
     "WatchedPath",
     "read_path_state",
     "require_accepted",
@@ -132,6 +139,9 @@ class SettingsMonitor:
         self._watched, self._record, self._report = tuple(watched), record, report
         self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
         self._lock = threading.Lock()
+        self._notes = record.directory / "calls"
+        self._owner = 0, ""
+        """Id and start time of this process, for the names of the files that record calls."""
         step = record.last_step()
         self._known_states = {each.path: read_path_state(each.path, step) for each in self._watched}
         self._active: dict[str, tuple[str, CallWatch]] = {}
@@ -143,30 +153,15 @@ class SettingsMonitor:
         self._unrecorded: dict[Path, str] = {}
         """Changes that could not be recorded as pending: changed path → what was running."""
 
-    @contextlib.contextmanager
-    def watch_call(self, call: str, *, executes: bool = True, noted: bool = True) -> Iterator[CallWatch]:
+    def watch_call(self, call: str, *, executes: bool = True, noted: bool = True) -> WatchedCall:
         """Watch the settings while a tool call runs; `executes` means that the call starts processes.
 
         A call that is `noted` in a file is known to other runtimes, also if this one is killed.
 
-        Entering and leaving read and write files, so use it in a thread if a loop runs. Neither raises.
+        Entering and leaving read and write files, so use it in a thread if a loop runs, or without waiting.
+        Neither raises.
         """
-        watch = CallWatch()
-        with self._lock:
-            self._check_changes()
-            name = f"{os.getpid()}-{_start_time(os.getpid()) or ''}-{secrets.token_hex(4)}.json"
-            self._active[name] = call, watch
-            if noted or executes:
-                self._write_call_note(name, call)
-        try:
-            yield watch
-        finally:
-            with self._lock:
-                try:
-                    self._check_changes()
-                finally:
-                    del self._active[name]
-                    self._finish_call(name, call, executes=executes)
+        return WatchedCall(self, call, executes=executes, noted=noted)
 
     def find_unusable(self, paths: Iterable[Path]) -> list[str]:
         """Check for changes now, and describe changes of the files `paths` that the user has not accepted.
@@ -189,12 +184,30 @@ class SettingsMonitor:
         """Return tool calls of other runtimes that run now, or whose processes may still be running."""
         found = []
         with self._lock, contextlib.suppress(OSError):
-            for file in sorted((self._record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
+            for file in sorted(self._notes.iterdir())[:_MAX_CALL_FILES]:
                 pid, began = _note_owner(file)
                 is_own = file.name in self._active or file.name in self._left_running
                 if not is_own and pid and _is_running(pid, began):
                     found.append(f"a call of process {pid}")
         return found
+
+    def _start_call(self, started: WatchedCall) -> None:
+        self._active[started.name] = started.call, started.watch
+        if started.noted or started.executes:
+            self._write_call_note(started.name, started.call)
+
+    def _is_unchanged(self) -> bool:
+        """Return True if no settings file has changed; False if that cannot be found out at once."""
+        return all(
+            stat_plain_file(each.path) == self._known_states[each.path].signature for each in self._watched
+        )
+
+    def _new_note_name(self) -> str:
+        """Return a name for the file that records a call: it contains the process and a random part."""
+        pid = os.getpid()
+        if self._owner[0] != pid:
+            self._owner = pid, _start_time(pid) or ""
+        return f"{pid}-{self._owner[1]}-{secrets.token_hex(4)}.json"
 
     def _finish_call(self, name: str, call: str, *, executes: bool) -> None:
         if not executes:
@@ -289,14 +302,77 @@ class SettingsMonitor:
     def _write_call_note(self, name: str, call: str) -> None:
         """Save the call and the state of the settings in a file, to be checked if this process is killed."""
         known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
-        directory = self._record.directory / "calls"
+        content = json.dumps({"call": call, "time": time.time(), "known": known})
+        file = self._notes / name
         with contextlib.suppress(OSError):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (directory / name).write_text(json.dumps({"call": call, "time": time.time(), "known": known}))
+            try:
+                file.write_text(content)
+            except FileNotFoundError:
+                self._notes.mkdir(parents=True, exist_ok=True, mode=0o700)
+                file.write_text(content)
 
     def _delete_call_note(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            (self._record.directory / "calls" / name).unlink()
+            (self._notes / name).unlink()
+
+
+class WatchedCall:
+    """Context manager that watches the settings while one tool call runs."""
+
+    def __init__(self, monitor: SettingsMonitor, call: str, *, executes: bool, noted: bool) -> None:
+        self._monitor, self.call, self.executes, self.noted = monitor, call, executes, noted
+        self.watch = CallWatch()
+        self.name = monitor._new_note_name()
+
+    def __enter__(self) -> CallWatch:
+        monitor = self._monitor
+        with monitor._lock:
+            monitor._check_changes()
+            monitor._start_call(self)
+        return self.watch
+
+    def __exit__(self, *_: object) -> None:
+        monitor = self._monitor
+        with monitor._lock:
+            try:
+                monitor._check_changes()
+            finally:
+                self._finish()
+
+    def enter_nowait(self) -> CallWatch | None:
+        """Enter if that takes almost no time; return None if it must be done in a thread.
+
+        A thread is needed if a settings file has changed and must be read, if there are directories to list,
+        and for a call that executes, after which processes are searched.
+        """
+        with self._check_nowait() as is_unchanged:
+            if not is_unchanged:
+                return None
+            self._monitor._start_call(self)
+            return self.watch
+
+    def exit_nowait(self) -> bool:
+        """Exit if that takes almost no time; return False if it must be done in a thread."""
+        with self._check_nowait() as is_unchanged:
+            if is_unchanged:
+                self._finish()
+            return is_unchanged
+
+    @contextlib.contextmanager
+    def _check_nowait(self) -> Iterator[bool]:
+        """Hold the monitor's lock if it is free; yield True if so and no settings file has changed."""
+        lock = self._monitor._lock
+        if self.executes or not lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            yield self._monitor._is_unchanged()
+        finally:
+            lock.release()
+
+    def _finish(self) -> None:
+        del self._monitor._active[self.name]
+        self._monitor._finish_call(self.name, self.call, executes=self.executes)
 
 
 def _make_pending_change(each: WatchedPath, before: PathState, during: str) -> PendingChange:
