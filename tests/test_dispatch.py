@@ -235,7 +235,7 @@ async def test_exception_in_an_approver_denies_the_call(pipeline: Pipeline) -> N
     assert pipeline.events == []
 
 
-async def test_invalid_tool_call_through_the_bridge_runs_nothing(pipeline: Pipeline) -> None:
+async def test_tool_call_with_invalid_arguments_runs_no_tool(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     assert "call it directly" in await pipeline.error("tool_call", {"name": "tool_call", "arguments": {}})
     assert "put n inside" in await pipeline.error("tool_call", {"name": "probe", "n": 1})

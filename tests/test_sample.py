@@ -170,7 +170,7 @@ def test_sample_service_limits_its_records() -> None:
     arguments = {"conversation": "harbour", "text": "again"}
     outcomes = Counter(_try_call(tool, arguments) for _ in range(1_100))
     assert outcomes["ran"] < MAX_RECORDS
-    assert any("takes no more" in outcome for outcome in outcomes)
+    assert any("which is the limit" in outcome for outcome in outcomes)
 
 
 def _try_call(tool: Tool, arguments: dict[str, Any]) -> str:

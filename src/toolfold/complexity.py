@@ -104,7 +104,7 @@ class VisitCounter:
                     *_common_part_schemas(schema),
                 ]
             if len(schemas) + len(pending) > _MAX_SCHEMAS:
-                raise ValueError("the schema contains too many schemas to count")
+                raise ValueError(f"the schema contains more than {_MAX_SCHEMAS:,} nested schemas")
         for schema in [each for each in schemas.values() if self._is_reference_cycle(each)]:
             self._same_value_schemas[id(schema)] = []
         graph = {key: _object_ids(beside) for key, beside in self._same_value_schemas.items()}
@@ -141,7 +141,7 @@ class VisitCounter:
         if not isinstance(reference, str):
             return []
         if len(self._named_schemas) > _MAX_NAMED_SCHEMAS:
-            raise ValueError("the schema has too many references to look up")
+            raise ValueError(f"the schema has more than {_MAX_NAMED_SCHEMAS} named schemas for references")
         _, _, fragment = reference.partition("#")
         if fragment and not unquote(fragment).startswith("/"):
             return [schema for schema in self._named_schemas if unquote(fragment) in _reference_names(schema)]

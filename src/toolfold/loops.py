@@ -222,18 +222,18 @@ class EventLoops:
 
 
 class _WorkerThread:
-    """Daemon thread that runs one piece of work after another, and ends after a while without any."""
+    """Daemon thread that runs one function after another, and ends after a while without any."""
 
     def __init__(
         self, add_idle: Callable[[_WorkerThread], None], remove_idle: Callable[[_WorkerThread], bool]
     ) -> None:
-        """Create a thread, which starts with its first work and calls `add_idle` after each one."""
+        """Create a worker. Its thread starts with the first function; `add_idle` is called after each one."""
         self._add_idle, self._remove_idle = add_idle, remove_idle
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_started = False
 
     def give(self, work: Callable[[], None]) -> None:
-        """Run work in this thread, which must be idle. Raises RuntimeError if it cannot be started."""
+        """Run a function in this thread, which must be idle. Raises RuntimeError if it cannot be started."""
         if not self._is_started:
             threading.Thread(target=self._run, name="toolfold-call", daemon=True).start()
             self._is_started = True

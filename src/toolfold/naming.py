@@ -33,7 +33,7 @@ def is_reserved(name: str) -> bool:
 
 
 def short_names(original: str) -> Iterator[str]:
-    """Yield accepted short names for a tool's original name, best first."""
+    """Yield short names that all providers accept for a tool's original name, best first."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
     code = base64.b32encode(digest).decode().rstrip("=").lower()
     readable = _NOT_ACCEPTED.sub("_", _strip_accents(original)).strip("_")

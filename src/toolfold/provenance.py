@@ -59,7 +59,7 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return a message that tells why a process must come from a tool call; empty if it does not.
+    """Return why a process must have been started by a tool call; empty if it was not.
 
     `pid` defaults to this process.
     """

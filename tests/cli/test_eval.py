@@ -85,7 +85,7 @@ def test_eval_selects_the_top_ranked_tools(run_eval: RunEval) -> None:
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank"])
-def test_eval_measures_every_mode(run_eval: RunEval, mode: str) -> None:
+def test_eval_ranks_the_needed_tool_first_in_every_search_mode(run_eval: RunEval, mode: str) -> None:
     rows = parse_lines(run_eval("--json", "--mode", mode))
     assert rows[0]["ranked"][0] == "get_weather"
 

@@ -63,7 +63,7 @@ def test_output_is_truncated_at_character_boundaries(text: str, most: int) -> No
 
 
 @given(st.text(max_size=50), st.integers(0, 200))
-def test_output_without_an_incomplete_last_character_can_be_decoded(text: str, at: int) -> None:
+def test_incomplete_utf8_character_at_the_end_of_the_output_is_removed(text: str, at: int) -> None:
     data = text.encode(errors="replace")[:at]
     whole = trim_partial_character(data)
     whole.decode()

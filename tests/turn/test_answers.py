@@ -396,7 +396,7 @@ def test_tool_describe_of_several_tools_gives_the_reason_why_one_is_unavailable(
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
 def test_tool_describe_does_not_describe_the_bridge_tools(name: str, client: BridgeClient) -> None:
-    with pytest.raises(BridgeMisuse, match="is a bridge tool"):
+    with pytest.raises(BridgeMisuse, match="is always in your list of tools"):
         client.describe(name)
 
 

@@ -68,13 +68,13 @@ def test_tool_call_without_arguments_is_accepted() -> None:
 
 @pytest.mark.parametrize("name", sorted(BRIDGE_NAMES))
 def test_bridge_tool_cannot_be_called_through_tool_call(name: str) -> None:
-    with pytest.raises(BridgeMisuse, match=f"'{name}' is a bridge tool: call it directly"):
+    with pytest.raises(BridgeMisuse, match=f"'{name}' cannot be called through tool_call: call it directly"):
         unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
 
 
 @pytest.mark.parametrize("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
 def test_lookalike_name_of_a_bridge_tool_is_rejected(name: str) -> None:
-    with pytest.raises(BridgeMisuse, match=r"is a bridge tool: .* Nothing was run"):
+    with pytest.raises(BridgeMisuse, match=r"cannot be called through tool_call: .* Nothing was run"):
         unwrap_call({"name": name, "arguments": {}})
 
 

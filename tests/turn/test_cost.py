@@ -194,7 +194,9 @@ def names(each: ModelCall) -> list[str]:
     [("eager", 2), ("eager slim", 2), ("search+describe", 4), ("search", 3)]
     + [(placement, 2) for placement in PLACEMENTS],
 )
-def test_number_of_model_requests_per_needed_tool_depends_on_the_strategy(strategy: str, calls: int) -> None:
+def test_simulated_call_of_one_tool_takes_the_expected_number_of_model_calls(
+    strategy: str, calls: int
+) -> None:
     assert len(simulate_requests(strategy, make_turn("t7", ranked=("t7", "t8")))) == calls
 
 

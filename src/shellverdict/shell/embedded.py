@@ -167,7 +167,10 @@ def find_files_loaded_by_name(
 
 
 def has_option_like_target(run: ProgramRun) -> bool:
-    """Return True if a program creates a file named like an option, which a later `*` would expand to."""
+    """Return True if a program creates a file whose name looks like an option, such as `-rf`.
+
+    A later `*` would expand to that name and pass it to another program as an option.
+    """
     if run.name not in _table_names("makes_files"):
         return False
     double_dash = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)

@@ -76,7 +76,7 @@ def open_input(path: Word, state: ShellState, is_confidential: Callable[[Program
 def apply_output_redirects(
     printed: TextStream, redirects: tuple[Redirect, ...], state: ShellState
 ) -> TextStream:
-    """Record a program's output in the files it is redirected to; return the output that is left."""
+    """Record the redirected output of a program in its target files; return the output left on stdout."""
     for redirect in redirects:
         if not redirect.is_output or redirect.descriptor not in ("", "1"):
             continue

@@ -118,7 +118,7 @@ class ShellState:
             self.cwd = unknown_word()
 
     def add_program_copies(self, other: ShellState) -> None:
-        """Add the copies of programs that another analyzed shell has created on disk."""
+        """Add the copies of programs (`cp /bin/rm x`) that another analyzed shell has created on disk."""
         self.program_copies |= {path: name for path, name in other.program_copies.items() if "/" in path}
 
     def replace_with(self, other: ShellState) -> None:

@@ -174,7 +174,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """Join the calls that wait for the answer to a question; return None if nobody asks it yet."""
+        """Return a waiter for the answer to a question that another call asks; None if none asks it yet."""
         with self._lock:
             queue = self._waiters.get(key)
             if queue is None:

@@ -123,7 +123,7 @@ def _choose_local_model(model: str) -> str:
     from toolfold.providers.local import DEFAULT_MODEL, PROVIDER_NAME
 
     if model:
-        raise click.UsageError("--local is a model of its own: omit --model or --local")
+        raise click.UsageError("--local already chooses a model: use either --local or --model")
     return f"{PROVIDER_NAME}:{DEFAULT_MODEL}"
 
 

@@ -130,7 +130,7 @@ def _server_target(server: McpServerSettings) -> tuple[str, ...]:
 
 
 def _server_identity(server: McpServerSettings) -> tuple[object, ...]:
-    """Return settings that tell servers with the same command apart, such as an account in `env`."""
+    """Return the settings that distinguish servers with the same command, such as an account in `env`."""
     pairs = (tuple(sorted(each.items())) for each in (server.env, server.headers))
     return (*pairs, server.pass_env, str(server.cwd), server.include, server.exclude)
 

@@ -37,7 +37,8 @@ PLOTTED_MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
     "--queries",
     type=FILE,
     required=True,
-    help='Messages: one JSON object with "id", "query" and "gold" per line.',
+    help='File of messages, one JSON object per line: "id", "query" (the message) and "gold" (the tools '
+    "that it needs).",
 )
 @click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Search method.")
 @click.option(

@@ -74,7 +74,9 @@ class ToolExplanation:
     type=PLACEMENTS,
     help="Where selected tools are placed in the request. Default: as configured.",
 )
-@click.option("--model", default="", help="Model name, which decides the placement with `auto`.")
+@click.option(
+    "--model", default="", help="Model to assume; with the placement `auto`, its prices decide the placement."
+)
 @catalog_options
 @click.option(
     "--all", "show_all", is_flag=True, help=f"Show every tool, not only the best {MAX_TOOLS_SHOWN}."
@@ -110,7 +112,7 @@ def command(
 
 
 def _build_messages(message: str | None, file: Path | None) -> list[Json]:
-    """Return the conversation to explain, with the message appended."""
+    """Return the messages to explain: those of the history file, then the given message."""
     messages = _read_history(file) if file else []
     if message is not None:
         messages.append({"role": "user", "content": message})

@@ -57,7 +57,7 @@ class AgentSettings(Section):
     context_tokens: Integer | None = Field(
         default=None,
         ge=1_000,
-        description="Context window of the model in tokens, if the model is not in a model list.",
+        description="Context window of the model in tokens, for a model whose window Toolfold does not know.",
         json_schema_extra=USER_ONLY,
     )
     instructions: Text = Field(

@@ -59,7 +59,7 @@ def compare_settings(before: Settings, now: Settings) -> SettingsChanges:
 
 
 def keep_fixed_settings(before: Config, now: Config) -> Config:
-    """Return `now`, with the values from `before` for settings that change only after a restart."""
+    """Return the new settings, with the old values of those that change only after a restart."""
     search = now.tools.tool_search.model_copy(update={"reranker": before.tools.tool_search.reranker})
     fixed = {name: getattr(before.tools, name) for name in FIXED_TOOLS_SETTINGS}
     return now.model_copy(

@@ -138,7 +138,7 @@ def _clamp_number(node: Node, field: FieldInfo, path: KeyPath, warnings: list[st
 
 
 def is_number(value: Any) -> bool:
-    """Return True for finite numbers; booleans and infinity do not count."""
+    """Return True for finite numbers; False for booleans, infinity and values that are not numbers."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)

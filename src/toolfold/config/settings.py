@@ -562,7 +562,8 @@ class TerminalSettings(Section):
     )
     ssh: SshSettings = Field(default_factory=SshSettings, description="Host of the `ssh` backend.")
     sandbox: SandboxSettings = Field(
-        default_factory=SandboxSettings, description="Files that the `sandbox` backend shows."
+        default_factory=SandboxSettings,
+        description="Files of this machine that commands in the `sandbox` backend can see.",
     )
     timeout_seconds: Number = Field(
         default=120.0,

@@ -79,7 +79,7 @@ def load_trusted_projects(paths: Paths) -> dict[Path, str]:
         raise ConfigError(
             "the file of trusted projects cannot be read",
             file=str(file),
-            hint="delete the file and trust your projects again",
+            hint="delete the file, then run `toolfold plugins trust` in each project that you trust",
         )
     return {Path(directory): found for directory, found in known.items()}
 

@@ -119,8 +119,8 @@ class BrowserSettings(Section):
     )
     sandbox: Switch = Field(
         default="auto",
-        description="Run pages in the browser's own sandbox. `auto` does unless Toolfold runs as root, where "
-        "Chromium cannot.",
+        description="Run pages in the browser's own sandbox. `auto` uses it unless Toolfold runs as root, "
+        "because Chromium's sandbox does not work then.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
@@ -141,7 +141,8 @@ class BrowserSettings(Section):
         default=8,
         ge=1,
         le=64,
-        description="Maximum number of sessions with open pages. Another one replaces the longest idle.",
+        description="Maximum number of sessions with open pages. When one more session opens a page, those "
+        "of the session that was idle longest are closed.",
         json_schema_extra={"in_project": "lowers"},
     )
 

@@ -32,7 +32,10 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class GuardLost(Exception):
-    """The guard process on the target does not answer: it was killed, or the target is unreachable."""
+    """The guard process, which terminates commands on the target, does not answer.
+
+    It was killed, or the target is unreachable.
+    """
 
 
 @dataclass(frozen=True, slots=True)

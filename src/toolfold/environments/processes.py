@@ -345,7 +345,7 @@ class ProcessTable:
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _poll(self) -> bool:
-        """Collect new notices about background processes; return False if no process runs any more."""
+        """Check the background processes and collect notices about them; return False if none runs."""
         async with self._poll_lock:
             processes = [each for line in await self._list_lines() if (each := self._parse_line(line))]
             for process in processes:

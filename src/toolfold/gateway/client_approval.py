@@ -132,7 +132,7 @@ class PausedCall:
         return parse_answer(str(response.get("action")), response.get("content"), request)
 
     async def wait(self) -> ToolResult | None:
-        """Wait until the call has ended or asks the client; return its result, or None if it asks."""
+        """Wait for the result of the call; return None if the call first sends a request to the client."""
         assert self._task is not None  # noqa: S101 - start() comes first
         try:
             waiting: set[asyncio.Future[Any]] = {self._task, self._request}

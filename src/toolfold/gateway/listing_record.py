@@ -60,7 +60,7 @@ class ListingRequest:
 
 
 def parse_request(method: object, request_id: object, params: object) -> ListingRequest | None:
-    """Return the request if its answer depends only on the client; None for any other message."""
+    """Parse a request whose answer depends only on the client; return None for any other message."""
     if not isinstance(method, str) or method not in (*RECORDED, "ping"):
         return None
     if isinstance(request_id, bool) or not isinstance(request_id, int | str):

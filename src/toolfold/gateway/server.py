@@ -551,7 +551,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def _count_call(self, session: ClientSession) -> Iterator[None]:
-        """Count a call in progress; refuse it if the client has too many."""
+        """Count a call as in progress within a `with` block; refuse it if the client has too many."""
         client = session.client.id
         if self._active_calls[client] >= MAX_CALLS_PER_CLIENT:
             raise _invalid_params(

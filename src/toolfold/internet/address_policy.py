@@ -88,7 +88,9 @@ class AddressPolicy:
         if self.allows(address):
             return
         if _embedded_address(address) in _METADATA_ADDRESSES:
-            raise AddressRefused(f"{shorten(host)!r} is a metadata service of a cloud, which is never used.")
+            raise AddressRefused(
+                f"{shorten(host)!r} is refused: it is the metadata service of a cloud provider."
+            )
         raise AddressRefused(
             f"{shorten(host)!r} has the address {address}, which is not on the public internet. The user can"
             " allow a private network in the setting web.private_networks."

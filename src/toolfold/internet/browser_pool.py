@@ -277,7 +277,9 @@ def _explain_error(error: Exception) -> CallError:
             if "intercepts pointer events" in text
             else "it is not visible, not enabled or keeps moving"
         )
-        return BrowserFailed(f"The element could not be used: {reason}. Get the page with browser_snapshot.")
+        return BrowserFailed(
+            f"The element could not be used: {reason}. Call browser_snapshot to see the current page."
+        )
     if "has been closed" in text or "crashed" in text:
         return BrowserFailed("The page was closed or crashed. Open it again with browser_navigate.")
     if text.startswith("Keyboard.press: Unknown key"):
@@ -285,6 +287,6 @@ def _explain_error(error: Exception) -> CallError:
     if reason := explain_network_error(error):
         return BrowserFailed(f"The page could not be opened: {reason}.")
     return BrowserFailed(
-        "The browser could not do that: the element does not support it, or the page prevented it. Get the"
-        " page with browser_snapshot."
+        "The browser could not do that: the element does not support it, or the page prevented it. Call"
+        " browser_snapshot to see the current page."
     )

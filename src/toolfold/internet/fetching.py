@@ -210,7 +210,7 @@ async def _decompress(
         try:
             yield decoder.decompress(chunk)
         except zlib.error:
-            raise FetchFailed("The server sent a document with damaged compression.") from None
+            raise FetchFailed("The document could not be decompressed: its data is damaged.") from None
 
 
 class _Decompressor:
@@ -238,7 +238,9 @@ class _Decompressor:
             return False
         self._members += 1
         if self._members > MAX_GZIP_MEMBERS:
-            raise FetchFailed(f"The server sent a compressed document in over {MAX_GZIP_MEMBERS:,} parts.")
+            raise FetchFailed(
+                f"The document was not read: its gzip data has more than {MAX_GZIP_MEMBERS:,} members."
+            )
         self._decoder = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
         return True
 

@@ -255,7 +255,10 @@ def _read_answer(document: FetchedDocument, service: str) -> Json:
 
 
 def _collect_hits(results: Any, limit: int, **names: str) -> list[SearchHit]:
-    """Return results with valid URLs, without duplicates; `names` maps our field names to the service's."""
+    """Return the results of a search service that have valid URLs, without duplicates.
+
+    `names` maps the fields of `SearchHit` to the names that the service uses.
+    """
     hits: dict[str, SearchHit] = {}
     for result in results if isinstance(results, list) else ():
         if isinstance(result, Mapping) and (hit := _read_hit(result, names)) is not None:

@@ -114,7 +114,7 @@ class Dialect(ABC):
 
     def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
         """Return an input item that adds tools, for dialects with `accepts_tools_in_input`."""
-        raise TypeError(f"the {self.name} format has no tool definitions among the messages")
+        raise TypeError(f"the {self.name} format does not support tool definitions between messages")
 
     @abstractmethod
     def build_body(self, request: ModelRequest) -> Json:
@@ -216,7 +216,7 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
-    """Return True if a tool result is of tool_search and can make the provider load deferred tools."""
+    """Return True if a result comes from tool_search and can make the provider load deferred tools."""
     return deferred is not None and result.name == BRIDGE_SEARCH
 
 

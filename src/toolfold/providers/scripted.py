@@ -112,7 +112,7 @@ def load_script(file: Path) -> ScriptedProvider:
         )
     except FileNotFoundError:
         raise ConfigError(
-            f"there is no file {file}, which should be a script of model replies",
+            f"the script of model replies {file} does not exist",
             key="agent.model",
             hint="write the model as scripted:FILE, with the path of an existing file",
         ) from None

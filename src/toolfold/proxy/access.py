@@ -69,6 +69,6 @@ def _find_token_headers(headers: Mapping[str, str]) -> frozenset[str]:
 
 
 def _credential(value: str) -> str:
-    """Return the token or key in a header, with or without a scheme before it."""
+    """Return the token or key in a header's value, without the scheme `Bearer` if it is there."""
     scheme, _, rest = value.strip().partition(" ")
     return rest.strip() if scheme.lower() == "bearer" else value.strip()

@@ -1,4 +1,4 @@
-"""The model proxy as an ASGI app: admits a request, reads it, and lets it be answered by a provider.
+"""The model proxy as an ASGI app: checks access, reads the request, and forwards it to a provider.
 
 Access is checked by the gateway's policy. Model requests with many tools are folded; everything else below
 /v1 is passed on unchanged. Keys and bodies are never logged.

@@ -42,7 +42,7 @@ def load_queries(file: Path) -> list[Query]:
 
 def _parse_query(row: Any) -> Query:
     if not isinstance(row, dict) or not {"id", "query", "gold"} <= row.keys():
-        raise ValueError("each line must be an object with id, query and gold")
+        raise ValueError("each line must be a JSON object with the keys id, query and gold")
     if not isinstance(row["query"], str):
         raise ValueError("query must be a string")
     gold = _parse_names(row["gold"], "gold")

@@ -107,7 +107,7 @@ class SampleService:
     def _delete(self, kind: str, args: Json) -> Json:
         record = self._find_record(kind, args)
         if record is None:
-            raise CallError(f"The arguments name no {kind} of the sample data.{self._hint(kind)}")
+            raise CallError(f"The arguments contain no id of a {kind} in the sample data.{self._hint(kind)}")
         for records in self._records.values():
             if records.get(record["id"]) is record:
                 del records[record["id"]]
@@ -116,7 +116,9 @@ class SampleService:
     def _add(self, kind: str, args: Json) -> Json:
         records = self._records.setdefault(kind, {})
         if len(records) >= MAX_RECORDS:
-            raise CallError(f"The sample service has {MAX_RECORDS:,} records of this kind and takes no more.")
+            raise CallError(
+                f"The sample service has {MAX_RECORDS:,} records of this kind, which is the limit."
+            )
         self._created += 1
         record = {"id": f"{kind.replace(' ', '-')}-new-{self._created}", **args}
         records[record["id"]] = record

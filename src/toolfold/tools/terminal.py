@@ -291,7 +291,9 @@ class ProcessTool:
             raise InvalidArguments("write needs data, or close.")
         context = args.get("context") or {}
         if "revision" not in context or bool(context.get("closes")) != close:
-            raise CallError("The write was not executed: it was not checked together with the earlier input.")
+            raise CallError(
+                "Nothing was written to the process: it was not checked together with the earlier input."
+            )
         # The judged input must be the one that arrives: another call may have written since.
         await environment.processes.write(
             args["process"], data.encode(errors="replace"), close=close, revision=context["revision"]

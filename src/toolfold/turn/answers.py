@@ -186,7 +186,7 @@ def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
 
 def _require_tool(turn: Turn, name: str) -> Tool:
     if name in BRIDGE_NAMES:
-        raise BridgeMisuse(f"{name!r} is a bridge tool: your list of tools describes it.")
+        raise BridgeMisuse(f"{name!r} is always in your list of tools: read its description there.")
     return turn.find_visible(name)
 
 

@@ -103,7 +103,7 @@ def unwrap(call: ToolCall) -> ToolCall:
     if is_reserved(shorten(name)):
         called = shorten(name.strip())
         raise BridgeMisuse(
-            f"{called!r} is a bridge tool: call it directly, not through tool_call. Nothing was run."
+            f"{called!r} cannot be called through tool_call: call it directly. Nothing was run."
         )
     if wrapped:
         raise BridgeMisuse(

@@ -236,7 +236,7 @@ def read_prices(table: Any) -> tuple[Prices, ...]:
 def _read_one(name: str, figures: Any) -> Prices:
     known = {each.name for each in fields(Prices)} - {"name"}
     if not isinstance(figures, Mapping) or not {"input", "output"} <= figures.keys():
-        raise ValueError(f"{name}: expected at least `input` and `output`, dollars for a million tokens")
+        raise ValueError(f"{name}: expected at least `input` and `output`, in dollars per million tokens")
     for key, value in figures.items():
         if key not in known:
             raise ValueError(f"{name}: {key} is none of {', '.join(sorted(known))}")

@@ -64,7 +64,7 @@ def _starting_points(words: tuple[Word, ...]) -> list[Word]:
 
 
 def _is_listing_names(words: tuple[Word, ...]) -> bool:
-    """Return True if an option such as `-l`, alone or in a cluster, makes the program print file names."""
+    """Return True if an option such as `-l`, or `-rl`, makes the program print file names."""
     joined = (word[1:] for word in words if word[:1] == "-" and word[:2] != "--")
     return any(word in _FILE_NAME_OPTIONS for word in words) or any(
         "l" in letters or "L" in letters for letters in joined

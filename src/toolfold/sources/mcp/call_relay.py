@@ -67,7 +67,7 @@ class CallRelay(CallOrigin):
 
 
 def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
-    """Return the relay of the client that is calling the server; None if several clients are."""
+    """Return the relay of the client that is calling the server; None unless exactly one client is."""
     clients = {each.client for each in relays}
     return relays[-1] if len(clients) == 1 else None
 

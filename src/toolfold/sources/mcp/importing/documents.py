@@ -78,5 +78,5 @@ def _parse_toml(text: str) -> Any:
     if len(text) > MAX_TOML_CHARS:
         raise ValueError(f"the TOML text is longer than {MAX_TOML_CHARS:,} characters")
     if any(line.count(".") > MAX_TOML_DOTS_PER_LINE for line in text.split("\n")):
-        raise ValueError(f"a line has more than {MAX_TOML_DOTS_PER_LINE} dots")
+        raise ValueError(f"a line of the TOML text has more than {MAX_TOML_DOTS_PER_LINE} dots")
     return tomllib.loads(text)

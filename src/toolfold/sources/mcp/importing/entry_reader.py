@@ -66,7 +66,7 @@ class EntryReader:
     def read_texts(self, *keys: str) -> list[str]:
         value = self.take(*keys) or []
         if not isinstance(value, list) or not all(_is_scalar(item) for item in value):
-            raise RejectedEntryError(f"{keys[0]} is not a list of text")
+            raise RejectedEntryError(f"{keys[0]} is not a list of strings")
         return [self.translate(_as_text(item)) for item in value]
 
     def read_names(self, *keys: str) -> list[str]:
@@ -82,7 +82,7 @@ class EntryReader:
         if not isinstance(value, Mapping) or not all(
             each is None or _is_scalar(each) for each in value.values()
         ):
-            raise RejectedEntryError(f"{keys[0]} is not a mapping of text")
+            raise RejectedEntryError(f"{keys[0]} is not a mapping of names to strings")
         return {
             name: self.translate(_as_text(each), is_value=True)
             for name, each in value.items()
@@ -118,7 +118,7 @@ class EntryReader:
             self.settings["max_call_seconds"] = limit
 
     def read_tool_names(self, key: str, setting: str) -> None:
-        """Read tool names from the entry into a setting that takes glob patterns."""
+        """Read literal tool names from the entry into a setting that takes glob patterns."""
         if names := self.read_names(key):
             self.settings[setting] = [glob.escape(name) for name in names]
 

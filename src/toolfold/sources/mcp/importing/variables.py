@@ -48,7 +48,7 @@ class Variables:
                 return f"{dollar}$${{" + ("" if inside is None else f"{inside}}}")
             if dollar and translation.startswith("${"):
                 raise RejectedEntryError(
-                    f"{shorten(match[0], 60)!r}: a $ before a reference is not supported"
+                    f"{shorten(match[0], 60)!r}: another $ before ${{…}} is not supported"
                 )
             return dollar + translation
 

@@ -100,7 +100,10 @@ class OAuthProvider(httpx2.Auth):
         )
 
     async def _refresh(self, rejected: str, protocol: str | None) -> str:
-        """Refresh the token in one process; others use its result. Return "" if a login is needed."""
+        """Refresh the token. If several processes need that, one does it and the others use its result.
+
+        Returns "" if a login is needed.
+        """
         if rejected and rejected == self._untested_token:
             return ""  # it was just refreshed; refreshing again would not help
         busy = NotStarted(self._client.server, "has a login that another process is refreshing.")
