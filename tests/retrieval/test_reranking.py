@@ -433,12 +433,18 @@ def names(hits: Sequence[Hit]) -> list[str]:
     return [hit.name for hit in hits]
 
 
-def test_keyword_hits_are_reranked_by_similarity(server: Server) -> None:
+def test_tools_of_both_legs_are_reranked_by_similarity(server: Server) -> None:
     hits = search(reranker(server, None), "zoo a c c")
-    assert names(hits) == ["three", "two", "one"]
+    assert names(hits) == ["three", "four", "two", "one"]
     assert names(search(None, "zoo a c c", "keyword")) != names(hits)
-    assert [hit.similarity for hit in hits] == pytest.approx([0.894, 0.447, 0], abs=2e-3)
-    assert all(hit.matched for hit in hits)
+    assert [hit.similarity for hit in hits] == pytest.approx([0.894, 0.447, 0.447, 0], abs=2e-3)
+    assert [hit.name for hit in hits if not hit.matched] == ["four"]
+
+
+def test_without_an_embedding_model_keyword_hits_are_reranked(server: Server) -> None:
+    retriever = Retriever(None, None, None, reranker=reranker(server, None))
+    hits = retriever.find(LETTER_TOOLS, "zoo a c c", mode="rerank", limit=8)
+    assert names(hits) == ["three", "two", "one"]
 
 
 def test_tool_named_in_the_message_stays_first_after_reranking(server: Server) -> None:
@@ -452,7 +458,7 @@ def test_search_modes_without_reranking_do_not_contact_the_service(server: Serve
     assert server.received_texts == []
 
 
-def test_only_the_best_keyword_hits_are_sent_for_reranking(server: Server) -> None:
+def test_only_the_best_hits_are_sent_for_reranking(server: Server) -> None:
     many = snapshot(*(make_tool(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
     hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
     assert sum(map(len, server.received_texts)) == 1 + SHORTLIST_SIZE
@@ -460,9 +466,8 @@ def test_only_the_best_keyword_hits_are_sent_for_reranking(server: Server) -> No
     assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
-def test_without_keyword_matches_tools_are_ranked_by_similarity(server: Server) -> None:
+def test_without_an_answer_of_the_service_tools_are_ranked_by_similarity(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
-    assert server.received_texts == []
 
 
 def test_without_a_reranking_service_tools_are_ranked_by_keywords_and_similarity() -> None:

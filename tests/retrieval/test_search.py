@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -231,6 +232,20 @@ def test_embedding_model_that_never_answered_falls_back_to_keywords(caplog: pyte
         hits = retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
         assert [hit.name for hit in hits] == ["weather_forecast"]
     assert len(caplog.records) == 1
+
+
+def test_keyword_mode_neither_loads_the_model_nor_embeds(tmp_path: Path) -> None:
+    model = CountingModel()
+    retriever = Retriever(model.embedder, None, tmp_path)
+    registry = Registry()
+    registry.add_all(CATALOG)
+    hits = retriever.answer(registry.snapshot(), "weather", mode="keyword", limit=8).hits
+    assert [hit.name for hit in hits] == ["weather_forecast"]
+    assert model.take_count() == 0
+    assert retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=1)[0].similarity is not None
+    assert model.take_count() == len(CATALOG) + 1
+    assert retriever.find(registry.snapshot(), "weather", mode="keyword", limit=1)[0].similarity is None
+    assert model.take_count() == 0
 
 
 def test_outage_of_the_embedding_model_is_reported_once_by_search_and_index(

@@ -39,6 +39,7 @@ _MAX_SKETCH_CHARS = 2_000
 _SKETCH_BYTES = 32
 _CHECKSUM_BYTES = 12
 _WORD = re.compile(r"[^\W_]+")
+_UNCLEAN = re.compile(r"[<`*#|\]]|\s\s|^\s|\s$")
 _INSTRUCTIONS = re.compile(
     r"\b(?:ignore|disregard|forget|override)\s+(?:\w+\s+){0,2}(?:instructions?|rules?|prompts?|messages?|tools?)\b"
     r"|\b(?:always|never|only|must|should)\s+(?:use|call|choose|select|prefer|pick|invoke|rank)\b"
@@ -265,6 +266,8 @@ class MessageChecker:
 
 def clean_message(message: str) -> str:
     """Return a message as one line of normalised text without control characters and markup."""
+    if message.isprintable() and not _UNCLEAN.search(message) and unicodedata.is_normalized("NFC", message):
+        return message  # nearly all messages of the phrasebook, which is read at the first search
     return clean_text(unicodedata.normalize("NFC", message[: 4 * MAX_MESSAGE_CHARS]))
 
 

@@ -103,6 +103,11 @@ class Indexer:
     def embedder(self) -> Embedder | None:
         return self._embedder
 
+    def has_index(self, tools: Sequence[Tool]) -> bool:
+        """Return True if the index of these tools, the same object as last time, is in memory."""
+        with self._lock:
+            return self._current is not None and self._current[0] is tools
+
     def index(self, tools: Sequence[Tool]) -> Index:
         """Return the index of the given tools; fast if the sequence is the same object as last time."""
         with self._lock:

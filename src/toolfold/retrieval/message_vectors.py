@@ -18,8 +18,8 @@ from toolfold.retrieval.embedding import Embedder, Matrix
 
 # Chosen on four catalogs (docs/retrieval.md). With more weight, tools that have messages displace those that
 # have none; a single message says little and gets less.
-WEIGHT_PER_MESSAGE = 0.2
-MAX_MESSAGE_WEIGHT = 0.5
+WEIGHT_PER_MESSAGE = 0.16
+MAX_MESSAGE_WEIGHT = 0.4
 MAX_SHIFT = 0.35
 _EPSILON = 1e-9
 

@@ -1,4 +1,4 @@
-"""Rerank the best keyword matches by similarities from an embedding service.
+"""Rerank the best tools of both retrieval legs by similarities from an embedding service.
 
 One request per message. A tool's vector is requested once and cached in memory and in a file, under a
 hash of the model name and the tool's text. On any failure there is no reranking and the first ranking is
@@ -32,7 +32,7 @@ from toolfold.retrieval.index import embedding_text
 log = logging.getLogger(__name__)
 
 SHORTLIST_SIZE = 50
-"""Number of keyword hits that are reranked."""
+"""Number of tools that are reranked."""
 MAX_CACHED_VECTORS = 8_192
 MAX_CACHE_FILES = 4
 MAX_VECTOR_FILE_BYTES = 256 << 20
@@ -44,7 +44,7 @@ Vector = NDArray[np.float16]
 
 
 class Reranker:
-    """Computes the similarity of the best keyword matches to a message, with an embedding service."""
+    """Computes the similarity of shortlisted tools to a message, with an embedding service."""
 
     def __init__(self, embedder: Embedder, directory: Path | None) -> None:
         self._embedder = embedder

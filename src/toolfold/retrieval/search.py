@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,10 +164,10 @@ class Searcher:
         self, index: Index, message: str, mode: Mode, grant: GrantMask, *, in_parts: bool = True
     ) -> list[_LegScores]:
         """Score the tools for the whole message, then for each part that may be a separate request."""
-        if mode == "rerank":
-            lexical = _LegScores(message, _keyword_scores(index, message, grant))
-            if second := self._rerank_scores(index, message, lexical.legs.lexical):
-                return [replace(lexical, legs=replace(lexical.legs, dense=second))]
+        if mode == "rerank" and self._reranker is not None:
+            first = self._score_legs(index, message, "hybrid", grant, in_parts=False)[0]
+            if second := self._rerank_scores(index, message, first.legs):
+                return [_LegScores(message, replace(first.legs, dense=second))]
         if mode == "keyword":
             return [_LegScores(message, _keyword_scores(index, message, grant))]
         texts = [message, *(split_intents(message, index.lexical.words) if in_parts else ())]
@@ -198,16 +199,16 @@ class Searcher:
             if len(order) and any(each[order[0]] > near_enough for each in part.legs.dense.values()):
                 yield order
 
-    def _rerank_scores(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
-        """Return the reranker's scores for the best keyword matches; empty if the reranker is unavailable."""
+    def _rerank_scores(self, index: Index, message: str, legs: Legs) -> Mapping[str, Scores]:
+        """Return the reranker's scores for the best tools of both legs; empty if it is unavailable."""
         if self._reranker is None:
             return {}
-        positions = map(int, _keyword_matches(lexical, SHORTLIST_SIZE))
+        positions = _shortlist_positions(legs)
         tools = {position: tool for position in positions if (tool := index.tools[position])}
         similarities = self._reranker.similarities(message, list(tools.values()))
         if similarities is None:
             return {}
-        scores = np.full(len(lexical), EXCLUDED_SCORE, np.float32)
+        scores = np.full(len(legs.lexical), EXCLUDED_SCORE, np.float32)
         scores[list(tools)] = similarities
         return {_RERANKER: scores}
 
@@ -255,6 +256,14 @@ class Searcher:
             return candidates, np.zeros(0, np.float32)
         named = index.lexical.name_coverage(query.text, candidates)
         return candidates, self._ranker()(features(legs, candidates, named))
+
+
+def _shortlist_positions(legs: Legs) -> list[int]:
+    """Return the best positions by keywords and by similarity, in turn, for reranking."""
+    rankings = [_keyword_matches(legs.lexical, SHORTLIST_SIZE), *_nearest_positions(legs)]
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*(each.tolist() for each in rankings)))
+    distinct = dict.fromkeys(position for position in in_turn if position is not None)
+    return list(itertools.islice(distinct, SHORTLIST_SIZE))
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
@@ -365,6 +374,7 @@ class Retriever:
         self._indexer = Indexer(
             embedder, directory, progress=progress, outage_log=outage_log, max_wait_s=max_wait_s
         )
+        self._keyword_indexer = Indexer(None, directory)
         self._searcher = Searcher(
             embedder, ranker, outage_log=outage_log, reranker=reranker, need_classifier=need_classifier
         )
@@ -389,7 +399,7 @@ class Retriever:
     ) -> list[Hit]:
         """Return the best tools for a message that the session may use, best first."""
         return self._searcher.search(
-            self._index_snapshot(snapshot), message, mode=mode, limit=limit, granted=granted
+            self._index_snapshot(snapshot, mode), message, mode=mode, limit=limit, granted=granted
         )
 
     def answer(
@@ -403,19 +413,21 @@ class Retriever:
     ) -> SearchResult:
         """Return the hits of `find`, and the probability that the message needs any of them."""
         return self._searcher.answer(
-            self._index_snapshot(snapshot), message, mode=mode, limit=limit, granted=granted
+            self._index_snapshot(snapshot, mode), message, mode=mode, limit=limit, granted=granted
         )
 
     def legs(
         self, snapshot: Snapshot, message: str, *, granted: Iterable[str] | None = None
     ) -> dict[str, dict[str, float]]:
         """Return the scores of the tools by ranking method (keywords, similarity), best first."""
-        return self._searcher.legs(self._index_snapshot(snapshot), message, granted)
+        return self._searcher.legs(self._index_snapshot(snapshot, "hybrid"), message, granted)
 
     def close(self) -> None:
         """Stop the background thread that embeds tools."""
         self._indexer.close()
 
-    def _index_snapshot(self, snapshot: Snapshot) -> Index:
-        tools = self.examples.add_messages(snapshot.ordered)
-        return self._indexer.index(self._synonyms.add_synonyms(tools))
+    def _index_snapshot(self, snapshot: Snapshot, mode: Mode) -> Index:
+        tools = self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
+        if mode == "keyword" and not self._indexer.has_index(tools):
+            return self._keyword_indexer.index(tools)  # neither loads the model nor embeds
+        return self._indexer.index(tools)
