@@ -188,3 +188,27 @@ def test_benchmark_curve_ranges_from_selecting_tools_for_all_messages_to_none() 
     assert points[0][1:] == (0.0, 1.0)
     assert points[-1][1:] == (1.0, 0.0)
     assert (0.6, 0.0, 1 / 3) in points
+
+
+def test_enrichment_benchmark_compares_numbers_of_messages_per_tool(data: Path, tmp_path: Path) -> None:
+    catalog = (data / "small" / "catalog.jsonl").read_text(encoding="utf-8").splitlines()
+    names = [json.loads(line)["function"]["name"] for line in catalog]
+    write(
+        tmp_path / "messages" / "small.jsonl",
+        [{"tool": name, "messages": [f"wish {number}" for number in range(6)]} for name in names],
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(BENCHMARKS / "enrichment.py"),
+            *("--data", str(data), "--sets", "small", "--messages", str(tmp_path / "messages")),
+            *("--out", str(tmp_path / "out"), "--json", str(tmp_path / "result.json")),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["small"]
+    assert set(result) == {"0", "1", "3", "6", "half 0", "half 3"}
+    assert all(0 <= result["6"][mode]["R@5"] <= 1 for mode in ("keyword", "semantic", "default", "light"))
+    assert done.stdout == (tmp_path / "out" / "enrichment.md").read_text(encoding="utf-8")
