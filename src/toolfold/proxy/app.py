@@ -33,6 +33,7 @@ from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
 from toolfold.proxy.rounds import FoldedExchange, FoldingFailed, StoredReply
+from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
 
@@ -100,6 +101,7 @@ class Proxy:
         """Number of requests that are being answered."""
         self._connections = UpstreamConnections(settings.max_requests)
         self._max_rounds = settings.max_search_rounds
+        self._arrays = ToolArrays()
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
         self._stored: OrderedDict[str, StoredReply] = OrderedDict()
@@ -157,8 +159,18 @@ class Proxy:
         if scope["method"] != "POST" or path not in _JSON_PATHS:
             return request
         data = await self._bodies.read(admitted.client.id, body.receive)
-        content = await _parse_body(data, request.headers)
+        # Only folding, and the choice of a provider by the name of the model, need the content.
+        is_read = (self._folder is not None and path in WIRES) or self.upstreams.depend_on_model
+        content = await self._parse_body(data, request.headers) if is_read else None
         return replace(request, body=data, content=content)
+
+    async def _parse_body(self, data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
+        """Return the JSON object in a body; None if it is compressed, too complex or something else."""
+        if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
+            return None
+        if len(data) <= LARGE_BODY_BYTES:  # it can cost no more than a few megabytes
+            return self._arrays.parse(data)
+        return await asyncio.to_thread(lambda: None if find_excess(data) else self._arrays.parse(data))
 
     async def _respond(self, request: ProxyRequest, body: _ClientBody, send: Send) -> None:
         """Answer an admitted request, within a time limit for the whole response."""
@@ -342,25 +354,6 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
         name.lower() == b"transfer-encoding" or (name.lower() == b"content-length" and value != b"0")
         for name, value in headers
     )
-
-
-async def _parse_body(data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
-    """Return the JSON object in a body; None if it is compressed, too complex or something else."""
-    if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
-        return None
-    if len(data) <= LARGE_BODY_BYTES:
-        return _parse_object(data)
-    return await asyncio.to_thread(_parse_object, data)
-
-
-def _parse_object(data: bytes) -> Json | None:
-    if find_excess(data):
-        return None
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 async def send_error(send: Send, family: Family, status: int, problem: str) -> None:

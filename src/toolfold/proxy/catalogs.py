@@ -44,6 +44,7 @@ class Catalog:
     retriever: Retriever
     _sessions: OrderedDict[bytes, Session] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _counted: tuple[tuple[str, ...], int] = ((), 0)
 
     def open_session(self, conversation: bytes) -> Session:
         """Return the session of a conversation; a new one if it is unknown."""
@@ -55,8 +56,12 @@ class Catalog:
             return session
 
     def count_tokens(self, names: Sequence[str]) -> int:
-        """Return the tokens of the definitions of these tools."""
-        return sum(self.weights.count_tool(self.snapshot[name]) for name in names)
+        """Return the tokens of the definitions of these tools; the last number is cached."""
+        key, counted = tuple(names), self._counted  # read once: another thread may replace it
+        if counted[0] != key:
+            counted = key, sum(self.weights.count_tool(self.snapshot[name]) for name in names)
+            self._counted = counted
+        return counted[1]
 
 
 class Catalogs:
@@ -67,9 +72,9 @@ class Catalogs:
         self._lock = threading.Lock()
         self._catalogs: OrderedDict[tuple[bytes, int], Catalog] = OrderedDict()
 
-    def find(self, tools: Sequence[ClientTool]) -> Catalog:
-        """Return the catalog of these tools under the current settings."""
-        key = _hash_tools(tools), self._runtime.settings_version
+    def find(self, tools: Sequence[ClientTool], checksum: bytes) -> Catalog:
+        """Return the catalog of the tools with this checksum under the current settings."""
+        key = checksum, self._runtime.settings_version
         with self._lock:
             catalog = self._catalogs.pop(key, None) or self._build(tools)
             self._catalogs[key] = catalog
@@ -108,7 +113,8 @@ def identify_conversation(client: str, model: str, first_message: Json | None) -
     return hashlib.blake2b(start.encode(), digest_size=16).digest()
 
 
-def _hash_tools(tools: Sequence[ClientTool]) -> bytes:
+def hash_tools(tools: Sequence[ClientTool]) -> bytes:
+    """Return a checksum of tools, by which a set of tools is recognised."""
     text = json.dumps([tool.entry for tool in tools])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 

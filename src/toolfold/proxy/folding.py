@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from toolfold.errors import CallError, error_message
 from toolfold.events import Usage
@@ -17,8 +20,9 @@ from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
 from toolfold.naming import is_reserved
 from toolfold.providers import is_instruction
 from toolfold.providers.wire import ClientTool, Wire
-from toolfold.proxy.catalogs import Catalog, Catalogs, identify_conversation
+from toolfold.proxy.catalogs import Catalog, Catalogs, hash_tools, identify_conversation
 from toolfold.proxy.reply_memory import ReplyMemory
+from toolfold.proxy.tool_arrays import MAX_ARRAYS
 from toolfold.session import Session
 from toolfold.turn import Turn, unwrap
 from toolfold.turn.placement import Request
@@ -101,15 +105,18 @@ class Folder:
         self._catalogs = catalogs
         self._validate = Validation()
         self._memory = ReplyMemory()
+        self._arrays: OrderedDict[tuple[int, str], _ClientArray] = OrderedDict()
+        """Arrays that were read, by the identity of the list and the dialect."""
+        self._lock = threading.Lock()
 
     def fold(self, body: Json, wire: Wire, client: str) -> Fold | None:
         """Return the folded request; None if its tools stay as they are."""
-        tools = _read_tools(body, wire)
+        array = self._read_array(body, wire)
         written = wire.read_messages(body)
-        if not tools or written is None:
+        if array is None or written is None:
             return None
+        tools, catalog = array.tools, self._catalogs.find(array.tools, array.checksum)
         messages = self._memory.restore(client, written, wire)
-        catalog = self._catalogs.find(tools)
         model = str(body.get("model") or "")
         first = next((each for each in messages if not is_instruction(each)), None)
         session = catalog.open_session(identify_conversation(client, model, first))
@@ -119,39 +126,64 @@ class Folder:
         hidden = [tool.name for tool in tools if tool.name not in shown | needed]
         if not hidden:
             return None
-        entries = _write_tools(body, wire, catalog, request, needed)
+        entries = _write_tools(array, catalog, request, needed)
         folded = wire.replace_messages({**body, "tools": entries}, request.messages)
         saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
         report = FoldReport(len(hidden), len(tools) - len(hidden), saved)
         return Fold(wire, body, folded, request.turn, session, self._validate, report, client, self._memory)
 
+    def _read_array(self, body: Json, wire: Wire) -> _ClientArray | None:
+        """Return the tools of a request; None if it cannot be folded."""
+        if wire.explain_unfoldable(body):
+            return None
+        key = id(body["tools"]), wire.dialect.name
+        with self._lock:
+            known = self._arrays.get(key)
+        if known is None or known.entries is not body["tools"]:
+            known = _read_tools(body["tools"], wire)
+            with self._lock:
+                self._arrays[key] = known
+                while len(self._arrays) > MAX_ARRAYS:
+                    self._arrays.popitem(last=False)
+        return known if known.tools else None
 
-def _read_tools(body: Json, wire: Wire) -> list[ClientTool]:
-    """Return the function tools of a request; empty if they must stay as they are."""
-    if not body.get("tools"):
-        return []
-    reason = wire.explain_unfoldable(body)
-    tools = [] if reason else [tool for entry in body["tools"] if (tool := wire.read_tool(entry))]
+
+@dataclass(frozen=True, slots=True)
+class _ClientArray:
+    """A tools array of a client, read once."""
+
+    entries: list[Json]
+    tools: list[ClientTool]
+    """Its function tools; empty if the array must stay as it is."""
+    others: list[Json]
+    checksum: bytes
+
+
+def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
+    """Return the tools of an array, without function tools if it must stay as it is."""
+    reason = wire.explain_unfoldable_tools(entries)
+    tools = [] if reason else [tool for entry in entries if (tool := wire.read_tool(entry))]
     names = {tool.name for tool in tools}
     if len(names) < len(tools):
         reason = "two of its tools have the same name"
     elif any(map(is_reserved, names)):
         reason = "it has tools with the names of the bridge tools"
     if reason:
-        log.info("the tools of a request were not folded: %s", reason)
-    return [] if reason else tools
+        log.info("the tools of a request are not folded: %s", reason)
+        return _ClientArray(entries, [], [], b"")
+    others = [entry for entry in entries if wire.read_tool(entry) is None]
+    return _ClientArray(entries, tools, others, hash_tools(tools))
 
 
-def _write_tools(body: Json, wire: Wire, catalog: Catalog, request: Request, needed: set[str]) -> list[Json]:
+def _write_tools(array: _ClientArray, catalog: Catalog, request: Request, needed: set[str]) -> list[Json]:
     """Return the tools array to send: what changes least first, and the client's entries unchanged."""
-    others = [entry for entry in body["tools"] if wire.read_tool(entry) is None]
     shown = [
         rendered if tool.name in BRIDGE_NAMES else catalog.tools[tool.name].entry
         for tool, rendered in zip(request.turn.tools, request.tools, strict=True)
     ]
     listed = {tool.name for tool in request.turn.tools}
     added = [tool.entry for name, tool in catalog.tools.items() if name in needed and name not in listed]
-    return _keep_cache_mark(body["tools"], [*others, *shown], added)
+    return _keep_cache_mark(array.entries, [*array.others, *shown], added)
 
 
 def _keep_cache_mark(before: Sequence[Json], constant: list[Json], added: list[Json]) -> list[Json]:

@@ -82,6 +82,11 @@ class Upstreams:
             family: _default_upstream(family, config) for family in _DEFAULT_URLS
         }
 
+    @property
+    def depend_on_model(self) -> bool:
+        """Return True if the name of a model decides about its provider."""
+        return bool(self._by_pattern)
+
     def find(self, model: str, family: Family) -> Upstream:
         """Return the provider of a model; without a match, the default one of the API in use."""
         for pattern, upstream in self._by_pattern.items():

@@ -50,7 +50,7 @@ class ChatWire(Wire):
     def explain_unfoldable(self, body: Json) -> str:
         if body.get("n") not in (None, 1):
             return "it asks for several answers"
-        return "it uses the old form of tools" if "functions" in body else super().explain_unfoldable(body)
+        return "it uses the old form of tools" if "functions" in body else ""
 
     def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:  # noqa: ARG002
         return _ChatStreamMerger(resolve)

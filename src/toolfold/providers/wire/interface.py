@@ -48,9 +48,12 @@ class Wire(ABC):
     def find_forced_tools(self, body: Json) -> set[str]:
         """Return the names of the tools to which `tool_choice` refers."""
 
-    def explain_unfoldable(self, body: Json) -> str:
-        """Return why the tools of a request must stay as they are; empty if they can be folded."""
-        tools = body.get("tools")
+    def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
+        """Return why a request cannot be folded whatever its tools are; empty if it can be."""
+        return ""
+
+    def explain_unfoldable_tools(self, tools: Any) -> str:
+        """Return why a tools array must stay as it is; empty if it can be folded."""
         if not isinstance(tools, list) or not all(isinstance(entry, dict) for entry in tools):
             return "it has no list of tools"
         if any(entry.get("defer_loading") for entry in tools):

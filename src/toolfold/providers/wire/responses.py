@@ -43,13 +43,12 @@ class ResponsesWire(Wire):
         return {text_of(entry.get("name")) for entry in (choice, *select_mappings(choice.get("tools")))}
 
     def explain_unfoldable(self, body: Json) -> str:
-        if body.get("background"):
-            return "it runs in the background"
-        if any(
-            tool.get("type") in ("tool_search", "namespace") for tool in select_mappings(body.get("tools"))
-        ):
+        return "it runs in the background" if body.get("background") else ""
+
+    def explain_unfoldable_tools(self, tools: Any) -> str:
+        if any(tool.get("type") in ("tool_search", "namespace") for tool in select_mappings(tools)):
             return "the client itself defers the loading of tools"
-        return super().explain_unfoldable(body)
+        return super().explain_unfoldable_tools(tools)
 
     def read_messages(self, body: Json) -> list[Json] | None:
         messages = body.get("input")

@@ -1,0 +1,83 @@
+"""Parse model requests without parsing their tools again: clients repeat the same array in every request.
+
+A tools array is recognised by its text. An array of the same text is the same Python list each time, which
+must not be changed, so that what was computed from it can be found again by its identity.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from toolfold.model import Json
+
+MAX_ARRAYS = 32
+MAX_ARRAY_CHARS = 4_000_000
+MIN_ARRAY_CHARS = 2_000
+_TOOLS_KEY = re.compile(r'"tools"\s*:\s*(?=\[)')
+_decode = json.JSONDecoder().raw_decode
+
+
+class ToolArrays:
+    """The tools arrays of recent requests, the latest used last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._placeholder = secrets.token_hex(16)
+        self._known: OrderedDict[str, list[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def parse(self, data: bytes) -> Json | None:
+        """Return the JSON object in a body; None if it is something else."""
+        try:
+            text = data.decode()
+            content = self._parse_known(text) or json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(content, dict):
+            return None
+        tools = content.get("tools")
+        if isinstance(tools, list) and tools and not self._is_known(tools):
+            self._learn(text, tools)
+        return content
+
+    def _parse_known(self, text: str) -> Json | None:
+        """Return the object in a text that contains a known array; None if it contains none.
+
+        An array cannot be part of a string in the text, where its quotation marks would be escaped.
+        """
+        for array in reversed(list(self._known)):
+            start = text.find(array)
+            if start < 0:
+                continue
+            shortened = f'{text[:start]}"{self._placeholder}"{text[start + len(array) :]}'
+            content = json.loads(shortened)
+            if not isinstance(content, dict) or content.get("tools") != self._placeholder:
+                return None
+            with self._lock:
+                tools = self._known.get(array)
+                if tools is None:
+                    return None
+                self._known.move_to_end(array)
+            return {**content, "tools": tools}
+        return None
+
+    def _is_known(self, tools: list[Any]) -> bool:
+        return any(tools is known for known in list(self._known.values()))
+
+    def _learn(self, text: str, tools: list[Any]) -> None:
+        """Remember the text of an array, if it can be found in the request."""
+        for match in _TOOLS_KEY.finditer(text):
+            found, end = _decode(text, match.end())
+            if found != tools:
+                continue
+            array = text[match.end() : end]
+            if MIN_ARRAY_CHARS <= len(array) <= MAX_ARRAY_CHARS:
+                with self._lock:
+                    self._known[array] = tools
+                    while len(self._known) > MAX_ARRAYS:
+                        self._known.popitem(last=False)
+            return

@@ -1,0 +1,61 @@
+"""Tools arrays that clients repeat are parsed once, and requests are read as by any JSON parser."""
+
+from __future__ import annotations
+
+import json
+
+from toolfold.model import Json
+from toolfold.proxy.tool_arrays import MAX_ARRAYS, ToolArrays
+
+TOOLS: list[Json] = [
+    {"type": "function", "function": {"name": f"t{n}", "description": 'é"x\\' * 9}} for n in range(90)
+]
+
+
+def body(text: str, tools: object = TOOLS, **more: object) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"content": text}], "tools": tools, **more}).encode()
+
+
+def test_repeated_array_is_the_same_object() -> None:
+    arrays = ToolArrays()
+    first, second = arrays.parse(body("one")), arrays.parse(body("two", stream=True))
+    assert first is not None
+    assert second is not None
+    assert second == json.loads(body("two", stream=True))
+    assert second["tools"] is first["tools"]
+
+
+def test_array_with_another_text_is_another_array() -> None:
+    arrays = ToolArrays()
+    arrays.parse(body("one"))
+    changed = [*TOOLS[:-1], {"type": "other"}]
+    assert arrays.parse(body("two", changed)) == json.loads(body("two", changed))
+    assert arrays.parse(body("three", TOOLS[:-1])) == json.loads(body("three", TOOLS[:-1]))
+
+
+def test_array_inside_messages_is_not_taken_for_the_tools_of_a_request() -> None:
+    arrays = ToolArrays()
+    arrays.parse(body("one"))
+    quoted = body(json.dumps({"tools": TOOLS}), [])
+    nested = json.dumps({"messages": [{"tools": TOOLS}], "tools": []}).encode()
+    twice = json.dumps({"messages": [{"tools": TOOLS}], "tools": TOOLS}).encode()
+    for data in (quoted, nested, twice):
+        assert arrays.parse(data) == json.loads(data)
+
+
+def test_body_that_is_no_object_is_not_read() -> None:
+    arrays = ToolArrays()
+    for data in (b"", b"[1]", b"\xff", b'{"a":', b"[" * 100_000):
+        assert arrays.parse(data) is None
+
+
+def test_oldest_arrays_are_forgotten() -> None:
+    arrays = ToolArrays()
+    first = arrays.parse(body("one"))
+    for number in range(MAX_ARRAYS):
+        arrays.parse(body("x", [*TOOLS, {"number": number}]))
+    again = arrays.parse(body("one"))
+    assert first == again
+    assert first is not None
+    assert again is not None
+    assert again["tools"] is not first["tools"]
