@@ -274,3 +274,12 @@ async def test_hook_added_during_a_call_runs_from_the_next_call(hooks: Hooks) ->
     assert ran == ["first"]
     await hooks.run_before(TOOL, {}, CONTEXT)
     assert ran == ["first", "first", "second"]
+
+
+async def test_pre_hook_is_run_only_for_the_tools_that_it_concerns(hooks: Hooks) -> None:
+    seen: list[str] = []
+    other = replace(TOOL, name="other")
+    hooks.add_pre_hook(lambda tool, _args, _context: seen.append(tool.name), lambda tool: tool is TOOL)
+    for tool in (TOOL, other):
+        assert await hooks.run_before(tool, {"a": 1}, CONTEXT) == {"a": 1}
+    assert seen == ["probe"]

@@ -28,7 +28,7 @@ class Hooks:
 
     def __init__(self, loops: EventLoops, *, timeout: float = 30.0) -> None:
         self._loops, self._timeout = loops, timeout
-        self._pre: tuple[PreToolCall, ...] = ()
+        self._pre: tuple[tuple[PreToolCall, Callable[[Tool], bool]], ...] = ()
         self._post: tuple[PostToolCall, ...] = ()
 
     def add(self, event: str, hook: Callable[..., Any]) -> None:
@@ -36,11 +36,15 @@ class Hooks:
         if not callable(hook):
             raise ToolfoldError(f"a hook must be callable, not {type(hook).__name__}")
         if event == PRE:
-            self._pre = (*self._pre, hook)
+            self.add_pre_hook(hook)
         elif event == POST:
             self._post = (*self._post, hook)
         else:
             raise ToolfoldError(f"unknown hook event {event!r}; use {PRE} or {POST}")
+
+    def add_pre_hook(self, hook: PreToolCall, concerns: Callable[[Tool], bool] = lambda _: True) -> None:
+        """Add a `pre_tool_call` hook that is run only for the tools that it `concerns`."""
+        self._pre = (*self._pre, (hook, concerns))
 
     async def run_before(
         self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
@@ -49,7 +53,7 @@ class Hooks:
 
         Rewritten arguments are parsed again before the next hook, so that each judges what would run.
         """
-        for hook in self._pre:
+        for hook in (each for each, concerns in self._pre if concerns(tool)):
             answer = await self._call_pre_hook(hook, tool, args, context)
             args = args if answer is None else read(answer)
         return args

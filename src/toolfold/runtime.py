@@ -40,7 +40,7 @@ from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import ConfigError, error_message, shorten
 from toolfold.events import ConfigReloaded, EventBus
 from toolfold.files import Workspace
-from toolfold.hooks import PRE, Hooks
+from toolfold.hooks import Hooks
 from toolfold.internet.address_policy import AddressPolicy, parse_networks
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.loops import EventLoops
@@ -69,7 +69,7 @@ from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.source_report import LOADED
 from toolfold.telemetry import open_readers
 from toolfold.tools import OutsideText, Services
-from toolfold.tools.terminal import CODE_SOURCE, inject_workdir
+from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
 from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.toolset_names import Toolset
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
@@ -113,7 +113,7 @@ def open_runtime(
     registry = Registry()
     hooks = Hooks(loops)
     terminal = EnvironmentThread(factory.build_environment(config))
-    hooks.add(PRE, inject_workdir(terminal))
+    hooks.add_pre_hook(inject_workdir(terminal), needs_context)
     redact = Redaction(config.secret_values())
     browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
     reports = load_builtin(registry, _build_services(config, terminal, browser, redact))

@@ -25,6 +25,7 @@ SOURCE = Source("builtin", "terminal")
 CODE_SOURCE = Source("builtin", "code")
 _DIRECTORY_TOOLS = frozenset({(SOURCE, "terminal"), (CODE_SOURCE, "execute_code")})
 """Tools that start in the working directory of their task."""
+_PROCESS_TOOL = (SOURCE, "process")
 OVERHEAD_TIMEOUT_S = 60.0
 """Extra time of a call beyond its command, to connect and to terminate processes."""
 MAX_WAIT_S = 600.0
@@ -172,6 +173,12 @@ def tools(services: Services) -> list[Tool]:
     ]
 
 
+def needs_context(tool: Tool) -> bool:
+    """Return True if calls of a tool can be judged only with what the hook of `inject_workdir` adds."""
+    called = (tool.source, tool.name)
+    return called == _PROCESS_TOOL or called in _DIRECTORY_TOOLS
+
+
 def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
     """Return a hook that adds to each call what approval needs to judge it, such as the directory.
 
@@ -181,11 +188,11 @@ def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
     """
 
     async def add_context(tool: Tool, args: Json, context: CallContext) -> Json | None:
-        if tool.source == SOURCE and tool.name == "process":
+        if (tool.source, tool.name) == _PROCESS_TOOL:
             others = {name: value for name, value in args.items() if name != "context"}
             found = await _input_context(terminal, args) if args.get("action") == "write" else None
             return others if found is None else {**others, "context": found}
-        if (tool.source, tool.name) not in _DIRECTORY_TOOLS:
+        if not needs_context(tool):
             return None
         here = terminal.environment.working_directory(get_task_name(args, context))
         wanted = args.get("workdir") or ""
