@@ -75,7 +75,7 @@ def stat_signature(path: Path) -> Signature:
 def stat_plain_file(path: Path) -> Signature | None:
     """Return the signature of a missing or plain file with one system call; None for any other path."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except OSError:
         return ((str(path), 0, 0, 0, 0),)
     return (_describe_file(path, found),) if stat.S_ISREG(found.st_mode) else None

@@ -97,7 +97,8 @@ class SettingsRecord:
 
     def has_entry(self, path: Path) -> bool:
         """Return True if Toolfold has ever written the file, or a change of it is pending."""
-        return not self._list_entries().isdisjoint((os.path.realpath(path), _pending_key(path)))
+        entries = self._list_entries()
+        return bool(entries) and not entries.isdisjoint((os.path.realpath(path), _pending_key(path)))
 
     def _list_entries(self) -> frozenset[str]:
         """Return the paths of all settings files that have an entry in this record."""
