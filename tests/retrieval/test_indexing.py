@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,13 @@ from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
 from toolfold.retrieval.index import Index
-from toolfold.retrieval.indexing import MAX_INLINE_TOOLS, Indexer
+from toolfold.retrieval.indexing import MAX_INLINE_TEXTS, Indexer
 from toolfold.retrieval.search import Retriever
 
 MANY_TOOLS = tuple(
     make_tool(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100)
 )
-MORE_TOOLS = tuple(make_tool(f"more_{n}", "weighs feathers") for n in range(2 * MAX_INLINE_TOOLS))
+MORE_TOOLS = tuple(make_tool(f"more_{n}", "weighs feathers") for n in range(2 * MAX_INLINE_TEXTS))
 
 
 class SlowModel:
@@ -118,7 +119,7 @@ def test_search_without_a_wait_limit_waits_for_all_vectors(open_indexer: Callabl
 def test_few_new_tools_are_embedded_before_the_search(open_indexer: Callable[..., Indexer]) -> None:
     model = SlowModel()
     model.allow()
-    assert open_indexer(model).index(MANY_TOOLS[:MAX_INLINE_TOOLS]).vectors is not None
+    assert open_indexer(model).index(MANY_TOOLS[:MAX_INLINE_TEXTS]).vectors is not None
 
 
 def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_embedded(
@@ -137,13 +138,13 @@ def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_emb
 def test_few_tools_with_vectors_do_not_outrank_many_that_are_not_embedded_yet(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
-    Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TOOLS])
+    Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TEXTS])
     model = SlowModel()
     indexer = open_indexer(model, tmp_path)
     assert indexer.index(MANY_TOOLS).vectors is None
     model.allow()
     assert finish_index(indexer, MANY_TOOLS).vectors is not None
-    assert model.counting.take_count() == len(MANY_TOOLS) - MAX_INLINE_TOOLS
+    assert model.counting.take_count() == len(MANY_TOOLS) - MAX_INLINE_TEXTS
 
 
 def test_tools_added_during_background_embedding_are_embedded_next(
@@ -235,6 +236,15 @@ def test_embedding_failure_in_the_background_falls_back_to_keyword_search(
     index = finish_index(indexer, MANY_TOOLS)
     assert index.vectors is None
     assert index.lexical.scores("stars")[0].any()
+
+
+def test_example_messages_count_towards_the_texts_that_a_search_waits_for(
+    open_indexer: Callable[..., Indexer],
+) -> None:
+    model = SlowModel()
+    few = [replace(tool, messages=("one wish", "two wishes")) for tool in MANY_TOOLS[: MAX_INLINE_TEXTS // 2]]
+    assert open_indexer(model).index(few).vectors is None
+    model.allow()
 
 
 def test_concurrent_searches_start_one_embedding_thread(open_indexer: Callable[..., Indexer]) -> None:

@@ -43,8 +43,9 @@ from toolfold.retrieval.vectors import PackedVectors
 log = logging.getLogger(__name__)
 
 MAX_CACHE_FILES = 6
-MAX_INLINE_TOOLS = 64
-"""Up to this many new tools are embedded before the search, whatever `max_wait_s` is."""
+MAX_INLINE_TEXTS = 64
+"""Up to this many texts of new tools, definitions and example messages, are embedded before the search,
+whatever `max_wait_s` is."""
 MAX_UNEMBEDDED_SHARE = 0.2
 """If a larger share of the tools has no vector, the other vectors are not used either."""
 _BATCH_SIZE = 64
@@ -191,7 +192,8 @@ class Indexer:
 
     def _embed_or_defer(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
         """Embed the tools now; if there are too many to wait for, return None and embed them later."""
-        if self._embedder is None or self._max_wait_s is None or len(tools) <= MAX_INLINE_TOOLS:
+        texts = sum(1 + len(tool.messages) for tool in tools)
+        if self._embedder is None or self._max_wait_s is None or texts <= MAX_INLINE_TEXTS:
             return self._embed_tools(tools, save_vectors)
         self._deferred_tools = len(tools)
         return None
