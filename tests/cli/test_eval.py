@@ -496,3 +496,47 @@ def test_eval_rejects_a_directory_as_catalog(toolfold: Toolfold, tmp_path: Path,
     done = toolfold("eval", "--catalog", str(tmp_path), "--queries", str(queries))
     assert done.code == 2
     assert "is a directory" in done.err
+
+
+# conversations
+
+
+def write_conversation(queries: Path, **row: Any) -> None:
+    history = [
+        {"role": "user", "content": "weather in Oslo"},
+        {"role": "assistant", "content": "Rain.", "tools": ["get_weather"]},
+    ]
+    queries.write_text(
+        lines([{"id": "c", "query": "and tomorrow?", "gold": ["get_weather"], "history": history, **row}]),
+        "utf-8",
+    )
+
+
+def test_tool_called_in_the_history_is_selected_for_a_follow_up(run_eval: RunEval, queries: Path) -> None:
+    write_conversation(queries)
+    (row,) = parse_lines(run_eval("--json", "--k", "1"))
+    assert "get_weather" in row["selected"]
+    assert row["ranked"][: len(row["selected"])] == row["selected"]
+
+
+def test_thanks_at_the_end_of_a_conversation_select_no_tool(run_eval: RunEval, queries: Path) -> None:
+    write_conversation(queries, query="thank you so much, bye!", gold=[])
+    (row,) = parse_lines(run_eval("--json"))
+    assert row["selected"] == []
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        "hello",
+        [1],
+        [{"content": "no role"}],
+        [{"role": "user", "content": 1}],
+        [{"role": "user", "tools": "t"}],
+    ],
+)
+def test_invalid_history_is_reported_with_its_line(run_eval: RunEval, queries: Path, history: Any) -> None:
+    write_conversation(queries, history=history)
+    done = run_eval("--json")
+    assert done.code != 0
+    assert "line 1" in done.err

@@ -14,8 +14,6 @@ from toolfold.turn.conversation import (
     MAX_USED_TOOLS,
     MAX_USER_TEXTS,
     Conversation,
-    context_weight,
-    is_follow_up,
 )
 from toolfold.turn.notes import CLOSING, OPENING
 
@@ -200,65 +198,3 @@ def test_arbitrary_history_can_be_read(history: Any) -> None:
 def test_only_user_messages_are_read_from_a_history(texts: list[str], role: str) -> None:
     said = Conversation.from_messages([{"role": role, "content": text} for text in texts]).user_texts
     assert said == (tuple(text for text in texts if text.strip())[-MAX_USER_TEXTS:] if role == "user" else ())
-
-
-@given(st.text(max_size=300))
-def test_any_text_can_be_tested_for_dependence_on_earlier_messages(message: str) -> None:
-    assert 0 <= context_weight(message) <= 1
-    assert is_follow_up(message) in (True, False)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "and tomorrow?",
-        "same for Bob",
-        "now do that again",
-        "what about Bergen",
-        "und morgen?",
-        "et demain ?",
-        "明天呢",
-    ],
-)
-def test_follow_up_message_depends_on_earlier_messages(message: str) -> None:
-    assert context_weight(message) >= 0.5
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "create an invoice for Halden over 1,200 euros",
-        "book a flight to Rome on Friday",
-        "list open invoices",
-        "Wie wird das Wetter in Hamburg am Samstag Nachmittag",
-        "给张伟发一封邮件告诉他会议改到星期五下午三点",
-    ],
-)
-def test_self_contained_request_is_not_a_follow_up(message: str) -> None:
-    assert context_weight(message) == 0
-
-
-@pytest.mark.parametrize(
-    "message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"]
-)
-def test_message_yes_continues_the_previous_request(message: str) -> None:
-    assert is_follow_up(message)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "Thanks!",
-        "ok thanks",
-        "yes, thank you so much",
-        "bye",
-        "no",
-        "danke",
-        "merci",
-        "谢谢",
-        "ありがとう",
-        "",
-    ],
-)
-def test_message_of_thanks_does_not_continue_the_previous_request(message: str) -> None:
-    assert not is_follow_up(message)

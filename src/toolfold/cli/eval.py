@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from toolfold.cli.plot import draw_recall, plot_option
 from toolfold.cli.search import MODES, warn_about_mode
 
 if TYPE_CHECKING:
+    from toolfold.config.settings import ToolsSettings
     from toolfold.registry import Snapshot
     from toolfold.retrieval.evaluation import Query
     from toolfold.retrieval.search import Mode, Retriever
@@ -64,7 +65,9 @@ def command(
     """Measure the quality of tool search on your own tools and messages.
 
     Both files contain one JSON object per line and may be gzipped. A message may have `alternatives` to its
-    gold tools, a `kind` to group the report by, and no gold tool if it needs none.
+    gold tools, a `kind` to group the report by, and no gold tool if it needs none. With a `history`, a list
+    of earlier messages (`role`, `content` and the `tools` that were called; oldest first), tools are selected
+    as in a session.
     """
     tools, all_queries = _read_inputs(catalog, queries)
     with ExitStack() as stack:
@@ -74,8 +77,8 @@ def command(
             retriever = runtime.retriever
             retriever.find(tools, "warm up", mode=mode, limit=1)
         quiet = as_lines and sys.stdout.isatty()
-        need = runtime.config.tools.rag_need
-        results = _run_queries(retriever, tools, all_queries, mode, top_k, need=need, quiet=quiet)
+        settings = runtime.config.tools
+        results = _run_queries(retriever, tools, all_queries, mode, top_k, settings=settings, quiet=quiet)
         if as_lines:
             results = _print_lines(results)
         found = list(results)
@@ -83,7 +86,7 @@ def command(
             return
         eval_results = EvalResults(tools, found, mode, top_k, _count_tool_tokens(tools))
         if plot:
-            _draw_plot(plot, retriever, eval_results)
+            _draw_plot(plot, retriever, eval_results, settings)
         if not as_lines:
             print_report(eval_results, retriever)
 
@@ -129,17 +132,50 @@ def _run_queries(
     mode: Mode,
     top_k: int,
     *,
-    need: float = 0.0,
+    settings: ToolsSettings,
     quiet: bool = False,
 ) -> Iterator[QueryResult]:
     with progress_bar(f"running queries ({mode})", enabled=not quiet) as step:
+        select = _session_selector(retriever, tools, mode, top_k, settings)
         for number, query in enumerate(all_queries):
             step(number, len(all_queries))
             started = time.process_time()
-            found = retriever.answer(tools, query.text, mode=mode, limit=MAX_RANKED, granted=query.candidates)
+            if query.history is not None:
+                ranked, selected, need = select(query)
+            else:
+                found = retriever.answer(
+                    tools, query.text, mode=mode, limit=MAX_RANKED, granted=query.candidates
+                )
+                ranked, need = [hit.name for hit in found.hits], found.need
+                selected = ranked[:top_k] if found.needed(settings.rag_need) else []
             ms = round((time.process_time() - started) * 1000, 3)
-            ranked = [hit.name for hit in found.hits]
-            yield QueryResult(query, ranked, ranked[:top_k] if found.needed(need) else [], found.need, ms)
+            yield QueryResult(query, ranked, selected, need, ms)
+
+
+def _session_selector(
+    retriever: Retriever, tools: Snapshot, mode: Mode, top_k: int, settings: ToolsSettings
+) -> Callable[[Query], tuple[list[str], list[str], float]]:
+    """Return a function that selects tools for a message with a history, as a session would.
+
+    It returns the ranked tools, the selected ones and the need. A session does not rerank: that mode
+    selects like `hybrid`.
+    """
+    from toolfold.turn import Conversation, Grant, Selector, Turn
+
+    selection = "hybrid" if mode == "rerank" else mode
+    chosen = settings.model_copy(update={"selection": selection, "rag_top_k": top_k, "pinned": ()})
+    selector = Selector(chosen, retriever)
+    every = Grant.from_names(tools, frozenset(tools))
+
+    def select(query: Query) -> tuple[list[str], list[str], float]:
+        grant = every if query.candidates is None else Grant.from_names(tools, query.candidates)
+        turn = Turn(tools, grant.names, offered=grant.tools, offered_names=grant.tool_names)
+        messages = [*(query.history or ()), {"role": "user", "content": query.text}]
+        found = selector(grant, turn, Conversation.from_messages(messages))
+        ranked = dict.fromkeys((*found.names, *(hit.name for hit in found.hits)))
+        return list(ranked), list(found.names), found.need
+
+    return select
 
 
 def _print_lines(results: Iterator[QueryResult]) -> Iterator[QueryResult]:
@@ -166,7 +202,7 @@ def _count_tool_tokens(tools: Snapshot) -> dict[str, int]:
     return tool_tokens
 
 
-def _draw_plot(file: Path, retriever: Retriever, eval_results: EvalResults) -> None:
+def _draw_plot(file: Path, retriever: Retriever, eval_results: EvalResults, settings: ToolsSettings) -> None:
     all_queries = [each.query for each in eval_results.results_with_gold]
     if not all_queries:
         raise click.ClickException("no message has a `gold` tool, so recall cannot be plotted")
@@ -174,7 +210,11 @@ def _draw_plot(file: Path, retriever: Retriever, eval_results: EvalResults) -> N
     for mode in dict.fromkeys((*PLOTTED_MODES, eval_results.mode)):
         results: Sequence[QueryResult] = eval_results.results_with_gold
         if mode != eval_results.mode:
-            results = list(_run_queries(retriever, eval_results.tools, all_queries, mode, eval_results.top_k))
+            results = list(
+                _run_queries(
+                    retriever, eval_results.tools, all_queries, mode, eval_results.top_k, settings=settings
+                )
+            )
         curves.append(build_recall_curve(mode, results, eval_results.tool_tokens))
     about = (
         f"{format_count(len(eval_results.tools), 'tool')}, {format_count(len(all_queries), 'message')};"

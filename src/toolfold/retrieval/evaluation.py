@@ -6,7 +6,7 @@ Knows the format of `queries.jsonl` and nothing of how a ranking was made.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ class Query:
     kind: str = ""
     candidates: frozenset[str] | None = None
     """The only tools allowed for this query if the row restricts them; None allows the whole catalog."""
+    history: tuple[Json, ...] | None = None
+    """The conversation before the message, oldest first, as chat messages; None if the row has none."""
 
     def needs(self) -> list[set[str]]:
         """Return, for each needed tool, the set of tool names that are accepted for it."""
@@ -53,7 +55,31 @@ def _parse_query(row: Any) -> Query:
         _parse_alternatives(row, gold),
         str(row.get("kind") or ""),
         _parse_candidates(row),
+        _parse_history(row),
     )
+
+
+def _parse_history(row: Json) -> tuple[Json, ...] | None:
+    """Return the conversation before a message as chat messages, with the tools that were called."""
+    listed = row.get("history")
+    if listed is None:
+        return None
+    if not isinstance(listed, list):
+        raise ValueError("history must be a list of messages")
+    return tuple(parsed for message in listed for parsed in _parse_message(message))
+
+
+def _parse_message(message: Any) -> Iterator[Json]:
+    """Yield a message of a history, and the calls of the tools listed with it as a message of the model."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise ValueError("each message of history must be an object with role and content")
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        raise ValueError("content of a message in history must be a string")
+    yield {"role": message["role"], "content": content}
+    if called := _parse_names(message.get("tools") or [], "tools"):
+        calls = [{"function": {"name": name, "arguments": "{}"}} for name in called]
+        yield {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def _parse_id(value: Any) -> str | int | float:

@@ -62,6 +62,7 @@ class Index:
     by_name: Mapping[str, int]
     _grants: dict[frozenset[str] | None, GrantMask] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _servers: list[Positions] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -90,6 +91,16 @@ class Index:
             while len(self._grants) > MAX_CACHED_GRANTS:
                 del self._grants[next(iter(self._grants))]
         return found
+
+    def server_numbers(self) -> Positions:
+        """Return a number for each tool that all tools of its server share, and only they."""
+        if not self._servers:
+            numbers: dict[str, int] = {}
+            servers = (_server_key(tool) if tool else "" for tool in self.tools)
+            self._servers.append(
+                np.fromiter((numbers.setdefault(each, len(numbers)) for each in servers), np.int64)
+            )
+        return self._servers[0]
 
     def _build_grant(self, names: frozenset[str] | None) -> GrantMask:
         of_name = self.by_name.get
@@ -282,6 +293,13 @@ def _drop_unembedded(sums: Sequence[bytes], packed: PackedVectors) -> Sequence[b
     if has_vector.all():
         return sums
     return [tool_checksum if has_vector[position] else b"" for position, tool_checksum in enumerate(sums)]
+
+
+def _server_key(tool: Tool) -> str:
+    """Return the name of a tool's server; a catalog without server names may have it in the tool names."""
+    server = tool.server
+    prefix, separator, _ = tool.name.partition("__")
+    return prefix if separator and prefix and server in ("", "catalog") else server
 
 
 def _position_array(of: Mapping[int, Any]) -> Positions:

@@ -18,6 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.registry import Snapshot
+from toolfold.retrieval.context import (
+    MAX_EARLIER_MESSAGES,
+    NO_CONTEXT,
+    Context,
+    ContextInput,
+    ContextRanker,
+    EarlierMessages,
+    UsedTools,
+    context_features,
+    need_features,
+)
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import (
     Embedder,
@@ -50,6 +61,8 @@ from toolfold.retrieval.synonyms import Synonyms
 
 Mode = Literal["keyword", "semantic", "hybrid", "rerank"]
 Mask = NDArray[np.bool_]
+MAX_KEPT_VECTORS = 256
+MAX_KEPT_MESSAGE_CHARS = 4_000
 _RERANKER = "reranker"
 
 
@@ -64,6 +77,8 @@ class Hit:
     """Similarity in the semantic leg, from -1 to 1."""
     exact: bool = False
     """True if the message names the tool."""
+    from_context: bool = False
+    """True if the conversation suggests it, while the message alone would not find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,18 @@ class _LegScores:
     text: str
     legs: Legs
     states: Matrix | None = None
+    vector: Matrix | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedInContext:
+    """The candidates for a message of a conversation, with their features and scores."""
+
+    given: ContextInput
+    candidates: Positions
+    rows: Scores
+    """Features, one row per candidate."""
+    scores: Scores
 
 
 class Searcher:
@@ -99,8 +126,11 @@ class Searcher:
         outage_log: OutageLog | None = None,
         reranker: Reranker | None = None,
         need_classifier: Callable[[], NeedClassifier] | None = None,
+        context_ranker: Callable[[], ContextRanker] = ContextRanker.shipped,
     ) -> None:
         self._embedder, self._reranker = embedder, reranker
+        self._context_ranker = functools.cache(context_ranker)
+        self._earlier_vectors: dict[str, Matrix] = {}
         self._query_encoder: QueryEncoder | None = embedder if isinstance(embedder, QueryEncoder) else None
         self._ranker = functools.cache(ranker) if ranker else None
         self._need_classifier = functools.cache(need_classifier) if need_classifier else None
@@ -114,10 +144,20 @@ class Searcher:
         mode: Mode = "hybrid",
         limit: int = 8,
         granted: Iterable[str] | None = None,
+        context: Context = NO_CONTEXT,
     ) -> SearchResult:
-        """Return the best tools that the session may use, and the probability that the message needs any."""
-        whole, hits = self._search_index(index, message, mode, limit, granted)
-        return SearchResult(hits, self._need_probability(whole))
+        """Return the best tools that the session may use, and the probability that the message needs any.
+
+        `context` is what was said and done before the message; it affects the ranking and the probability.
+        """
+        whole, ranked, hits = self._search_index(index, message, mode, limit, granted, context)
+        need = self._need_probability(whole)
+        if ranked is not None and self._need_classifier is not None:
+            row = need_features(ranked.scores, ranked.rows, need)
+            need = self._context_ranker().need_probability(
+                message, row, dense=bool(whole.legs.dense), states=whole.states
+            )
+        return SearchResult(hits, need)
 
     def search(
         self,
@@ -129,22 +169,117 @@ class Searcher:
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
         """Return the best tools for a message that the session may use, best first."""
-        return list(self._search_index(index, message, mode, limit, granted)[1])
+        return list(self._search_index(index, message, mode, limit, granted)[2])
+
+    def rank_in_context(
+        self, index: Index, message: str, mode: Mode, granted: Iterable[str] | None, context: Context
+    ) -> tuple[RankedInContext | None, float, Matrix | None]:
+        """Return the scored candidates, the need of the message alone and its token states, for training."""
+        grant = index.grant(granted)
+        whole = self._score_legs(index, message, mode, grant, in_parts=False)[0]
+        ranked = self._rank_in_context(index, whole, mode, grant, context)
+        return ranked, self._need_probability(whole), whole.states
 
     def _search_index(
-        self, index: Index, message: str, mode: Mode, limit: int, granted: Iterable[str] | None
-    ) -> tuple[_LegScores, tuple[Hit, ...]]:
+        self,
+        index: Index,
+        message: str,
+        mode: Mode,
+        limit: int,
+        granted: Iterable[str] | None,
+        context: Context = NO_CONTEXT,
+    ) -> tuple[_LegScores, RankedInContext | None, tuple[Hit, ...]]:
         grant = index.grant(granted)
         whole, *parts = self._score_legs(index, message, mode, grant)
-        order = merge_rankings(
-            self._rank_tools(index, whole, mode), self._intent_rankings(index, whole.legs, parts, mode)
+        ranked_in_context = self._rank_in_context(index, whole, mode, grant, context)
+        first = (
+            self._rank_tools(index, whole, mode)
+            if ranked_in_context is None
+            else ranked_in_context.candidates[(-ranked_in_context.scores).argsort(kind="stable")]
         )
+        order = merge_rankings(first, self._intent_rankings(index, whole.legs, parts, mode))
         named = [position for position in index.names.find_named(message) if grant.mask[position]]
         ranked = _move_auxiliary_last(index, demote_duplicates(index, order, limit))
         positions = list(dict.fromkeys((*named, *ranked)))[:limit]
         if not positions:
             positions = _match_partial_names(index, message, grant.mask)[:limit]
-        return whole, tuple(_make_hits(index, message, whole.legs, positions, frozenset(named)))
+        hits = _make_hits(index, message, whole.legs, positions, frozenset(named))
+        if ranked_in_context is None:
+            return whole, None, tuple(hits)
+        alone = set(self._rank_tools(index, whole, mode)[:limit].tolist())
+        marked = zip(positions, hits, strict=True)
+        return (
+            whole,
+            ranked_in_context,
+            tuple(replace(hit, from_context=position not in alone) for position, hit in marked),
+        )
+
+    def _rank_in_context(
+        self, index: Index, whole: _LegScores, mode: Mode, grant: GrantMask, context: Context
+    ) -> RankedInContext | None:
+        """Return the candidates scored in the context of the conversation; None if there is no context."""
+        legs = whole.legs
+        if not context or _RERANKER in legs.dense:
+            return None
+        used = UsedTools.find(index, context.used)
+        earlier = self._compare_earlier(index, whole, grant, context)
+        if not used.positions and not earlier.similarities:
+            return None
+        given = ContextInput(index, whole.text, legs, used, earlier)
+        candidates = given.candidates(self._rank_tools(index, whole, mode), grant.mask)
+        if not len(candidates):
+            return None
+        rows = context_features(given, candidates, self._base_scores(index, whole, mode, candidates))
+        return RankedInContext(given, candidates, rows, self._context_ranker()(rows, dense=bool(legs.dense)))
+
+    def _base_scores(self, index: Index, query: _LegScores, mode: Mode, candidates: Positions) -> Scores:
+        """Return the scores of candidates for the message alone; only their order is meaningful."""
+        legs = query.legs
+        dense = next(iter(legs.dense.values()), None)
+        if dense is None:
+            return legs.lexical[candidates]
+        if mode == "semantic":
+            return dense[candidates]
+        if self._ranker is None:
+            rankings = [_keyword_matches(legs.lexical, CANDIDATES_PER_LEG), *_nearest_positions(legs)]
+            return fuse_reciprocal_ranks(rankings, len(legs.lexical))[candidates]
+        return self._ranker()(features(legs, candidates, index.lexical.name_coverage(query.text, candidates)))
+
+    def _compare_earlier(
+        self, index: Index, whole: _LegScores, grant: GrantMask, context: Context
+    ) -> EarlierMessages:
+        """Return the similarities of all tools to the earlier messages."""
+        messages = context.earlier[:MAX_EARLIER_MESSAGES]
+        if not whole.legs.dense:
+            return EarlierMessages([_keyword_scores(index, message, grant).lexical for message in messages])
+        vectors = self._read_earlier(index, messages)
+        if not vectors or index.vectors is None or whole.vector is None:
+            return EarlierMessages()
+        compare = functools.partial(
+            index.vectors.similarities, hidden=grant.hidden, keyword_scores=whole.legs.lexical
+        )
+        return EarlierMessages(
+            [compare(vector) for vector in vectors], compare((whole.vector + vectors[0]) * np.float32(0.5))
+        )
+
+    def _keep_vector(self, message: str, vector: Matrix) -> None:
+        """Keep the vector of a message, which may soon be an earlier message of a conversation."""
+        if len(message) > MAX_KEPT_MESSAGE_CHARS:
+            return
+        if len(self._earlier_vectors) >= MAX_KEPT_VECTORS:
+            self._earlier_vectors = {}  # another thread may be reading the old ones
+        self._earlier_vectors[message] = vector
+
+    def _read_earlier(self, index: Index, messages: Sequence[str]) -> list[Matrix]:
+        """Return the vectors of earlier messages, most of which were encoded when they were the latest."""
+        known = self._earlier_vectors
+        missing = [message for message in messages if message not in known]
+        encoding = self._encode_queries(index, missing) if missing else None
+        if encoding is not None:
+            for message, vector in zip(missing, encoding.vectors, strict=True):
+                self._keep_vector(message, vector)
+            known = self._earlier_vectors
+        return [known[message] for message in messages if message in known and known[message].any()]
 
     def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
         """Return the scores of the tools by method (keywords, similarity), best first, for display."""
@@ -174,8 +309,12 @@ class Searcher:
         encoding = self._encode_queries(index, texts)
         if encoding is None or index.vectors is None or not encoding.vectors[0].any():
             return [_LegScores(message, _keyword_scores(index, message, grant))]
+        self._keep_vector(message, encoding.vectors[0])
         read = [(text, vector) for text, vector in zip(texts, encoding.vectors, strict=True) if vector.any()]
-        query = [_LegScores(text, _hybrid_scores(index, text, vector, grant)) for text, vector in read]
+        query = [
+            _LegScores(text, _hybrid_scores(index, text, vector, grant), vector=vector)
+            for text, vector in read
+        ]
         return [replace(query[0], states=encoding.states), *query[1:]]
 
     def _need_probability(self, whole: _LegScores) -> float:
@@ -410,10 +549,19 @@ class Retriever:
         mode: Mode,
         limit: int,
         granted: Iterable[str] | None = None,
+        context: Context = NO_CONTEXT,
     ) -> SearchResult:
-        """Return the hits of `find`, and the probability that the message needs any of them."""
+        """Return the hits of `find`, and the probability that the message needs any of them.
+
+        `context` is what was said and done before the message, if it belongs to a conversation.
+        """
         return self._searcher.answer(
-            self._index_snapshot(snapshot, mode), message, mode=mode, limit=limit, granted=granted
+            self._index_snapshot(snapshot, mode),
+            message,
+            mode=mode,
+            limit=limit,
+            granted=granted,
+            context=context,
         )
 
     def legs(

@@ -6,7 +6,6 @@ Knows nothing of the tools that exist.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from toolfold.errors import CallError
 from toolfold.model import BRIDGE_CALL, ToolCall
 from toolfold.naming import is_reserved
-from toolfold.retrieval.text import COMMON_WORDS, words
+from toolfold.retrieval.context import Context
 from toolfold.turn.bridge import unwrap
 from toolfold.turn.notes import CLOSING, OPENING
 
@@ -30,34 +29,6 @@ MAX_ARGUMENT_CHARS = 50_000
 
 _TEXT_TYPES = frozenset({"text", "input_text"})
 _CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
-_SCRIPT_WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-
-# Words of the most common languages. A missing one costs one search, not a wrong call.
-_REFERRING_WORDS = frozenset(
-    """it its that this those these them they same again also too instead there then he she him her his
-    hers one ones other others another both each likewise ditto similarly previous last
-    auch nochmal wieder dasselbe gleiche gleichen dort es ihn sie aussi encore meme pareil la tambien otra
-    mismo igual alli anche stesso ancora tambem mesmo outra тоже также снова опять его ее их""".split()  # noqa: SIM905
-)
-_CONTINUATION = re.compile(
-    r"\W*(?:(?:and|also|but|or|plus|then|now|next|so|what about|how about|same|again|once more|instead|only"
-    r"|und|auch|oder|dann|jetzt|nochmal|et|aussi|ou|puis|y|e|o|también|luego|ahora|anche|poi|também|agora"
-    r"|и|а|также|тоже|теперь|потом)\b|然后|那|还有|再|同样|也|そして|じゃあ|では|また|同じ|그리고|또|그럼)",
-    re.IGNORECASE,
-)
-_AGREEMENT = re.compile(
-    r"\W*(?:(?:yes|yeah|yep|yup|ok|okay|sure|go ahead|go on|go for it|do (?:it|so|that)|proceed|continue"
-    r"|confirm(?:ed)?|agreed|please|exactly|right|correct|sounds good|the (?:first|second|third|last)"
-    r"|ja|jep|klar|genau|bitte|mach|oui|vas-y|d'accord|sí|si|claro|vale|dale|adelante|sì|certo|sim|pode"
-    r"|да|ага|давай|конечно|tak|evet|tamam)\b|はい|うん|お願い|好|是|对|可以|行|네|예|응|좋아)",
-    re.IGNORECASE,
-)
-_CLOSING_WORDS = re.compile(
-    r"\b(?:thank(?:s|\s*(?:you|u))?|thx|tysm|ty|cheers|bye|goodbye|see (?:you|ya)|never\s?mind|nvm|stop"
-    r"|danke|dank|tschüss|merci|au revoir|gracias|adiós|grazie|ciao|obrigad[oa]|tchau|bedankt|tack"
-    r"|спасибо|пока|dziękuję|teşekkür\w*)\b|谢|再见|ありがと|さようなら|감사|고마",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +39,10 @@ class Conversation:
     """The user's texts, latest last."""
     used_tools: tuple[str, ...] = ()
     """The tools that were called, each once, latest last; for a bridge call the tool inside."""
+
+    def context(self) -> Context:
+        """Return what was said and done before the latest message."""
+        return Context(tuple(reversed(self.user_texts[:-1])), tuple(reversed(self.used_tools)))
 
     @classmethod
     def from_messages(cls, messages: str | Sequence[Mapping[str, Any]]) -> Conversation:
@@ -88,37 +63,6 @@ class Conversation:
             if len(used) >= MAX_USED_TOOLS:
                 break
         return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MAX_USED_TOOLS])))
-
-
-def context_weight(message: str) -> float:
-    """Return how much a message depends on earlier messages, from 0 (not at all) to 1 (completely)."""
-    own, refers = _count_own_words(message)
-    if refers:
-        return 1.0 if own <= 1 else 0.75 if own == 2 else 0.5 if own == 3 else 0.3 if own <= 6 else 0.0
-    return 0.6 if own <= 1 else 0.0
-
-
-def is_follow_up(message: str) -> bool:
-    """Return True if a message that requests nothing by itself continues an earlier request."""
-    if len(message) > 200 or _CLOSING_WORDS.search(message):
-        return False
-    own, refers = _count_own_words(message)
-    return own <= 3 and (refers or _AGREEMENT.match(message) is not None)
-
-
-def _count_own_words(message: str) -> tuple[int, bool]:
-    """Return the number of meaningful words in a message, and True if a word refers to earlier messages."""
-    every = words(message[:MAX_EARLIER_CHARS])
-    own = sum(
-        _word_weight(word) for word in every if word not in COMMON_WORDS and word not in _REFERRING_WORDS
-    )
-    refers = _CONTINUATION.match(message) is not None or any(word in _REFERRING_WORDS for word in every)
-    return own, refers
-
-
-def _word_weight(word: str) -> int:
-    """Return 1, or more for scripts without spaces, where one "word" may be a whole sentence."""
-    return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
 def _latest_first(items: Sequence[Any], most: int) -> Iterator[Mapping[str, Any]]:

@@ -1,22 +1,25 @@
 """Select the tools that fit the conversation, before the model is called.
 
-Selection only hides: what it leaves out stays callable. The latest message is searched as it is; earlier
-ones count as far as the latest depends on them.
+Selection only hides: what it leaves out stays callable. The latest message is searched in the context of
+what was said and called before.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
+from toolfold.retrieval.context import Context
 from toolfold.retrieval.search import Hit, Mode, Retriever, SearchResult
 from toolfold.turn.assembly import Turn
-from toolfold.turn.conversation import MAX_EARLIER_CHARS, Conversation, context_weight, is_follow_up
+from toolfold.turn.conversation import MAX_EARLIER_CHARS, Conversation
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.grant import Grant
 from toolfold.turn.weights import ToolTokenCounts
@@ -30,14 +33,14 @@ BRIDGE = "bridge"
 
 NAMED = "named in the message"
 FITS = "fits the message"
-FITTED = "fits an earlier message"
+FITTED = "fits the conversation"
 USED = "used before"
 TOO_LARGE = "would take more than rag_max_tokens"
 
-_DECAY = 0.6
-_RANK_OFFSET = 2
 _MAX_NAMED_TOOLS = 1_000
 _MAX_CACHED_ANSWERS = 64
+
+_AnswerKey: TypeAlias = tuple[str, frozenset[str], Context]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +102,15 @@ class Selector:
         field = self._candidates_of(grant)
         competing = field.competing(turn)
         used = _find_reusable(turn, conversation.used_tools, competing)
-        latest, *earlier = reversed(conversation.user_texts or ("",))
-        answer = self._search_message(field, turn, latest, competing)
+        context = _resolve_context(turn, conversation.context())
+        latest = conversation.user_texts[-1] if conversation.user_texts else ""
+        answer = self._search_message(field, turn, latest, competing, context)
         if answer is None:
             return Selection(used, (), 1.0, True, dict.fromkeys(used, USED), BRIDGE)
-        lean = context_weight(latest) if answer.needed else float(is_follow_up(latest))
-        before = self._search_earlier(field, turn, earlier, competing) if lean else []
-        needed = answer.needed or bool(lean and (before or used))
         found = answer.found
-        if not needed:
+        if not answer.needed:
             return Selection((), found.hits, found.need, False, {}, answer.leg)
-        fitting = _merge_rankings(answer, before, lean)
+        fitting = {hit.name: _reason(hit, used) for hit in found.hits}
         why, left_out = self._apply_limits(turn, answer.named, fitting, used)
         leg = answer.leg if why else BRIDGE
         return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out)
@@ -122,24 +123,21 @@ class Selector:
                 field = self._fields[grant] = _GrantCandidates(pinned)
             return field
 
-    def _search_earlier(
-        self, field: _GrantCandidates, turn: Turn, messages: Iterable[str], competing: frozenset[str]
-    ) -> list[tuple[float, SearchResult]]:
-        """Return the search results for earlier messages that needed tools, each with its weight."""
-        answers = [self._search_message(field, turn, message, competing) for message in messages]
-        needing = [answer.found for answer in answers if answer and answer.needed]
-        return [(_DECAY**age, found) for age, found in enumerate(needing)]
-
     def _search_message(
-        self, field: _GrantCandidates, turn: Turn, message: str, competing: frozenset[str]
+        self,
+        field: _GrantCandidates,
+        turn: Turn,
+        message: str,
+        competing: frozenset[str],
+        context: Context,
     ) -> _MessageResult | None:
         """Return the search result for one message, or None if no search mode works."""
-        key = message, competing
+        key = message, competing, context
         if (known := field.answers.get(key)) is not None:
             return known
         for mode in dict.fromkeys((self._mode, "keyword")):
             try:
-                answer = self._search_with_mode(turn, message, competing, mode)
+                answer = self._search_with_mode(turn, message, competing, mode, context)
             except Exception:  # the index or the model may fail; another mode may still work
                 self._log_failure(mode)
                 continue
@@ -150,10 +148,10 @@ class Selector:
         return None
 
     def _search_with_mode(
-        self, turn: Turn, message: str, competing: frozenset[str], mode: Mode
+        self, turn: Turn, message: str, competing: frozenset[str], mode: Mode, context: Context
     ) -> _MessageResult:
         limit = 2 * self._settings.rag_top_k + 8  # some may be too large
-        ask = self._retriever.answer
+        ask = functools.partial(self._retriever.answer, context=context)
         found = ask(turn.snapshot, message, mode=mode, limit=limit, granted=competing)
         if len(found.hits) == limit and found.hits[-1].exact:
             found = ask(turn.snapshot, message, mode=mode, limit=_MAX_NAMED_TOOLS, granted=competing)
@@ -197,7 +195,7 @@ class _GrantCandidates:
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
         self._last: tuple[frozenset[str], frozenset[str]] | None = None
-        self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
+        self.answers: dict[_AnswerKey, _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
         """Return the names of the tools among which the tools for a message are selected.
@@ -212,7 +210,7 @@ class _GrantCandidates:
             self._last = last = unavailable, names
         return last[1]
 
-    def remember(self, key: tuple[str, frozenset[str]], answer: _MessageResult) -> None:
+    def remember(self, key: _AnswerKey, answer: _MessageResult) -> None:
         answers = self.answers
         if len(answers) >= _MAX_CACHED_ANSWERS:
             self.answers = answers = {}  # another thread may be reading the old ones
@@ -263,20 +261,13 @@ def _resolve_name(turn: Turn, name: str) -> str:
     return granted[0] if len(granted) == 1 else name
 
 
-def _merge_rankings(
-    latest: _MessageResult, before: Sequence[tuple[float, SearchResult]], lean: float
-) -> dict[str, str]:
-    """Merge the search results of the latest and earlier messages: each tool with its reason, best first."""
-    if not before:
-        return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}
-    weighed = [(FITTED, lean * share, found) for share, found in before]
-    if latest.needed:
-        weighed.insert(0, (FITS, 1.0 - lean / 2, latest.found))
-    score: dict[str, float] = {}
-    why: dict[str, tuple[float, str]] = {}
-    for reason, weight, found in weighed:
-        for rank, hit in enumerate(found.hits):
-            points = weight / (_RANK_OFFSET + rank)
-            score[hit.name] = score.get(hit.name, 0.0) + points
-            why[hit.name] = max(why.get(hit.name, (0.0, "")), (points, reason))
-    return {name: why[name][1] for name in sorted(score, key=lambda name: (-score[name], name))}
+def _reason(hit: Hit, used: Sequence[str]) -> str:
+    """Return why a tool that was found is selected."""
+    if not hit.from_context:
+        return FITS
+    return USED if hit.name in used else FITTED
+
+
+def _resolve_context(turn: Turn, context: Context) -> Context:
+    """Return the context with the names under which the called tools are registered."""
+    return Context(context.earlier, tuple(_resolve_name(turn, name) for name in context.used))

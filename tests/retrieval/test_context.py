@@ -1,0 +1,121 @@
+"""How a message continues a conversation, and how the conversation changes the ranking of tools."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolfold.registry import Snapshot
+from toolfold.retrieval.context import Context, ContextRanker, Cues, is_agreement
+from toolfold.retrieval.embedding import LightEmbedder
+from toolfold.retrieval.need import NeedClassifier
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.search import Mode, Retriever
+from toolfold.sources import sample_catalog
+
+MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+
+
+@given(st.text(max_size=300))
+def test_cues_of_any_text_are_numbers_from_zero_to_one(message: str) -> None:
+    assert all(0 <= value <= 1 for value in Cues.of(message).row())
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["and tomorrow?", "same for Bob", "now do that again", "what about Bergen", "und morgen?", "et demain ?"],
+)
+def test_follow_up_refers_to_earlier_messages(message: str) -> None:
+    assert Cues.of(message).refers
+
+
+@pytest.mark.parametrize(
+    "message", ["no, the second one", "I meant Tuesday", "nein, 16 Uhr", "make it 4pm, sorry"]
+)
+def test_correction_is_recognized(message: str) -> None:
+    assert Cues.of(message).corrects
+
+
+@pytest.mark.parametrize("message", ["list open invoices", "book a flight to Rome on Friday"])
+def test_self_contained_request_refers_to_nothing_earlier(message: str) -> None:
+    cues = Cues.of(message)
+    assert not cues.refers
+    assert not cues.corrects
+
+
+@pytest.mark.parametrize(
+    "message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"]
+)
+def test_message_that_only_agrees_is_an_agreement(message: str) -> None:
+    assert is_agreement(message)
+
+
+@pytest.mark.parametrize(
+    "message", ["Thanks!", "ok thanks", "yes, thank you so much", "no", "danke", "谢谢", ""]
+)
+def test_thanks_are_no_agreement(message: str) -> None:
+    assert not is_agreement(message)
+
+
+@pytest.fixture(scope="module")
+def tools() -> Snapshot:
+    return Snapshot({tool.name: tool for tool in sample_catalog()}, 0)
+
+
+@pytest.fixture(scope="module")
+def retriever() -> Retriever:
+    return Retriever(
+        LightEmbedder(),
+        lambda: Ranker.shipped("light"),
+        None,
+        need_classifier=lambda: NeedClassifier.shipped("light"),
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_follow_up_finds_the_tool_that_was_just_called(
+    retriever: Retriever, tools: Snapshot, mode: Mode
+) -> None:
+    called = next(iter(tools))
+    context = Context(("do the first thing",), (called,))
+    found = retriever.answer(tools, "once more, please", mode=mode, limit=8, context=context)
+    assert called in [hit.name for hit in found.hits]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_context_never_finds_a_tool_that_is_not_granted(
+    retriever: Retriever, tools: Snapshot, mode: Mode
+) -> None:
+    called, *granted = tools
+    context = Context(("earlier",), (called,))
+    found = retriever.answer(tools, "and now again", mode=mode, limit=50, granted=granted, context=context)
+    assert called not in [hit.name for hit in found.hits]
+
+
+def test_agreement_after_a_call_needs_a_tool(retriever: Retriever, tools: Snapshot) -> None:
+    context = Context(("delete the old ones?",), (next(iter(tools)),))
+    assert retriever.answer(tools, "yes, go ahead", mode="hybrid", limit=8, context=context).need == 1.0
+
+
+def test_unknown_tools_in_the_history_are_ignored(retriever: Retriever, tools: Snapshot) -> None:
+    context = Context((), ("no_such_tool",))
+    alone = retriever.answer(tools, "track a parcel", mode="hybrid", limit=8)
+    assert retriever.answer(tools, "track a parcel", mode="hybrid", limit=8, context=context) == alone
+
+
+def test_named_tool_stays_first_in_a_conversation(retriever: Retriever, tools: Snapshot) -> None:
+    called, *_, named = tools
+    context = Context(("something else",), (called,))
+    found = retriever.answer(tools, f"use `{named}` now", mode="hybrid", limit=8, context=context)
+    assert found.hits[0].name == named
+
+
+def test_shipped_weights_serve_every_head() -> None:
+    import numpy as np
+
+    ranker = ContextRanker.shipped()
+    rows = np.zeros((3, 22), np.float32)
+    for dense in (True, False):
+        assert len(ranker(rows, dense=dense)) == 3
+        assert 0 <= ranker.need_probability("and now?", [0.0] * 25, dense=dense) <= 1
