@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import json
 import os
+import secrets
 import socket
 import statistics
 import subprocess
@@ -42,6 +43,7 @@ from measuring.scores import spread
 
 UPSTREAM = Path(__file__).parent / "measuring" / "model_upstream.py"
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
+KEY = f"sk-{secrets.token_hex(32)}"
 CLIENTS = 16
 BURST = 10
 STREAMS = 200
@@ -93,8 +95,8 @@ class Connection:
         started = time.perf_counter()
         writer.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n"
-            b"authorization: Bearer sk-test\r\ncontent-length: %d\r\n\r\n%s"
-            % (self._address.netloc.encode(), len(body), body)
+            b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n%s"
+            % (self._address.netloc.encode(), KEY.encode(), len(body), body)
         )
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         assert head.startswith(b"http/1.1 200"), head
@@ -110,8 +112,8 @@ class Connection:
         reader, writer = await self._open()
         writer.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n"
-            b"authorization: Bearer sk-test\r\ncontent-length: %d\r\n\r\n%s"
-            % (self._address.netloc.encode(), len(body), body)
+            b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n%s"
+            % (self._address.netloc.encode(), KEY.encode(), len(body), body)
         )
         await _read_piece(reader, (await reader.readuntil(b"\r\n\r\n")).lower())
 
@@ -183,7 +185,8 @@ def start_litellm(program: str, own: int, port: int, folder: Path) -> Iterator[s
     settings = {"model_list": [{"model_name": "gpt-4.1", "litellm_params": target}]}
     (folder / "litellm.yaml").write_text(json.dumps(settings))
     command = [program, "--config", str(folder / "litellm.yaml"), "--host", "127.0.0.1", "--port", str(own)]
-    with running(command, own, folder, {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}) as process:
+    env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": KEY}
+    with running(command, own, folder, env) as process:
         yield process
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Done, Toolfold
 from tests.cli.test_mcp import TOKEN, SmallServer, make_tool
+from tests.gateway.harness import free_port
 from toolfold.cli import doctor
 from toolfold.config import load_config, set_value, trust_project
 
@@ -230,6 +231,27 @@ def test_doctor_reports_a_gateway_reachable_from_other_machines(toolfold: Toolfo
     assert "toolfold token add" in find_lines(toolfold("doctor", "--json"), "gateway", "fail")[0]
     toolfold("token", "add", "laptop")
     assert "other machines; 1 token issued" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
+
+
+def test_doctor_reports_a_model_proxy_that_cannot_start(toolfold: Toolfold) -> None:
+    assert "tools are folded" in find_lines(toolfold("doctor", "--json"), "proxy", "ok")[0]
+    change_setting("proxy.upstreams", {"*": {"provider": "opnai"}})
+    assert (
+        "'opnai' names no known model provider"
+        in find_lines(toolfold("doctor", "--json"), "proxy", "fail")[0]
+    )
+
+
+def test_doctor_reports_a_base_url_of_a_model_proxy_that_is_not_running(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    change_setting("gateway.port", port)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    stopped, wrong = find_lines(toolfold("doctor", "--json"), "proxy", "warn")
+    assert "OPENAI_BASE_URL is the address of the model proxy, which is not running" in stopped
+    assert "ANTHROPIC_BASE_URL has the wrong path" in wrong
 
 
 def test_doctor_reports_whether_the_gateway_requires_a_token(toolfold: Toolfold) -> None:

@@ -196,6 +196,40 @@ def check_gateway(config: Config) -> Iterator[DoctorFinding]:
         )
 
 
+def check_proxy(config: Config) -> Iterator[DoctorFinding]:
+    """Report whether the model proxy can be used, and programs whose base URL is its address."""
+    from toolfold.proxy.upstreams import Upstreams
+
+    if not config.proxy.enabled:
+        yield DoctorFinding("info", "proxy", "the model proxy is turned off (proxy.enabled)")
+        return
+    try:
+        Upstreams(config).require_other_address(config.gateway.host, config.gateway.port)
+    except ConfigError as error:
+        yield DoctorFinding("fail", "proxy", f"toolfold serve would not start: {error.problem}", error.hint)
+        return
+    folding = "requests are forwarded unchanged" if config.proxy.folding == "off" else "tools are folded"
+    yield DoctorFinding("ok", "proxy", f"providers of the model proxy are configured, and {folding}")
+    yield from _check_base_urls(config)
+
+
+def _check_base_urls(config: Config) -> Iterator[DoctorFinding]:
+    """Report base URLs in the environment that are the address of the proxy."""
+    host, port = config.gateway.host, config.gateway.port
+    for name, path in (("OPENAI_BASE_URL", "/v1"), ("ANTHROPIC_BASE_URL", "")):
+        url = urlsplit(config.environment.get(name, ""))
+        if url.hostname not in (host, "localhost", "127.0.0.1") or url.port != port:
+            continue
+        if url.path.rstrip("/") != path:
+            right = f"http://{host}:{port}{path}"
+            yield DoctorFinding("warn", "proxy", f"{name} has the wrong path", f"export {name}={right}")
+        elif _can_connect(host, port):
+            yield DoctorFinding("ok", "proxy", f"{name} is the address of the model proxy, which is running")
+        else:
+            what = f"{name} is the address of the model proxy, which is not running: programs cannot reach a model"
+            yield DoctorFinding("warn", "proxy", what, "toolfold serve")
+
+
 def _check_port(host: str, port: int) -> DoctorFinding:
     where = f"{host}, port {port}"
     if _can_connect(host, port):
