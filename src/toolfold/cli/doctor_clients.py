@@ -226,7 +226,7 @@ def _check_base_urls(config: Config) -> Iterator[DoctorFinding]:
         elif _can_connect(host, port):
             yield DoctorFinding("ok", "proxy", f"{name} is the address of the model proxy, which is running")
         else:
-            what = f"{name} is the address of the model proxy, which is not running: programs cannot reach a model"
+            what = f"{name} is the address of the model proxy, which is not running"
             yield DoctorFinding("warn", "proxy", what, "toolfold serve")
 
 
