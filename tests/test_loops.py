@@ -725,14 +725,3 @@ async def test_context_manager_entered_in_a_thread_is_exited_if_the_caller_is_ca
     go.set()
     assert await asyncio.to_thread(left.wait, 60)
     assert events == ["entered", "left"]
-
-
-async def test_threads_are_reused_and_end_when_the_loops_are_closed() -> None:
-    loops = EventLoops()
-    first = await loops.run_in_thread(threading.current_thread)
-    # The thread reports its result before it is idle.
-    await asyncio.to_thread(wait_until, lambda: bool(loops._idle_threads))
-    assert await loops.run_in_thread(threading.current_thread) is first
-    loops.close()
-    await asyncio.to_thread(first.join, 60.0)
-    assert not first.is_alive()

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import functools
 import inspect
-import queue
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -26,8 +24,6 @@ MAX_THREADS = 256
 MAX_CHECK_THREADS = 224  # for hooks and approvers, which run before handlers
 MAX_HANDLER_THREADS = 192  # for handlers
 SETTLE_TIMEOUT_S = 1.0
-IDLE_THREAD_S = 5.0
-"""How long a thread waits for more work before it ends; starting one costs more than waking one."""
 _POLL_INTERVAL_S = 0.05
 
 
@@ -55,7 +51,6 @@ class EventLoops:
         self._thread_loops: weakref.WeakSet[_ThreadLoop] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._thread_count = 0
-        self._idle_threads: list[_WorkerThread] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, from a thread with or without a running event loop."""
@@ -168,10 +163,6 @@ class EventLoops:
         for each in list(self._thread_loops):
             each.close()
         self._local = threading.local()
-        with self._lock:
-            idle, self._idle_threads = self._idle_threads, []
-        for worker in idle:
-            worker.stop()
 
     async def _call_contained(self, function: Callable[..., Any], *parts: Any, max_threads: int) -> Any:
         try:
@@ -187,28 +178,18 @@ class EventLoops:
         return loop
 
     def _start_thread(self, work: Callable[[], None], max_threads: int) -> None:
-        """Run work in an idle thread, or in a new one. Raises RuntimeError if `max_threads` are running."""
+        """Run work in a new thread. Raises RuntimeError if `max_threads` are running.
+
+        Not in a waiting thread: while one exists, the system may deliver Ctrl-C to it, and the loop in the
+        main thread sleeps on.
+        """
         self._count_started(max_threads)
-        in_context = functools.partial(contextvars.copy_context().run, work)
-        with self._lock:
-            worker = self._idle_threads.pop() if self._idle_threads else None
+        copied = contextvars.copy_context()
         try:
-            (worker or _WorkerThread(self._add_idle_thread, self._remove_idle_thread)).give(in_context)
+            threading.Thread(target=copied.run, args=(work,), name="toolfold-call", daemon=True).start()
         except RuntimeError:
             self._count_ended()
             raise
-
-    def _add_idle_thread(self, worker: _WorkerThread) -> None:
-        with self._lock:
-            self._idle_threads.append(worker)
-
-    def _remove_idle_thread(self, worker: _WorkerThread) -> bool:
-        """Take a thread from the idle ones; return False if it has already been given new work."""
-        with self._lock:
-            if worker not in self._idle_threads:
-                return False
-            self._idle_threads.remove(worker)
-            return True
 
     def _count_started(self, max_threads: int) -> None:
         with self._lock:
@@ -219,42 +200,6 @@ class EventLoops:
     def _count_ended(self) -> None:
         with self._lock:
             self._thread_count -= 1
-
-
-class _WorkerThread:
-    """Daemon thread that runs one function after another, and ends after a while without any."""
-
-    def __init__(
-        self, add_idle: Callable[[_WorkerThread], None], remove_idle: Callable[[_WorkerThread], bool]
-    ) -> None:
-        """Create a worker. Its thread starts with the first function; `add_idle` is called after each one."""
-        self._add_idle, self._remove_idle = add_idle, remove_idle
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._is_started = False
-
-    def give(self, work: Callable[[], None]) -> None:
-        """Run a function in this thread, which must be idle. Raises RuntimeError if it cannot be started."""
-        if not self._is_started:
-            threading.Thread(target=self._run, name="toolfold-call", daemon=True).start()
-            self._is_started = True
-        self._work.put(work)
-
-    def stop(self) -> None:
-        """End the thread after the work that it has already been given."""
-        self._work.put(None)
-
-    def _run(self) -> None:
-        while (work := self._next_work()) is not None:
-            work()
-            del work  # its objects must not live until the next work arrives
-            self._add_idle(self)
-
-    def _next_work(self) -> Callable[[], None] | None:
-        try:
-            return self._work.get(timeout=IDLE_THREAD_S)
-        except queue.Empty:
-            # Work may arrive at this moment: then the thread is no longer among the idle ones.
-            return None if self._remove_idle(self) else self._work.get()
 
 
 class NowaitContext(Protocol[T_co]):
