@@ -20,16 +20,21 @@ TOOLS = ("read_file", "write_file")
 REPLY = json.dumps({"1": ["what does my shopping list say?"], "2": ["jot this down as a note on disk"]})
 
 
+def describe_wish(tool: dict[str, Any]) -> str:
+    """Return a message that fits a tool: the first words of its description."""
+    return f"please {' '.join(tool['description'].split()[:8])}"
+
+
 class WritingServer(ScriptedServer):
-    """OpenAI-compatible server that writes two messages for each tool of a request."""
+    """OpenAI-compatible server that writes a message for each tool of a request."""
 
     def answer(self, handler: BaseHTTPRequestHandler, path: str, body: dict[str, Any]) -> None:
         if self.failures:
             super().answer(handler, path, body)
             return
         rows = [line for line in body["messages"][-1]["content"].splitlines() if line.startswith("{")]
-        numbers = [str(json.loads(row)["number"]) for row in rows]
-        text = json.dumps({number: [f"wish number {number}", "a short wish"] for number in numbers})
+        tools = [json.loads(row) for row in rows]
+        text = json.dumps({str(tool["number"]): [describe_wish(tool)] for tool in tools})
         choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 700, "completion_tokens": 90, "total_tokens": 790}
         base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
@@ -126,7 +131,7 @@ def test_task_file_is_exported_and_imported(toolfold: Toolfold, tmp_path: Path) 
     head, *rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert {row["tool"] for row in rows} == set(TOOLS)
     for row in rows:
-        row["messages"] = [f"a wish that needs it, {len(row['tool'])}"]
+        row["messages"] = [describe_wish(row)]
     file.write_text("".join(f"{json.dumps(row)}\n" for row in [head, *rows]), encoding="utf-8")
     assert toolfold("enrich", "--import", str(file)).out == "wrote messages for 2 tools\n"
     assert set(list_messages(toolfold)) == set(TOOLS)

@@ -20,6 +20,7 @@ from toolfold.enrichment import (
     import_task,
     parse_reply,
 )
+from toolfold.enrichment.relevance import DefinitionSimilarity
 from toolfold.errors import SourceError
 from toolfold.model import Tool
 from toolfold.providers.client import RetryPolicy
@@ -146,6 +147,21 @@ def test_cost_is_estimated_from_the_requests_and_the_price_of_the_model() -> Non
     more = estimate_cost(CATALOG, MessageOptions(count=6), "gpt-5-mini", 4)
     assert more.usage.output_tokens > one.usage.output_tokens
     assert estimate_cost(CATALOG, MessageOptions(), "unheard-of").dollars is None
+
+
+def test_messages_that_do_not_fit_the_definition_are_rejected() -> None:
+    gnomes = make_tool("collect_gnomes", "Collect statistics about garden gnomes and their hats")
+    checker = MessageChecker([gnomes, *CATALOG], similarities=DefinitionSimilarity())
+    stolen = [
+        "where is my parcel?",
+        "transfer 50 euros to Anna",
+        "is the server down?",
+        "book a flight to Rome",
+    ]
+    fitting = ["how many garden gnomes wear red hats?", "count the gnomes in our garden"]
+    assert checker.check(gnomes, stolen).accepted == ()
+    assert checker.check(gnomes, [*fitting, stolen[0]]).accepted == tuple(fitting)
+    assert set(checker.check(gnomes, [*stolen, fitting[0]]).rejected) == {*stolen, fitting[0]}
 
 
 # Task files

@@ -292,10 +292,11 @@ class EnrichmentSession:
         return 0 if records else EXIT_FAILED
 
     def _build_checker(self) -> MessageChecker:
+        from toolfold.enrichment.relevance import DefinitionSimilarity
         from toolfold.retrieval.example_messages import MessageChecker
         from toolfold.sources.mcp.scan import find_injections
 
-        return MessageChecker(self._tools, find_injections)
+        return MessageChecker(self._tools, find_injections, DefinitionSimilarity())
 
     def _choose_model(self, writing: ModelOptions) -> ModelName:
         from toolfold.providers.models import ModelName, parse_model_name
