@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -495,3 +496,32 @@ def test_request_that_cannot_be_folded_is_forwarded_unchanged(
     response = httpx2.post(f"{served.url}/v1/chat/completions", json=body, timeout=TIMEOUT_S)
     (received,) = upstream.received
     assert received.body == response.request.content
+
+
+@each_api
+@pytest.mark.parametrize("placement", ["replace", "append", "tail"])
+def test_tools_that_fit_the_message_are_selected_and_placed_as_in_a_session(
+    tmp_path: Path, upstream: Upstream, api: str, placement: str
+) -> None:
+    settings = {
+        "tools.selection": "keyword",
+        "tools.rag_need": "off",
+        "tools.rag_top_k": 2,
+        "tools.rag_placement": placement,
+        "tools.tool_search.threshold_tokens": 100,
+        "tools.rag_embed_model": "light",
+    }
+    asked: list[Json] = [{"role": "user", "content": "What will the weather forecast be in Porto?"}]
+    with serve_proxy(tmp_path, upstream.url, settings) as served:
+        direct = ("get_forecast", {"city": "Porto", "days": 1})
+        call = FORECAST_CALL if placement == "tail" else direct
+        seen, (before,) = converse(served, upstream, api, True, Say("", [call]), messages=asked)
+        history = [*asked, *_as_history(api, seen), *_result(api, seen.call_ids[0])]
+        _, (after,) = converse(served, upstream, api, True, Say("Sunny."), messages=history)
+    key = "input" if api == "responses" else "messages"
+    assert [name for name, _ in seen.calls] == ["get_forecast"]
+    assert ("get_forecast" in names_of(before)) == (placement != "tail")
+    assert ("get_forecast" in str(before[key])) == (placement == "tail")
+    assert len(before["tools"]) <= len(BRIDGE_NAMES) + 2
+    assert after["tools"] == before["tools"]
+    assert after[key][: len(before[key])] == before[key]

@@ -1,0 +1,122 @@
+"""Streams of providers that deviate from the usual form are read without losing a call or its arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from toolfold.model import Json, ToolCall
+from toolfold.providers.wire import WIRES, EventParser, StreamMerger
+from toolfold.validation import parse_arguments
+
+ARGUMENTS = {"name": "get_forecast", "arguments": {"city": "Porto"}}
+
+
+def resolve(call: ToolCall) -> ToolCall:
+    wrapped = parse_arguments(call.name, call.arguments)
+    return ToolCall(wrapped["name"], wrapped["arguments"], call.id)
+
+
+def merge(path: str, events: Sequence[Json], *, end: bytes = b"") -> tuple[StreamMerger, list[Json]]:
+    """Return the merger after one round of these events, and the events that the client gets."""
+    merger, parser = WIRES[path].merge_stream({"tools": []}, resolve), EventParser()
+    merger.start_round()
+    data = b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events) + end
+    parts = [part for event in parser.feed(data) for part in merger.feed(event)]
+    parts += [*merger.end_round(), *merger.finish()]
+    shown = [content for event in parser.feed(b"".join(parts)) if (content := event.parse())]
+    return merger, shown
+
+
+def chunk(delta: Json, finish: str | None = None) -> Json:
+    return {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def calls_of(chunks: Sequence[Json]) -> list[tuple[int, str, str]]:
+    """Return index, name and arguments of the calls in chat chunks."""
+    calls: dict[int, list[str]] = {}
+    for each in chunks:
+        for part in each["choices"][0]["delta"].get("tool_calls", []):
+            call = calls.setdefault(part["index"], ["", ""])
+            call[0] += part["function"].get("name", "")
+            call[1] += part["function"].get("arguments", "")
+    return [(index, *call) for index, call in sorted(calls.items())]  # type: ignore[misc]
+
+
+def test_parallel_calls_that_all_have_the_index_0_stay_apart() -> None:
+    parts = [
+        {"index": 0, "id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        for name in ("a", "b", "c")
+    ]
+    events = [*(chunk({"tool_calls": [part]}) for part in parts), chunk({}, "tool_calls")]
+    _, shown = merge("chat/completions", events, end=b"data: [DONE]\n\n")
+    assert calls_of(shown) == [(0, "a", "{}"), (1, "b", "{}"), (2, "c", "{}")]
+
+
+def test_text_and_a_call_in_one_chunk_are_both_kept() -> None:
+    function = {"name": "tool_call", "arguments": json.dumps(ARGUMENTS)}
+    delta = {
+        "content": "Look:",
+        "tool_calls": [{"index": 0, "id": "x", "type": "function", "function": function}],
+    }
+    merger, shown = merge("chat/completions", [chunk(delta), chunk({}, "tool_calls")])
+    assert shown[0]["choices"][0]["delta"] == {"content": "Look:"}
+    assert calls_of(shown) == [(0, "get_forecast", '{"city":"Porto"}')]
+    assert shown[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert merger.reply.calls[0].name == "tool_call"
+
+
+def test_arguments_that_only_the_start_of_a_block_contains_are_kept() -> None:
+    block = {"type": "tool_use", "id": "x", "name": "tool_call", "input": ARGUMENTS}
+    events: list[Json] = [
+        {"type": "message_start", "message": {"usage": {"input_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ]
+    _, shown = merge("messages", events)
+    assert [event["type"] for event in shown].count("message_start") == 1
+    assert shown[1]["content_block"] == {"type": "tool_use", "id": "x", "name": "get_forecast", "input": {}}
+    assert json.loads(shown[2]["delta"]["partial_json"]) == {"city": "Porto"}
+    assert shown[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_arguments_that_only_the_end_of_an_item_contains_are_kept() -> None:
+    item = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
+    done = {**item, "arguments": json.dumps(ARGUMENTS)}
+    events: list[Json] = [
+        {"type": "response.created", "response": {"id": "r", "output": []}, "sequence_number": 0},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "arguments": ""}},
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        {"type": "response.completed", "response": {"id": "r", "output": [done]}, "sequence_number": 3},
+    ]
+    _, shown = merge("responses", events)
+    (call,) = shown[-1]["response"]["output"]
+    assert (call["name"], call["arguments"]) == ("get_forecast", '{"city":"Porto"}')
+    assert [event["type"].rpartition(".")[2] for event in shown] == [
+        *("created", "added", "delta", "done", "done", "completed")
+    ]
+
+
+def test_calls_that_only_the_last_event_contains_are_kept() -> None:
+    call = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
+    output = [
+        {**call, "arguments": json.dumps(ARGUMENTS)},
+        {**call, "call_id": "y", "name": "own", "arguments": "{}"},
+    ]
+    end = {"type": "response.completed", "response": {"id": "r", "output": output}}
+    merger, shown = merge("responses", [{"type": "response.created", "response": {"id": "r"}}, end])
+    assert [item["name"] for item in shown[-1]["response"]["output"]] == ["get_forecast", "own"]
+    assert merger.visible_calls == 2
+
+
+def test_events_are_split_wherever_the_network_splits_them() -> None:
+    data = b'event: a\r\ndata: {"x":\r\ndata: 1}\r\n\r\n: comment\n\ndata: [DONE]\n\n'
+    for size in range(1, len(data)):
+        parser = EventParser()
+        pieces = [data[start : start + size] for start in range(0, len(data), size)]
+        events = [event for piece in pieces for event in parser.feed(piece)]
+        assert b"".join(event.raw for event in events) == data
+        assert (events[0].name, events[0].parse()) == ("a", {"x": 1})
+        assert events[-1].data == "[DONE]"
