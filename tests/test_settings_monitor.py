@@ -252,7 +252,7 @@ LIMITED_PROCESS = (
 
 
 @pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
-def test_process_with_at_most_the_memory_limit_of_commands_counts_as_a_tool_process_until_it_ends(
+def test_process_with_the_memory_limit_of_tool_commands_is_treated_as_started_by_a_tool(
     limit: int,
 ) -> None:
     command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]

@@ -73,7 +73,7 @@ async def is_cleared_by(reviewer: Any, loops: EventLoops, command: str = COMMAND
 
 
 @pytest.mark.parametrize("word", ["SAFE", "safe", " Safe.\n"])
-async def test_answer_safe_of_the_reviewing_model_allows_the_call(
+async def test_call_that_the_reviewing_model_rates_as_safe_is_allowed(
     server: Server, loops: EventLoops, word: str
 ) -> None:
     server.handler = answer_with(word)

@@ -358,7 +358,7 @@ def test_tool_results_are_sent_before_their_images_and_audio() -> None:
     assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
 
 
-def test_anthropic_tool_results_precede_other_content_of_a_search() -> None:
+def test_tool_results_come_first_in_an_anthropic_message_with_search_results_and_text() -> None:
     results = [search_result("weather", note="more"), result_with_media(IMAGE, call_id="call-2")]
     told = answers(results, "anthropic", deferred={"weather": definition()})
     assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]

@@ -253,7 +253,7 @@ def test_agent_level_tool_is_shown_only_if_the_agent_offers_it_but_is_always_cal
     assert without.names == offered.names == {"a", "todo"}
 
 
-def test_grant_can_be_computed_for_a_long_chain_of_scopes() -> None:
+def test_granted_tools_are_found_for_a_long_chain_of_nested_scopes() -> None:
     scope = Scope(("t",))
     for _ in range(5_000):
         scope = scope.narrow()

@@ -844,7 +844,7 @@ def test_requesting_native_tool_loading_from_a_model_without_it_is_an_error(
 @pytest.mark.parametrize(
     ("form", "model"), [*WITHOUT_NATIVE_FORM, ("anthropic", "kimi-k2"), ("responses", "deepseek-v3")]
 )
-def test_configured_native_tool_loading_falls_back_with_one_warning(
+def test_native_tool_loading_that_a_model_does_not_support_is_replaced_with_one_warning(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, form: DialectName, model: str
 ) -> None:
     session = open_session(open_test_runtime, rag_native=True)

@@ -90,7 +90,12 @@ class ModelOptions:
 @click.option(
     "--export", "export_file", type=_NEW_FILE, help="Write a task file for another program instead."
 )
-@click.option("--import", "import_file", type=_OLD_FILE, help="Read the messages of a filled task file.")
+@click.option(
+    "--import",
+    "import_file",
+    type=_OLD_FILE,
+    help="Store the example messages that a coding agent wrote into a file of --export.",
+)
 @click.option("--list", "show", is_flag=True, help="List the tools with messages and where they come from.")
 @click.option("--remove", is_flag=True, help="Remove the messages of the named tools, or of all tools.")
 @click.option(
@@ -309,7 +314,7 @@ class EnrichmentSession:
             return ModelName(ENDPOINT, writing.model)
         if not text:
             raise ConfigError(
-                "no model is configured that could write messages",
+                "no model is configured that could write example messages for the tools",
                 key="agent.model",
                 hint="use --model PROVIDER:MODEL, or --export to let another program write them",
             )

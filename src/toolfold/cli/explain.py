@@ -75,7 +75,9 @@ class ToolExplanation:
     help="Where selected tools are placed in the request. Default: as configured.",
 )
 @click.option(
-    "--model", default="", help="Model to assume; with the placement `auto`, its prices decide the placement."
+    "--model",
+    default="",
+    help="Model to assume. With rag_placement `auto`, its prices decide where definitions go.",
 )
 @catalog_options
 @click.option(

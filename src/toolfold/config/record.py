@@ -198,7 +198,7 @@ class SettingsRecord:
             raise ConfigError(
                 f"the record of changed settings cannot be read: {error}",
                 file=str(self.file),
-                hint="check your settings, then delete this file",
+                hint="check that your settings are what you want, then delete the record file",
             ) from None
 
 

@@ -133,7 +133,9 @@ def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
         found[str(path)], size = _digest_path(path, left)
         left -= size
         if len(found) > MAX_INPUTS or left < 0:
-            raise ValueError("settings and plugins have too many or too large files to check at every start")
+            raise ValueError(
+                "the files of settings and plugins are too many or too large to compare at every start"
+            )
     return found
 
 

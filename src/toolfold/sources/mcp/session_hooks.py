@@ -1,4 +1,4 @@
-"""Change a client session of the MCP SDK: repair lists, send capabilities of gateway clients."""
+"""Extend client sessions of the MCP SDK: repair invalid list results, tell servers what clients can do."""
 
 from __future__ import annotations
 
