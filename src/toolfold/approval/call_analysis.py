@@ -78,7 +78,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the allow-list entries that match the call, one for each alias of the tool; save the first."""
+        """Return the allow-list entries that match the call, one per alias of the tool; save the first."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
