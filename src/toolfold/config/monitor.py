@@ -18,7 +18,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -198,9 +198,7 @@ class SettingsMonitor:
 
     def _is_unchanged(self) -> bool:
         """Return True if no settings file has changed; False if that cannot be found out at once."""
-        return all(
-            stat_plain_file(each.path) == self._known_states[each.path].signature for each in self._watched
-        )
+        return all(stat_plain_file(path) == state.signature for path, state in self._known_states.items())
 
     def _new_note_name(self) -> str:
         """Return a name for the file that records a call: it contains the process and a random part."""
@@ -345,30 +343,27 @@ class WatchedCall:
         A thread is needed if a settings file has changed and must be read, if there are directories to list,
         and for a call that executes, after which processes are searched.
         """
-        with self._check_nowait() as is_unchanged:
-            if not is_unchanged:
+        if self.executes or not self._monitor._lock.acquire(blocking=False):
+            return None
+        try:
+            if not self._monitor._is_unchanged():
                 return None
             self._monitor._start_call(self)
             return self.watch
+        finally:
+            self._monitor._lock.release()
 
     def exit_nowait(self) -> bool:
         """Exit if that takes almost no time; return False if it must be done in a thread."""
-        with self._check_nowait() as is_unchanged:
+        if self.executes or not self._monitor._lock.acquire(blocking=False):
+            return False
+        try:
+            is_unchanged = self._monitor._is_unchanged()
             if is_unchanged:
                 self._finish()
             return is_unchanged
-
-    @contextlib.contextmanager
-    def _check_nowait(self) -> Iterator[bool]:
-        """Hold the monitor's lock if it is free; yield True if so and no settings file has changed."""
-        lock = self._monitor._lock
-        if self.executes or not lock.acquire(blocking=False):
-            yield False
-            return
-        try:
-            yield self._monitor._is_unchanged()
         finally:
-            lock.release()
+            self._monitor._lock.release()
 
     def _finish(self) -> None:
         del self._monitor._active[self.name]

@@ -61,8 +61,8 @@ class SettingsRecord:
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
         self.file = self.directory / "record.json"
-        self._known_entries: tuple[tuple[int, ...], frozenset[str]] | None = None
-        """Metadata of the file → the paths in it, because `has_entry` is called for each HTTP response."""
+        self._known_entries: tuple[tuple[int, ...], dict[Path, bool]] | None = None
+        """Metadata of the file, and the answers of `has_entry`, which is called for each HTTP response."""
 
     def note_change(self, path: Path, content: bytes) -> int:
         """Record that Toolfold will write `content` to a file for the user; return the number of this change.
@@ -97,17 +97,15 @@ class SettingsRecord:
 
     def has_entry(self, path: Path) -> bool:
         """Return True if Toolfold has ever written the file, or a change of it is pending."""
-        entries = self._list_entries()
-        return bool(entries) and not entries.isdisjoint((os.path.realpath(path), _pending_key(path)))
-
-    def _list_entries(self) -> frozenset[str]:
-        """Return the paths of all settings files that have an entry in this record."""
         signature = self._read_signature()
-        known = self._known_entries
-        if known is None or known[0] != signature:
+        if self._known_entries is None or self._known_entries[0] != signature:
+            self._known_entries = signature, {}
+        known = self._known_entries[1]
+        if path not in known:
             data = self._read()
-            known = self._known_entries = signature, frozenset((*data["steps"], *data["pending"]))
-        return known[1]
+            entries = {*data["steps"], *data["pending"]}
+            known[path] = not entries.isdisjoint((os.path.realpath(path), _pending_key(path)))
+        return known[path]
 
     def _read_signature(self) -> tuple[int, ...]:
         try:
