@@ -76,9 +76,14 @@ class ConversationSet:
 
 def load_sets(limit: int) -> Iterator[ConversationSet]:
     """Yield the data sets with at most `limit` conversations each, drawn at random; 0 for all."""
+    yield from load_bfcl_sets(limit)
+    yield _load_agentdojo(limit)
+
+
+def load_bfcl_sets(limit: int) -> Iterator[ConversationSet]:
+    """Yield the parts of BFCL multi-turn with at most `limit` conversations each; 0 for all."""
     for name in BFCL_PARTS:
         yield _load_bfcl(name, limit)
-    yield _load_agentdojo(limit)
 
 
 def _draw(rows: Sequence[Any], limit: int) -> list[Any]:

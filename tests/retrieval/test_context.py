@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.registry import Snapshot
-from toolfold.retrieval.context import Context, ContextRanker, Cues, is_agreement
+from toolfold.retrieval.context import Context, ContextRanker, Cues, is_agreement, merge_with_message
 from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
@@ -112,10 +113,18 @@ def test_named_tool_stays_first_in_a_conversation(retriever: Retriever, tools: S
 
 
 def test_shipped_weights_serve_every_head() -> None:
-    import numpy as np
 
     ranker = ContextRanker.shipped()
     rows = np.zeros((3, 22), np.float32)
     for dense in (True, False):
         assert len(ranker(rows, dense=dense)) == 3
         assert 0 <= ranker.need_probability("and now?", [0.0] * 25, dense=dense) <= 1
+
+
+def test_long_message_keeps_most_of_its_own_ranking() -> None:
+    in_context, alone = np.arange(8), np.arange(100, 108)
+    words = "archive invoices notify accounting export ledger quarterly summary spreadsheet"
+    merged = merge_with_message(in_context, alone, words).tolist()
+    assert sum(each >= 100 for each in merged[:8]) == 6
+    assert sorted(merged) == sorted([*in_context.tolist(), *alone.tolist()])
+    assert merge_with_message(in_context, alone, "close it").tolist() == in_context.tolist()

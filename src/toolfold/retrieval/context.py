@@ -41,6 +41,7 @@ MAX_CUE_CHARS = 4_000
 MAX_AGREEMENT_CHARS = 60
 NEED_BUCKETS = 4_096
 _AGE_DECAY = 0.7
+_OWN_SHARES = ((8, 0.75), (6, 0.5), (4, 0.25))  # words of its own → share of the message's own ranking
 _Z_SCALE = np.float32(4)
 
 _SCRIPT_WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -308,6 +309,29 @@ def _standardize(scores: Scores | None, candidates: Positions) -> Scores:
     average, spread = float(usual.mean()), float(usual.std()) + 1e-6
     mine = (scores[candidates] - np.float32(average)) / (np.float32(spread) * _Z_SCALE)
     return np.clip(np.where(scores[candidates] > EXCLUDED_SCORE, mine, -1.0), -1.0, 3.0).astype(np.float32)
+
+
+def merge_with_message(in_context: Positions, alone: Positions, message: str) -> Positions:
+    """Return the ranking in context, with more of the ranking by the message alone the more it says itself.
+
+    A long message may ask for several tools, and says which.
+    """
+    own = Cues.of(message).own_words
+    share = next((share for least, share in _OWN_SHARES if own >= least), 0.0)
+    if not share:
+        return in_context
+    merged: dict[int, None] = {}
+    rankings = iter(in_context.tolist()), iter(alone.tolist())
+    owed = 0.0
+    for _ in range(len(in_context) + len(alone)):
+        owed += share
+        takes_own = owed >= 1
+        owed -= takes_own
+        new = next((each for each in rankings[takes_own] if each not in merged), None)
+        if new is not None:
+            merged[new] = None
+    merged |= dict.fromkeys((*in_context.tolist(), *alone.tolist()))
+    return np.fromiter(merged, np.int64, len(merged))
 
 
 def need_features(scores: Scores, rows: Scores, need: float) -> list[float]:

@@ -27,6 +27,7 @@ from toolfold.retrieval.context import (
     EarlierMessages,
     UsedTools,
     context_features,
+    merge_with_message,
     need_features,
 )
 from toolfold.retrieval.document import query_text
@@ -192,11 +193,10 @@ class Searcher:
         grant = index.grant(granted)
         whole, *parts = self._score_legs(index, message, mode, grant)
         ranked_in_context = self._rank_in_context(index, whole, mode, grant, context)
-        first = (
-            self._rank_tools(index, whole, mode)
-            if ranked_in_context is None
-            else ranked_in_context.candidates[(-ranked_in_context.scores).argsort(kind="stable")]
-        )
+        alone = first = self._rank_tools(index, whole, mode)
+        if ranked_in_context is not None:
+            best = ranked_in_context.candidates[(-ranked_in_context.scores).argsort(kind="stable")]
+            first = merge_with_message(best, alone, message)
         order = merge_rankings(first, self._intent_rankings(index, whole.legs, parts, mode))
         named = [position for position in index.names.find_named(message) if grant.mask[position]]
         ranked = _move_auxiliary_last(index, demote_duplicates(index, order, limit))
@@ -206,12 +206,12 @@ class Searcher:
         hits = _make_hits(index, message, whole.legs, positions, frozenset(named))
         if ranked_in_context is None:
             return whole, None, tuple(hits)
-        alone = set(self._rank_tools(index, whole, mode)[:limit].tolist())
+        found_alone = set(alone[:limit].tolist())
         marked = zip(positions, hits, strict=True)
         return (
             whole,
             ranked_in_context,
-            tuple(replace(hit, from_context=position not in alone) for position, hit in marked),
+            tuple(replace(hit, from_context=position not in found_alone) for position, hit in marked),
         )
 
     def _rank_in_context(
