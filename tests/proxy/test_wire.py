@@ -82,6 +82,23 @@ def test_arguments_that_only_the_start_of_a_block_contains_are_kept() -> None:
     assert shown[-2]["delta"]["stop_reason"] == "tool_use"
 
 
+def test_calls_that_the_provider_runs_itself_keep_their_arguments() -> None:
+    block = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": '{"query": "weather"}'}
+    events: list[Json] = [
+        {"type": "message_start", "message": {}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    merger, shown = merge("messages", events)
+    assert merger.reply.messages[0]["content"][0] == {**block, "input": {"query": "weather"}}
+    assert merger.reply.calls == ()
+    assert shown == events
+
+
 def test_arguments_that_only_the_end_of_an_item_contains_are_kept() -> None:
     item = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
     done = {**item, "arguments": json.dumps(ARGUMENTS)}

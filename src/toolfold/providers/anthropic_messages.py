@@ -59,6 +59,8 @@ _ERROR_KINDS: dict[str, ProblemKind] = {
     "not_found_error": "not_found",
     "timeout_error": "timeout",
 }
+_PROVIDER_CALLS = ("server_tool_use", "mcp_tool_use")
+"""Blocks with calls that the provider runs itself."""
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _FIRST_NATIVE_VERSION = (4, 5)
 
@@ -254,6 +256,8 @@ class _AnthropicReplyReader(ReplyReader):
                     continue
                 arguments, block = self._read_input(index, block)
                 calls.append(ToolCall(text_of(block.get("name")), arguments, text_of(block.get("id"))))
+            elif kind in _PROVIDER_CALLS:
+                _, block = self._read_input(index, block)
             elif kind == "text" and not text_of(block.get("text")).strip():
                 continue  # the provider refuses empty text
             elif kind in ("thinking", "redacted_thinking") and interrupted and index not in self._closed:
