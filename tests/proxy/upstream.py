@@ -140,7 +140,11 @@ def serve_upstream() -> Iterator[Upstream]:
         def log_message(self, *_: Any) -> None:
             """Keep the test output quiet."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Keep the test output quiet: the other side may reset a connection."""
+
+    http = Server(("127.0.0.1", 0), Handler)
     upstream.url = f"http://127.0.0.1:{http.server_address[1]}"
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
