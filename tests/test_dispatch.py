@@ -931,9 +931,19 @@ class ConcurrencyCounter:
 
 async def test_tool_that_must_run_alone_is_not_run_in_parallel(pipeline: Pipeline) -> None:
     crowd = ConcurrencyCounter()
+    both_run = asyncio.Barrier(2)
+
+    async def wait_for_the_other(_: Json) -> None:
+        crowd.now += 1
+        crowd.seen.append(crowd.now)
+        async with asyncio.timeout(60):
+            await both_run.wait()
+        crowd.now -= 1
+
     pipeline.add(crowd, "shared", parallel=True)
+    pipeline.add(wait_for_the_other, "paired", parallel=True)
     pipeline.add(crowd, "alone")
-    names = ["shared", "alone", "alone", "shared", "shared", "alone"]
+    names = ["shared", "alone", "alone", "paired", "paired", "alone"]
     results = await pipeline.all(*[ToolCall(name) for name in names])
     assert [result.name for result in results] == names
     assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two parallel neighbours overlapped
