@@ -151,7 +151,7 @@ class TestConversations:
         assert "invoice_create" not in alone.json["selected"]
         assert later.json["message"] == "and one for Bob"
         rows_by_name = {each["name"]: each for each in later.json["tools"]}
-        assert rows_by_name["invoice_create"]["why"] == "fits an earlier message"
+        assert rows_by_name["invoice_create"]["why"] == "fits the conversation"
 
     def test_explain_uses_the_latest_user_message_of_the_history(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path

@@ -39,6 +39,7 @@ MAX_SERVER_CANDIDATES = 96
 NEAREST_TO_EARLIER = 12
 MAX_CUE_CHARS = 4_000
 MAX_AGREEMENT_CHARS = 60
+MAX_CONTINUATION_WORDS = 3
 NEED_BUCKETS = 4_096
 _AGE_DECAY = 0.7
 _OWN_SHARES = ((8, 0.75), (6, 0.5), (4, 0.25))  # words of its own → share of the message's own ranking
@@ -133,6 +134,11 @@ class Cues:
             _AGREEMENT.match(message) is not None,
             _CLOSING_WORDS.search(message) is not None,
         )
+
+    @property
+    def continues(self) -> bool:
+        """Return True if a message that says little refers to earlier ones and does not end the talk."""
+        return self.own_words <= MAX_CONTINUATION_WORDS and (self.refers or self.agrees) and not self.closes
 
     def row(self) -> list[float]:
         """Return the cues as features of a message."""

@@ -24,6 +24,7 @@ from toolfold.retrieval.context import (
     Context,
     ContextInput,
     ContextRanker,
+    Cues,
     EarlierMessages,
     UsedTools,
     context_features,
@@ -154,6 +155,9 @@ class Searcher:
         whole, ranked, hits = self._search_index(index, message, mode, limit, granted, context)
         need = self._need_probability(whole)
         if ranked is not None and self._need_classifier is not None:
+            # Without known calls the network lacks its main evidence, so the words decide.
+            if not ranked.given.used.positions and Cues.of(message).continues:
+                return SearchResult(hits, 1.0)
             row = need_features(ranked.scores, ranked.rows, need)
             need = self._context_ranker().need_probability(
                 message, row, dense=bool(whole.legs.dense), states=whole.states
