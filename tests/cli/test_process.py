@@ -103,10 +103,10 @@ def test_ctrl_c_stops_the_gateway_without_an_error(environment: dict[str, str], 
         [TOOLFOLD, "serve", "--port", "0"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    shown = [process.stderr.readline(), process.stderr.readline()]
-    assert shown[1] == "Press Ctrl-C to stop.\n", shown
+    shown = [process.stderr.readline() for _ in range(3)]
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=240)
+    assert shown[2] == "Press Ctrl-C to stop.\n", shown
     assert (process.returncode, errors.strip()) == (0, "")
 
 

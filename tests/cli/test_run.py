@@ -188,7 +188,7 @@ class TestExitCodes:
     ) -> None:
         done = toolfold("run", "Hi", "--model", f"scripted:{tmp_path / 'none.json'}")
         assert done.code == 3
-        assert "there is no file" in done.err
+        assert "does not exist" in done.err
         assert "Errno" not in done.err
 
     def test_run_exits_with_code_4_for_an_unknown_session_or_toolset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,3 +251,86 @@ def test_keys_and_messages_are_not_logged(
     assert caplog.records
     assert "very-secret" not in caplog.text
     assert "private text" not in caplog.text
+
+
+TRAVERSALS = ["house-x%2f..%2f..%2fapi%2fdelete%3Fq=1", "house-x/%2e%2e/%2e%2e/admin", "a%5c..%5cb"]
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_path_that_leads_out_of_the_api_of_a_provider_is_refused(
+    served: RunningProxy, upstream: Upstream, path: str
+) -> None:
+    response = send_raw(served, f"GET /v1/models/{path} HTTP/1.1")
+    assert b" 400 " in response.split(b"\r\n")[0]
+    assert upstream.received == []
+
+
+def test_encoded_characters_of_a_path_stay_encoded(served: RunningProxy, upstream: Upstream) -> None:
+    upstream.prepared.append(Prepared([b"{}"]))
+    send_raw(served, "GET /v1/models/a%3Fb%252e%01 HTTP/1.1")
+    (received,) = upstream.received
+    assert received.path == "/v1/models/a%3Fb%252e%01"
+
+
+def test_request_of_another_web_page_without_an_origin_is_refused(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    url = f"{served.url}/v1/models/x"
+    assert httpx2.get(url, headers={"sec-fetch-site": "cross-site"}, timeout=TIMEOUT_S).status_code == 403
+    assert upstream.received == []
+
+
+def test_request_with_a_repeated_key_is_refused(served: RunningProxy, upstream: Upstream) -> None:
+    headers = [("x-api-key", "tf_one"), ("x-api-key", "sk-two")]
+    assert httpx2.get(f"{served.url}/v1/models", headers=headers, timeout=TIMEOUT_S).status_code == 400
+    assert upstream.received == []
+
+
+def test_provider_with_the_own_key_gets_no_credentials_of_the_client(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    settings = {
+        "proxy.upstreams": {"house-*": {"provider": "house"}},
+        "providers.house": {"dialect": "openai", "base_url": f"{upstream.url}/v1", "key_env": "HOUSE_KEY"},
+    }
+    environment = {"HOUSE_KEY": "sk-house"}
+    private = {"cookie": "a=b", "x-goog-api-key": "sk-goog", "OpenAI-Organization": "org", "x-beta": "kept"}
+    upstream.prepared.append(Prepared([b"{}"]))
+    with serve_proxy(tmp_path, upstream.url, settings, environment=environment) as served:
+        url = f"{served.url}/v1/chat/completions?key=sk-query&beta=1"
+        httpx2.post(url, content=b'{"model": "house-1"}', headers=private, timeout=TIMEOUT_S)
+    (received,) = upstream.received
+    assert received.path == "/v1/chat/completions?beta=1"
+    assert received.header("authorization") == "Bearer sk-house"
+    assert received.header("x-beta") == "kept"
+    for name in ("cookie", "x-goog-api-key", "openai-organization"):
+        assert not received.header(name), name
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_key_of_a_client_is_not_sent_if_its_provider_is_not_known(
+    tmp_path: Path, upstream: Upstream, encoding: str
+) -> None:
+    settings = {
+        "proxy.upstreams": {"other-*": {"provider": "other", "key": "client"}},
+        "providers.other": {"dialect": "openai", "base_url": f"{upstream.url}/other"},
+    }
+    headers = {"authorization": "Bearer sk-other", "content-encoding": encoding}
+    with serve_proxy(tmp_path, upstream.url, settings) as served:
+        response = httpx2.post(
+            f"{served.url}/v1/chat/completions", content=b"\x1f\x8b", headers=headers, timeout=TIMEOUT_S
+        )
+    assert response.status_code == 400
+    assert "names no model" in response.text
+    assert upstream.received == []
+
+
+def send_raw(served: RunningProxy, request_line: str) -> bytes:
+    """Send a request whose path the client does not normalise, and return the response."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
+        connection.sendall(f"{request_line}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        received = b""
+        while part := connection.recv(65_536):
+            received += part
+        return received

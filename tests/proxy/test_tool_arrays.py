@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from toolfold.model import Json
+from toolfold.proxy import tool_arrays
 from toolfold.proxy.tool_arrays import MAX_ARRAYS, ToolArrays
 
 TOOLS: list[Json] = [
@@ -59,3 +62,26 @@ def test_oldest_arrays_are_forgotten() -> None:
     assert first is not None
     assert again is not None
     assert again["tools"] is not first["tools"]
+
+
+def test_array_text_without_quotation_marks_may_occur_in_a_message() -> None:
+    arrays = ToolArrays()
+    numbers = [1] * 2_000
+    arrays.parse(body("one", numbers))
+    quoted = body(json.dumps(numbers), [2])
+    assert arrays.parse(quoted) == json.loads(quoted)
+
+
+def test_nested_arrays_are_not_all_parsed_to_find_the_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    decode = tool_arrays._decode
+
+    def count(text: str, start: int) -> tuple[object, int]:
+        parsed.append(start)
+        return decode(text, start)
+
+    monkeypatch.setattr(tool_arrays, "_decode", count)
+    nested = '{"tools":[' * 300 + "[]" + "]}" * 300
+    request = f'{{"a": {nested}, "tools": {json.dumps(TOOLS)}}}'.encode()
+    assert ToolArrays().parse(request) == json.loads(request)
+    assert len(parsed) <= tool_arrays.MAX_LEARN_ATTEMPTS

@@ -6,7 +6,7 @@ provider's key is never taken for a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from toolfold.gateway.http_app import AccessPolicy
@@ -40,6 +40,8 @@ def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedCl
     """Return the client that made a request. Raises RequestRefused if it is not accepted."""
     if refusal := policy.find_refusal(dict(headers)):
         raise RequestRefused(*refusal)
+    if headers.get("sec-fetch-site") == "cross-site" and "origin" not in headers:
+        raise RequestRefused(403, "Requests that a web page makes without saying its origin are refused.")
     token_headers = _find_token_headers(headers)
     client = _find_client(policy, headers, token_headers)
     if client is None:
@@ -47,6 +49,14 @@ def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedCl
     return AdmittedClient(
         client, token_headers, lambda: _find_client(policy, headers, token_headers) is not None
     )
+
+
+def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raise RequestRefused if a header for keys or tokens is repeated: a provider may use another value."""
+    names = [name.decode("latin-1").lower() for name, _ in sent]
+    for name in (*KEY_HEADERS, TOKEN_HEADER):
+        if names.count(name) > 1:
+            raise RequestRefused(400, f"The header {name} must not be repeated.")
 
 
 def _find_client(
@@ -70,5 +80,5 @@ def _find_token_headers(headers: Mapping[str, str]) -> frozenset[str]:
 
 def _credential(value: str) -> str:
     """Return the token or key in a header's value, without the scheme `Bearer` if it is there."""
-    scheme, _, rest = value.strip().partition(" ")
-    return rest.strip() if scheme.lower() == "bearer" else value.strip()
+    scheme, *rest = value.split(maxsplit=1) or [""]
+    return rest[0].strip() if rest and scheme.lower() == "bearer" else value.strip()

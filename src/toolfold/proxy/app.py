@@ -28,7 +28,7 @@ from toolfold.gateway.request_bodies import (
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
 from toolfold.providers.wire import WIRES
-from toolfold.proxy.access import AdmittedClient, admit_client
+from toolfold.proxy.access import AdmittedClient, admit_client, require_single_keys
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
@@ -50,6 +50,8 @@ MAX_STREAMED_BODY_BYTES = 1_000_000_000
 """Size of other requests, such as uploaded files, which are passed on without being stored."""
 MAX_RESPONSE_S = 4 * 3_600.0
 MAX_STORED_REPLIES = 1_000
+MAX_BODY_PAUSE_S = 60.0
+"""How long a client may pause while it sends the body of a request."""
 LARGE_BODY_BYTES = 300_000
 """Larger bodies are parsed in a thread, because parsing them would delay other clients."""
 
@@ -104,8 +106,8 @@ class Proxy:
         self._arrays = ToolArrays()
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
-        self._stored: OrderedDict[str, StoredReply] = OrderedDict()
-        """Stored replies that a client continues, by the id that it knows."""
+        self._stored: OrderedDict[tuple[str, str, str], StoredReply] = OrderedDict()
+        """Stored replies that a client continues, by the client, the provider and the id that it knows."""
         self._bodies = RequestBodies(
             BodyLimits(
                 max_bytes=MAX_BODY_BYTES,
@@ -129,25 +131,50 @@ class Proxy:
         body = _ClientBody(receive)
         try:
             headers = parse_headers(scope)
+            require_single_keys(scope["headers"])
             family = _find_family(path, headers)
             admitted = admit_client(self._policy, headers)
+            _require_plain_path(path)
             if self.open_requests >= self._max_requests:
                 raise RequestRefused(
                     503, f"More than {self._max_requests:,} requests are open. Try again later."
                 )
-            request = await self._read_request(scope, path, family, admitted, body)
+            self.open_requests += 1
         except RequestRefused as error:
-            log.info("a model request was refused with status %d: %s", error.status, error.problem)
-            await send_error(send, family, error.status, error.problem)
+            await self._refuse(error, family, send)
+            return
+        try:
+            await self._serve(scope, path, family, admitted, body, send)
+        finally:
+            self.open_requests -= 1
+
+    async def _serve(
+        self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody, send: Send
+    ) -> None:
+        """Read an admitted request and answer it."""
+        try:
+            request = await self._read_request(scope, path, family, admitted, body)
+            self._require_known_model(request)
+        except RequestRefused as error:
+            await self._refuse(error, family, send)
             return
         except ClientGone:
             return
-        self.open_requests += 1
-        try:
-            checked = _send_while_valid(admitted, send)
-            await _run_until_disconnect(self._respond(request, body, checked), body)
-        finally:
-            self.open_requests -= 1
+        checked = _send_while_valid(admitted, send)
+        await _run_until_disconnect(self._respond(request, body, checked), body)
+
+    async def _refuse(self, error: RequestRefused, family: Family, send: Send) -> None:
+        log.info("a model request was refused with status %d: %s", error.status, error.problem)
+        await send_error(send, family, error.status, error.problem)
+
+    def _require_known_model(self, request: ProxyRequest) -> None:
+        """Raise RequestRefused if the client's key may belong to a provider that cannot be determined."""
+        if not request.model and self.upstreams.receive_client_keys:
+            raise RequestRefused(
+                400,
+                "The request names no model that can be read, so the provider of its key is not known."
+                " Name the model in an uncompressed JSON body, or use `key: own` in proxy.upstreams.",
+            )
 
     async def _read_request(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody
@@ -178,7 +205,7 @@ class Proxy:
         recorder = _StartRecorder(send)
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
-                request = self._continue_stored(request)
+                request = self._continue_stored(request, upstream)
                 if not await self._respond_folded(request, upstream, recorder):
                     await self._forward(request, upstream, body, recorder)
         except (UpstreamFailed, TimeoutError) as error:
@@ -215,7 +242,7 @@ class Proxy:
             log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
             return False
         if exchange.stored is not None:
-            self._keep_stored(exchange.stored)
+            self._keep_stored(exchange.stored, request, upstream)
         return True
 
     async def _fold(self, request: ProxyRequest) -> Fold | None:
@@ -238,15 +265,18 @@ class Proxy:
         url = upstream.build_url(request.path, request.query)
         return self._connections.send(upstream, "POST", url, headers, content)
 
-    def _keep_stored(self, reply: StoredReply) -> None:
-        self._stored[reply.client_id] = reply
+    def _keep_stored(self, reply: StoredReply, request: ProxyRequest, upstream: Upstream) -> None:
+        self._stored[request.admitted.client.id, upstream.provider, reply.client_id] = reply
         while len(self._stored) > MAX_STORED_REPLIES:
             self._stored.popitem(last=False)
 
-    def _continue_stored(self, request: ProxyRequest) -> ProxyRequest:
+    def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
         """Return the request with the id and the results that the stored reply before it needs."""
         wire, content = WIRES.get(request.path), request.content
-        stored = self._stored.get(str(content.get("previous_response_id"))) if content else None
+        previous = content.get("previous_response_id") if content and request.path == "responses" else None
+        if not isinstance(previous, str):
+            return request
+        stored = self._stored.get((request.admitted.client.id, upstream.provider, previous))
         messages = wire.read_messages(content) if wire and content and stored else None
         if wire is None or content is None or messages is None or stored is None:
             return request
@@ -263,7 +293,8 @@ class Proxy:
         content: bytes | AsyncIterator[bytes] | None = request.body
         if content is None and _has_body(request.headers):
             content = body.stream(MAX_STREAMED_BODY_BYTES)
-            headers += [each for each in request.headers if each[0].lower() == b"content-length"]
+            if not any(name.lower() == b"transfer-encoding" for name, _ in request.headers):
+                headers += [each for each in request.headers if each[0].lower() == b"content-length"]
         async with self._connections.send(upstream, request.method, url, headers, content) as response:
             await relay_response(response, upstream, send)
 
@@ -285,7 +316,8 @@ class _ClientBody:
     async def stream(self, max_bytes: int) -> AsyncIterator[bytes]:
         """Yield the body as it arrives. Raises UpstreamFailed if the client goes away before its end."""
         while not self._is_complete.is_set():
-            message = await self.receive()
+            async with asyncio.timeout(MAX_BODY_PAUSE_S):
+                message = await self.receive()
             part: bytes = message.get("body", b"")
             max_bytes -= len(part)
             if message["type"] != "http.request" or max_bytes < 0:
@@ -340,6 +372,12 @@ def _send_while_valid(admitted: AdmittedClient, send: Send) -> Send:
         await send({"type": "http.response.body", "body": b""} if has_ended else message)
 
     return send_checked
+
+
+def _require_plain_path(path: str) -> None:
+    """Raise RequestRefused for a path that would lead out of the provider's API."""
+    if "\\" in path or any(part in (".", "..") for part in path.split("/")):
+        raise RequestRefused(400, "The path must not contain '.', '..' or a backslash.")
 
 
 def _find_family(path: str, headers: dict[str, str]) -> Family:

@@ -55,11 +55,13 @@ class UpstreamConnections:
         import httpx2
 
         timeout = httpx2.Timeout(upstream.timeout_s, connect=min(CONNECT_TIMEOUT_S, upstream.timeout_s))
-        request = httpx2.Request(
-            method, url, headers=headers, content=body, extensions={"timeout": timeout.as_dict()}
-        )
         try:
+            request = httpx2.Request(
+                method, url, headers=headers, content=body, extensions={"timeout": timeout.as_dict()}
+            )
             response = await self._client().send(request, stream=True)
+        except httpx2.InvalidURL as error:
+            raise UpstreamFailed(f"The path or query of the request is not valid: {error}") from None
         except httpx2.HTTPError as error:
             raise _describe_failure(error, upstream) from None
         try:

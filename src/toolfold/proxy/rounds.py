@@ -196,7 +196,11 @@ class FoldedExchange:
 
     async def _read_events(self, response: httpx2.Response, merger: StreamMerger) -> AsyncIterator[bytes]:
         parser = EventParser()
+        received = 0
         async for part in read_raw(response, self._upstream):
+            received += len(part)
+            if received > MAX_REPLY_BYTES:
+                raise UpstreamFailed(f"The reply is longer than {MAX_REPLY_BYTES:,} bytes.")
             for event in parser.feed(part):
                 for shown in merger.feed(event):
                     yield shown

@@ -6,6 +6,7 @@ must not be changed, so that what was computed from it can be found again by its
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import secrets
@@ -18,6 +19,8 @@ from toolfold.model import Json
 MAX_ARRAYS = 32
 MAX_ARRAY_CHARS = 4_000_000
 MIN_ARRAY_CHARS = 2_000
+MAX_LEARN_ATTEMPTS = 4
+"""How many arrays under keys `tools` are parsed to find the text of the request's own; each costs time."""
 _TOOLS_KEY = re.compile(r'"tools"\s*:\s*(?=\[)')
 _decode = json.JSONDecoder().raw_decode
 
@@ -47,14 +50,17 @@ class ToolArrays:
     def _parse_known(self, text: str) -> Json | None:
         """Return the object in a text that contains a known array; None if it contains none.
 
-        An array cannot be part of a string in the text, where its quotation marks would be escaped.
+        A tools array in a string of the text has escaped quotation marks, and so is not found there.
         """
         for array in reversed(list(self._known)):
             start = text.find(array)
             if start < 0:
                 continue
             shortened = f'{text[:start]}"{self._placeholder}"{text[start + len(array) :]}'
-            content = json.loads(shortened)
+            try:
+                content = json.loads(shortened)
+            except ValueError:  # the text of an array without quotation marks was found in a string
+                return None
             if not isinstance(content, dict) or content.get("tools") != self._placeholder:
                 return None
             with self._lock:
@@ -70,7 +76,7 @@ class ToolArrays:
 
     def _learn(self, text: str, tools: list[Any]) -> None:
         """Remember the text of an array, if it can be found in the request."""
-        for match in _TOOLS_KEY.finditer(text):
+        for match in itertools.islice(_TOOLS_KEY.finditer(text), MAX_LEARN_ATTEMPTS):
             found, end = _decode(text, match.end())
             if found != tools:
                 continue

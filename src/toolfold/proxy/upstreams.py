@@ -6,11 +6,12 @@ or one whose setting says so. Other providers get their own configured key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from toolfold.config import Config
 from toolfold.config.agent import ProviderSettings
@@ -26,6 +27,7 @@ _DEFAULT_URLS: Mapping[Family, str] = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
 }
+_PATH_CHARS = "/~:@!$&'()*+,;="
 HOP_HEADERS = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
@@ -33,7 +35,12 @@ HOP_HEADERS = frozenset(
     }
 )
 """Headers that concern one connection only."""
-_OWN_REQUEST_HEADERS = frozenset({*HOP_HEADERS, "host", "expect", "content-length", TOKEN_HEADER})
+_OWN_REQUEST_HEADERS = frozenset(
+    {*HOP_HEADERS, "host", "expect", "content-length", TOKEN_HEADER, "cookie", "origin", "referer"}
+)
+_PRIVATE_NAME = re.compile(r"key|token|auth|secret|cookie|organization|project|sec-fetch")
+"""Words in the names of headers and query parameters that identify a client to its own provider."""
+_TOKEN_IN_VALUE = re.compile(rb"(?:^|[\s=;,:])tf_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +59,29 @@ class Upstream:
         return f"Upstream({self.provider!r}, {self.base_url!r})"  # without the key
 
     def build_url(self, path: str, query: bytes) -> str:
-        """Return the URL of a path below /v1, with the query string as the client sent it."""
+        """Return the URL of a path below /v1, with the client's query string.
+
+        A provider that gets the proxy's own key does not get query parameters in which clients send theirs.
+        """
         base = self.base_url.rstrip("/")
         if self.family == "anthropic" and not base.endswith("/v1"):
             base += "/v1"
-        return f"{base}/{path}" + (f"?{query.decode('latin-1')}" if query else "")
+        sent = query.decode("latin-1").split("&") if query else []
+        if not self.uses_client_key:
+            sent = [each for each in sent if not _PRIVATE_NAME.search(each.partition("=")[0].lower())]
+        # The path was decoded: quoting it keeps an encoded slash or question mark from changing the URL.
+        return f"{base}/{quote(path, safe=_PATH_CHARS)}" + (f"?{'&'.join(sent)}" if sent else "")
 
     def build_headers(self, sent: Iterable[tuple[bytes, bytes]], token_headers: frozenset[str]) -> Headers:
         """Return the headers of a request to this provider, from those that the client sent."""
         dropped = _OWN_REQUEST_HEADERS | (token_headers if self.uses_client_key else KEY_HEADERS)
-        kept = [(name, value) for name, value in sent if name.decode("latin-1").lower() not in dropped]
+        kept = [
+            (name, value)
+            for name, value in sent
+            if (lower := name.decode("latin-1").lower()) not in dropped
+            and not _TOKEN_IN_VALUE.search(value)
+            and (self.uses_client_key or not _PRIVATE_NAME.search(lower))
+        ]
         if not self.own_key:
             return kept
         if self.family == "anthropic":
@@ -86,6 +106,14 @@ class Upstreams:
     def depend_on_model(self) -> bool:
         """Return True if the name of a model decides about its provider."""
         return bool(self._by_pattern)
+
+    @property
+    def receive_client_keys(self) -> bool:
+        """Return True if the key that a client sends may belong to a provider other than the default one."""
+        defaults = {each.base_url for each in self._defaults.values()}
+        return any(
+            each.uses_client_key and each.base_url not in defaults for each in self._by_pattern.values()
+        )
 
     def find(self, model: str, family: Family) -> Upstream:
         """Return the provider of a model; without a match, the default one of the API in use."""
