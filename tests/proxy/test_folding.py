@@ -339,6 +339,21 @@ def test_search_beside_a_client_call_is_answered_when_the_stored_response_is_con
     assert "Weather forecast for a city." in request["input"][0]["output"]
 
 
+def test_stored_response_of_one_client_cannot_be_continued_by_another(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    first, second = ({"x-toolfold-token": served.tokens.add(name)} for name in ("first", "second"))
+    mixed = Say("", [SEARCH, FORECAST_CALL])
+    seen, _ = converse(served, upstream, "responses", False, mixed, extra_headers=first)
+    output = {"type": "function_call_output", "call_id": seen.call_ids[0], "output": "sunny"}
+    options = {"messages": [output], "previous_response_id": seen.raw.id}
+    for headers, results in ((second, 1), (first, 2)):
+        _, (request,) = converse(
+            served, upstream, "responses", False, Say("Done."), extra_headers=headers, **options
+        )
+        assert len(request["input"]) == results
+
+
 def test_response_that_began_with_a_search_can_be_continued_by_the_id_that_the_client_knows(
     served: RunningProxy, upstream: Upstream
 ) -> None:
