@@ -233,6 +233,7 @@ ADMINISTRATION = [
     "mcp logout some",
     "connect cursor --yes",
     "chat",
+    "enrich --estimate",
     "run hello",
     "sessions list",
     "sessions show some",
@@ -286,7 +287,7 @@ def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() 
         return found
 
     every = leaves(app, "")
-    single = ("connect", "chat", "run")
+    single = ("connect", "chat", "enrich", "run")
     refused = {" ".join(each.split()[: 1 if each.split()[0] in single else 2]) for each in ADMINISTRATION}
     assert every - ALLOWED_IN_TOOL_CALLS == refused
     assert every >= ALLOWED_IN_TOOL_CALLS
