@@ -46,7 +46,8 @@ from mcp.client.stdio import stdio_client
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from measuring.gateway_starts import format_ratios, format_starts, measure_starts
-from measuring.scores import spread
+from measuring.processes import cpu_of
+from measuring.scores import median_difference, spread
 from tests.mcp.servers import fastmcp_python, run_http_server
 
 CURRENT_DIRECTORY = Path(__file__).parent / "measuring"
@@ -57,7 +58,6 @@ BURST = 5
 """Number of calls of each client in a burst."""
 WARM = 10
 BAR_MS = 5.0
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Figures:
 
     def row(self, bare: Figures) -> list[str]:
         told = spread([each * 1e3 for each in self.times])
-        added = statistics.median(one - other for one, other in zip(self.times, bare.times, strict=True))
+        added = median_difference(self.times, bare.times)
         return [
             self.name,
             f"{told['p50']:.2f}",
@@ -206,15 +206,6 @@ def children() -> set[int]:
     return {int(pid) for pids in found for pid in pids}
 
 
-def cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process, without its children."""
-    try:
-        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(told[11]) + int(told[12])) / TICK
-
-
 async def measure(way: str, era: str, chosen: argparse.Namespace) -> list[Figures]:
     with tempfile.TemporaryDirectory(prefix="tf-") as name, WAYS[way](Path(name)) as fronts:
         found = [Figures(way, era, front.name) for front in fronts]
@@ -305,7 +296,7 @@ def table(found: Sequence[Figures]) -> str:
 
 def verdict(found: Sequence[Figures]) -> str:
     bare, ours, *others = found
-    added = statistics.median(one - other for one, other in zip(ours.times, bare.times, strict=True)) * 1e3
+    added = median_difference(ours.times, bare.times) * 1e3
     words = [f"toolfold adds {added:.2f} ms (bar: {BAR_MS:g})"]
     for other in others:
         many = statistics.median(ours.rates) / statistics.median(other.rates)

@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from measuring.processes import cpu_of
 from measuring.scores import spread
 from tests.mcp.load_server import BODIES, LINES, RESULTS, chunk, repeat_in_pieces
 
@@ -42,7 +43,6 @@ EVERY_S = 0.02
 ATTACK_TIMEOUT_S = 60.0
 SETTLE_S = 0.3
 MAX_WAIT_MS = 250.0
-TICK = os.sysconf("SC_CLK_TCK")
 _PARAMS = b'{"name":"echo_echo","arguments":{"text":"a","x":%s}}'
 _CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":' + _PARAMS + b"}"
 
@@ -233,8 +233,7 @@ class Gateway:
 
     @property
     def cpu_seconds(self) -> float:
-        told = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(told[11]) + int(told[12])) / TICK
+        return cpu_of(self.pid)
 
     def reset_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")

@@ -22,7 +22,6 @@ import json
 import os
 import secrets
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,7 +38,8 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from measuring.scores import spread
+from measuring.processes import cpu_of, free_port
+from measuring.scores import median_difference, spread
 
 UPSTREAM = Path(__file__).parent / "measuring" / "model_upstream.py"
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
@@ -67,7 +67,7 @@ class Front:
 
     def row(self, direct: Front) -> list[str]:
         added = [
-            statistics.median(one - other for one, other in zip(mine, theirs, strict=True)) * 1e3
+            median_difference(mine, theirs) * 1e3
             for mine, theirs in ((self.first, direct.first), (self.total, direct.total))
         ]
         first, total = (spread([each * 1e3 for each in times]) for times in (self.first, self.total))
@@ -93,11 +93,7 @@ class Connection:
         """Send a request; return the seconds to the first byte of the response's body and to its end."""
         reader, writer = await self._open()
         started = time.perf_counter()
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n"
-            b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n%s"
-            % (self._address.netloc.encode(), KEY.encode(), len(body), body)
-        )
+        writer.write(self._render_request(body))
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         assert head.startswith(b"http/1.1 200"), head
         await _read_piece(reader, head)
@@ -110,16 +106,19 @@ class Connection:
     async def begin_stream(self, body: bytes) -> None:
         """Send a request and read the first piece of its stream."""
         reader, writer = await self._open()
-        writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n"
-            b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n%s"
-            % (self._address.netloc.encode(), KEY.encode(), len(body), body)
-        )
+        writer.write(self._render_request(body))
         await _read_piece(reader, (await reader.readuntil(b"\r\n\r\n")).lower())
 
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
+
+    def _render_request(self, body: bytes) -> bytes:
+        return (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\n"
+            b"authorization: Bearer %s\r\ncontent-length: %d\r\n\r\n%s"
+            % (self._address.netloc.encode(), KEY.encode(), len(body), body)
+        )
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:
@@ -223,23 +222,9 @@ def is_open(port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def resident_mb(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used; 0 for none."""
-    if not pid:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(fronts: list[Front], calls: int, tools: list[dict[str, Any]]) -> None:
@@ -254,9 +239,9 @@ async def measure(fronts: list[Front], calls: int, tools: list[dict[str, Any]]) 
     for connection in connections:
         connection.close()
     for front in fronts:
-        before = cpu_seconds(front.pid)
+        before = cpu_of(front.pid)
         front.rate = await measure_rate(front, make_body(tools, "Hello", stream=False))
-        front.cpu_ms = (cpu_seconds(front.pid) - before) / (CLIENTS * (BURST + 1)) * 1e3
+        front.cpu_ms = (cpu_of(front.pid) - before) / (CLIENTS * (BURST + 1)) * 1e3
         if front.pid:
             front.idle_mb = resident_mb(front.pid)
             front.streaming_mb = await measure_streams(front, make_body(tools, "SLOW", stream=True))

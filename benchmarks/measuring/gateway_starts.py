@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,11 +24,12 @@ from typing import Any
 
 from tests.mcp.servers import REAL, ServerMissing, fastmcp_python
 
+from measuring.processes import cpu_of, free_port
+
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 NODE_PACKAGES = ("@playwright/mcp@0.0.83", "@upstash/context7-mcp@4.1.1")
 TEST_TOOLS = Path(sys.prefix, "test_tools/mcp")
 START_TIMEOUT_S = 180
-TICK = os.sysconf("SC_CLK_TCK")
 LIST: dict[str, Any] = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
 MESSAGES: tuple[dict[str, Any], ...] = (
     {
@@ -202,7 +202,7 @@ def _start_stdio(program: _Program) -> Start:
         client = _StdioClient(process)
         client.send(*MESSAGES)
         tools = _count_tools(client.read_response(LIST["id"]), program)
-        seconds, cpu = time.perf_counter() - began, _cpu_of(process.pid)
+        seconds, cpu = time.perf_counter() - began, cpu_of(process.pid)
         number = LIST["id"]
         while tools < program.tools:  # servers that start for the first time are announced later
             client.wait_for_change()
@@ -244,13 +244,13 @@ class _StdioClient:
 
 
 def _start_http(program: _Program) -> Start:
-    port, began = _free_port(), time.perf_counter()
+    port, began = free_port(), time.perf_counter()
     with program.run("--port", str(port)) as process:
         client = _HttpClient(port, process)
         for message in MESSAGES:
             response = client.post(message)
         tools = _count_tools(response, program)
-        seconds, cpu = time.perf_counter() - began, _cpu_of(process.pid)
+        seconds, cpu = time.perf_counter() - began, cpu_of(process.pid)
         while tools < program.tools:
             time.sleep(0.05)
             tools = _count_tools(client.post(LIST), program)
@@ -313,18 +313,6 @@ def _count_tools(response: Any, program: _Program) -> int:
     if "result" not in response:
         raise SystemExit(f"{' '.join(program.argv)}: {response}")
     return len(response["result"]["tools"])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process, without those of its children."""
-    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(values[11]) + int(values[12])) / TICK
 
 
 def format_starts(found: Sequence[Starts]) -> str:

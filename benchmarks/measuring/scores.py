@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from toolfold.retrieval.evaluation import Query, recall, reciprocal_rank
@@ -41,6 +41,11 @@ def spread(times: Sequence[float]) -> Figures:
     if not ordered:
         return {}
     return {"p50": round(_percentile_of(ordered, 0.5), 4), "p99": round(_percentile_of(ordered, 0.99), 4)}
+
+
+def median_difference(times: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median of the differences between times measured in turn."""
+    return median(one - other for one, other in zip(times, base, strict=True))
 
 
 def _percentile_of(ordered: Sequence[float], share: float) -> float:

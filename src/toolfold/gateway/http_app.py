@@ -137,7 +137,8 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
             return
         except ClientGone:
             return
-        await app(_authenticated_scope(scope, client), receive, _send_while_valid(policy, headers, send))
+        checked = send_while_valid(lambda: policy.authenticate(headers) is not None, send)
+        await app(_authenticated_scope(scope, client), receive, checked)
 
     return handle
 
@@ -166,7 +167,7 @@ def parse_headers(scope: Scope) -> dict[str, str]:
     return headers
 
 
-def _send_while_valid(policy: AccessPolicy, headers: dict[str, str], send: Send) -> Send:
+def send_while_valid(is_accepted: Callable[[], bool], send: Send) -> Send:
     """Return a `send` function that ends the response once the client is no longer accepted.
 
     While a response or a stream is in progress its token may be revoked, or the first token may be created,
@@ -178,7 +179,7 @@ def _send_while_valid(policy: AccessPolicy, headers: dict[str, str], send: Send)
         nonlocal has_ended
         if has_ended:
             return  # the app gets a disconnect from uvicorn, as if the client had closed the connection
-        has_ended = message["type"] == "http.response.body" and policy.authenticate(headers) is None
+        has_ended = message["type"] == "http.response.body" and not is_accepted()
         await send({"type": "http.response.body", "body": b""} if has_ended else message)
 
     return send_checked

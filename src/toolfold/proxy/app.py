@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from toolfold.gateway.http_app import AccessPolicy, parse_headers
+from toolfold.gateway.http_app import AccessPolicy, parse_headers, send_while_valid
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.request_bodies import (
     BodyLimits,
@@ -160,7 +160,7 @@ class Proxy:
             return
         except ClientGone:
             return
-        checked = _send_while_valid(admitted, send)
+        checked = send_while_valid(admitted.is_still_valid, send)
         await _run_until_disconnect(self._respond(request, body, checked), body)
 
     async def _refuse(self, error: RequestRefused, family: Family, send: Send) -> None:
@@ -358,20 +358,6 @@ async def _run_until_disconnect(work: Awaitable[None], body: _ClientBody) -> Non
             await watching
         with suppress(asyncio.CancelledError):
             await working
-
-
-def _send_while_valid(admitted: AdmittedClient, send: Send) -> Send:
-    """Return a `send` function that ends the response once the client is no longer accepted."""
-    has_ended = False
-
-    async def send_checked(message: Any) -> None:
-        nonlocal has_ended
-        if has_ended:
-            return
-        has_ended = message["type"] == "http.response.body" and not admitted.is_still_valid()
-        await send({"type": "http.response.body", "body": b""} if has_ended else message)
-
-    return send_checked
 
 
 def _require_plain_path(path: str) -> None:
