@@ -293,6 +293,20 @@ def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() 
     assert every >= ALLOWED_IN_TOOL_CALLS
 
 
+def test_group_that_runs_without_a_subcommand_is_refused_in_a_tool_call_unless_it_is_listed() -> None:
+    import click
+
+    from toolfold.cli.restrictions import restrict_command
+    from toolfold.errors import StartedByTool
+
+    @click.group("danger", invoke_without_command=True)
+    def danger() -> None:
+        raise AssertionError("the group must not run")
+
+    with pytest.raises(StartedByTool):
+        restrict_command(danger, "danger", "call-1").main([], standalone_mode=False)
+
+
 def test_read_only_commands_of_toolfold_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     own = toolfold_in(home)
     commands = ("config show", "approvals list", "token list", "tools list", "approvals test 'ls'")

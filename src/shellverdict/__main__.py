@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NoReturn
 
 from shellverdict.errors import RuleError
@@ -45,8 +46,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
     verdict = judge(_read_command(options.command), cwd=options.cwd, rules=rules)
     lines = [json.dumps(_to_json(verdict), indent=2)] if options.json else _format_verdict(verdict)
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    _print_lines(lines)
     return BLOCKED if verdict.blocked else DANGEROUS if verdict.dangerous else NOTHING_FOUND
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines; a reader such as `head` that closes the pipe early is not an error."""
+    try:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # Python flushes once more when it exits
 
 
 class _Parser(argparse.ArgumentParser):

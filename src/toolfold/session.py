@@ -283,7 +283,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with all granted tools; `checked` limits which availability checks run."""
+        """Return a turn with all granted tools, or those in `checked`, after their availability checks."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(

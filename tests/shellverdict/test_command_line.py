@@ -45,6 +45,21 @@ def test_harmless_command_exits_with_0() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
 
 
+def test_reader_that_closes_the_pipe_early_gets_no_traceback() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "shellverdict", "ls"],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_dangerous_command_exits_with_1_and_shows_each_finding() -> None:
     done = run("ls && git push --force; git clean -fdx")
     lines = done.stdout.decode().splitlines()

@@ -126,5 +126,5 @@ def _read_content(answer: Any) -> str:
     except (KeyError, IndexError, TypeError):
         content = None
     if not isinstance(content, str):
-        raise ValueError("the response contains no answer")
+        raise ValueError("the reply of the reviewing model contains no decision")
     return content

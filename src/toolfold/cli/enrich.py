@@ -85,16 +85,23 @@ class ModelOptions:
     "--batch", type=click.IntRange(1, 50), default=10, show_default=True, help="Tools per model call."
 )
 @click.option("--again", is_flag=True, help="Also write messages for tools that already have some.")
-@click.option("--estimate", is_flag=True, help="Only show how many tools, tokens and dollars it would take.")
-@click.option("--yes", is_flag=True, help="Do not ask before the model is called.")
 @click.option(
-    "--export", "export_file", type=_NEW_FILE, help="Write a task file for another program instead."
+    "--estimate",
+    is_flag=True,
+    help="Only show how many tools would get messages, and the tokens and dollars it would cost.",
+)
+@click.option("--yes", is_flag=True, help="Call the model without asking for confirmation.")
+@click.option(
+    "--export",
+    "export_file",
+    type=_NEW_FILE,
+    help="Write a task file that a coding agent can complete, instead of calling a model.",
 )
 @click.option(
     "--import",
     "import_file",
     type=_OLD_FILE,
-    help="Store the example messages that a coding agent wrote into a file of --export.",
+    help="Store the example messages of a task file that a coding agent completed.",
 )
 @click.option("--list", "show", is_flag=True, help="List the tools with messages and where they come from.")
 @click.option("--remove", is_flag=True, help="Remove the messages of the named tools, or of all tools.")
@@ -316,7 +323,7 @@ class EnrichmentSession:
             raise ConfigError(
                 "no model is configured that could write example messages for the tools",
                 key="agent.model",
-                hint="use --model PROVIDER:MODEL, or --export to let another program write them",
+                hint="use --model PROVIDER:MODEL, or --export to let a coding agent write the messages",
             )
         return parse_model_name(text, config)
 

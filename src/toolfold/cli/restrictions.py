@@ -37,16 +37,18 @@ ALLOWED_IN_TOOL_CALLS = frozenset(
 
 def restrict_command(command: click.Command, path: str, started_by: str) -> click.Command:
     """Return a copy of the command in which every subcommand that only the user may run is refused."""
-    if isinstance(command, click.Group):
-        group = copy.copy(command)
-        group.commands = {
-            name: restrict_command(each, f"{path} {name}", started_by)
-            for name, each in command.commands.items()
-        }
-        return group
-    if path in ALLOWED_IN_TOOL_CALLS:
-        return command
+    allowed = path in ALLOWED_IN_TOOL_CALLS
+    if not isinstance(command, click.Group):
+        return command if allowed else _refuse(command, path, started_by)
+    group = copy.copy(command)
+    group.commands = {
+        name: restrict_command(each, f"{path} {name}", started_by) for name, each in command.commands.items()
+    }
+    # Such a group runs without a subcommand too, so it needs its own entry in the list of allowed commands.
+    return _refuse(group, path, started_by) if group.invoke_without_command and not allowed else group
 
+
+def _refuse(command: click.Command, path: str, started_by: str) -> click.Command:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise StartedByTool(f"`toolfold {path}`", started_by)
 

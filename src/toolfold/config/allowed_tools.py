@@ -50,7 +50,7 @@ class AllowedTool:
             raise ValueError(f"this is not a valid entry of approval.allowed_tools: write {_FORM}")
         effect = DECLARED_EFFECTS[0] if found["effect"] is None else found["effect"]
         if effect not in DECLARED_EFFECTS:
-            raise ValueError(f"unknown effect {effect!r}: known are {', '.join(DECLARED_EFFECTS)}")
+            raise ValueError(f"unknown effect {effect!r}; known effects: {', '.join(DECLARED_EFFECTS)}")
         return cls(found["target"], found["name"], effect, found["client"] or "", found["project"] or "")
 
     def __str__(self) -> str:

@@ -106,7 +106,8 @@ class McpServerSettings(Section):
     )
     sampling: Sampling = Field(
         default="ask",
-        description="Use of the model by the server: `ask` for approval first, `allow` or `deny` it.",
+        description="Requests of the server to use the model (sampling): `ask` asks for approval, `allow` "
+        "and `deny` decide without asking.",
     )
     isolation: Isolation = Field(
         default="auto",

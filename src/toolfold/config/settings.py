@@ -289,7 +289,7 @@ class ToolsSettings(Section):
     )
     tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(
         default_factory=ToolSearchSettings,
-        description="Search with which the model finds tools that it was not shown.",
+        description="Tool search, with which the model finds tools that it was not shown.",
     )
     disabled: tuple[Text, ...] = Field(
         default=(),

@@ -168,7 +168,7 @@ class MessagesSettings(Section):
     targets: Annotated[dict[TargetName, MessageTarget], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
         max_length=50,
-        description="Targets by the names under which the model knows them.",
+        description="Message recipients, by the names that the model uses for them.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(

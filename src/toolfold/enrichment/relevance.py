@@ -30,6 +30,6 @@ class DefinitionSimilarity:
             vector = self._embedder.embed([embedding_text(tool)], "tool")[0]
             rows = self._embedder.embed([query_text(message) for message in messages], "query")
         except EmbeddingUnavailable as error:
-            log.warning("it is not checked whether messages fit their tools: %s", error)
+            log.warning("example messages are stored without a check that they fit their tools: %s", error)
             return [1.0] * len(messages)
         return [float(each) for each in rows @ vector]

@@ -164,7 +164,10 @@ class MessageWriter:
                     request,
                     on_delta=lambda _: None,
                     on_retry=lambda attempt, delay, error: log.warning(
-                        "attempt %d failed, next in %.0f s: %s", attempt, delay, error
+                        "attempt %d to get example messages from the model failed, retrying in %.0f s: %s",
+                        attempt,
+                        delay,
+                        error,
                     ),
                     on_stream=lambda _: None,
                     retries=self._retries,

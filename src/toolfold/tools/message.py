@@ -84,7 +84,9 @@ class MessageSender:
     def check(self) -> bool:
         """Return True if at least one target can be used. Raises MessageFailed with the reason if not."""
         if not self.settings.targets:
-            raise MessageFailed("No target is configured. Add one to the setting messages.targets.")
+            raise MessageFailed(
+                "No message recipient is configured. Add one to the setting messages.targets."
+            )
         if find_spec("apprise") is None:
             raise MessageFailed(
                 "The package apprise is missing. Install it: pip install 'toolfold[message]'."

@@ -117,9 +117,9 @@ def require_allowed_url(url: str, server_url: str) -> None:
         return
     parts, server = _split_origin(url), _split_origin(server_url)
     if _is_loopback(parts[1]) and not _is_loopback(server[1]):
-        raise AuthError(f"the server refers the login to {shorten(parts[1], 80)}, which is this machine")
+        raise AuthError(f"the server redirects the login to {shorten(parts[1], 80)}, which is this machine")
     if parts[0] != "https" and not (parts[0] == "http" and _is_loopback(parts[1])):
-        raise AuthError(f"the server refers the login to {shorten(parts[1], 80)} without encryption")
+        raise AuthError(f"the server redirects the login to {shorten(parts[1], 80)} without encryption")
 
 
 def origin(url: str) -> str:
