@@ -640,6 +640,25 @@ def test_tool_can_return_text_and_an_image(runtime: Runtime) -> None:
     assert (parse_error(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
+def test_definitions_are_plain_copies_that_the_caller_may_change(runtime: Runtime) -> None:
+    session = runtime.session(["file"])
+    request = session.request([{"role": "user", "content": "hello"}])
+    for take in (
+        session.definitions,
+        session.assemble().definitions,
+        runtime.get_tool_definitions,
+        runtime.registry.get_definitions,
+        lambda: request.tools,
+    ):
+        taken = take()
+        before = json.dumps(session.definitions())
+        parameters = taken[0]["function"]["parameters"]
+        assert type(parameters) is dict
+        parameters["properties"].clear()
+        parameters.setdefault("required", []).append("changed")
+        assert json.dumps(session.definitions()) == before
+
+
 def test_unknown_request_format_is_rejected(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="openai, anthropic, responses"):
         runtime.session().request([{"role": "user", "content": "hi"}], form="bogus")  # type: ignore[arg-type]

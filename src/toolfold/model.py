@@ -67,7 +67,9 @@ class Meaning(StrEnum):
 
 
 def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:
-    raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
+    raise TypeError(
+        "tool schemas are shared and read-only; change a copy, such as one that session.definitions() returns"
+    )
 
 
 class FrozenDict(dict[str, Any]):
@@ -119,6 +121,15 @@ def freeze(value: Any) -> Any:
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise TypeError(f"{value!r} is not a JSON value")
+
+
+def copy_mutable(value: Any) -> Any:
+    """Return a deep copy of a JSON value in plain dicts and lists, which the caller may change."""
+    if isinstance(value, dict):
+        return {key: copy_mutable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [copy_mutable(each) for each in value]
+    return value
 
 
 def read_json(text: str, *, unique_keys: bool = False) -> Any:

@@ -216,9 +216,9 @@ def test_modifying_returned_tool_definitions_affects_no_other_caller() -> None:
     turn = turn_of(make_tool("a"))
     mine = turn.definitions()
     mine[0]["function"]["name"] = "hijacked"
-    with pytest.raises(TypeError, match="read-only"):
-        mine[0]["function"]["parameters"]["type"] = "array"
+    mine[0]["function"]["parameters"]["type"] = "array"
     assert listed_names(turn) == ["a"]
+    assert turn.definitions()[0]["function"]["parameters"]["type"] == "object"
 
 
 # -- what a scope grants --------------------------------------------------------------------------------

@@ -5,7 +5,14 @@ granted and available at that moment; visible is a subset. A turn does not chang
 """
 
 from toolfold.turn.answers import BridgeAnswers
-from toolfold.turn.assembly import Turn, assemble, begin_turn, render_definitions, select_showable
+from toolfold.turn.assembly import (
+    Turn,
+    assemble,
+    begin_turn,
+    copy_definitions,
+    render_definitions,
+    select_showable,
+)
 from toolfold.turn.bridge import Bridge, unwrap
 from toolfold.turn.conversation import Conversation
 from toolfold.turn.disclosure import Disclosure
@@ -25,6 +32,7 @@ __all__ = [
     "Turn",
     "assemble",
     "begin_turn",
+    "copy_definitions",
     "count_tokens",
     "render_definitions",
     "select_showable",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
 from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, closest_names, shorten
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Definition, Tool
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Definition, Tool, copy_mutable
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
 
@@ -86,8 +86,8 @@ class Turn:
         return self.may_show(tool.name) and tool.name not in self.unavailable
 
     def definitions(self) -> list[Definition]:
-        """Return the definitions of the visible tools for the model, in the OpenAI format."""
-        return render_definitions(self.tools)
+        """Return the definitions of the visible tools for the model, in the OpenAI format, as plain dicts."""
+        return copy_definitions(self.tools)
 
     def described(self, tool: Tool) -> Definition:
         """Return the definition of one tool; its description mentions only tools of this turn."""
@@ -204,6 +204,12 @@ def render_definitions(tools: Iterable[Tool]) -> list[Definition]:
     adapting = any(tool.adapt for tool in tools)
     present = frozenset(tool.name for tool in tools) if adapting else frozenset[str]()
     return [_adapt_definition(tool, present) if tool.adapt else tool.definition() for tool in tools]
+
+
+def copy_definitions(tools: Iterable[Tool]) -> list[Definition]:
+    """Return the definitions of tools as plain dicts that the caller may change."""
+    copied: list[Definition] = copy_mutable(render_definitions(tools))
+    return copied
 
 
 def _adapt_definition(tool: Tool, present: frozenset[str]) -> Definition:

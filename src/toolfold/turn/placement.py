@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Definition, Json, Tool, ToolResult
+from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Definition, Json, Tool, ToolResult, copy_mutable
 from toolfold.providers import DEFAULT_MEDIA_KINDS, Dialect, DialectName, Message
 from toolfold.providers.anthropic_messages import MAX_TOOLS, find_references
 from toolfold.turn.answers import MAX_DESCRIPTION_CHARS, to_single_line
@@ -131,11 +131,13 @@ class Request:
         is_native = placed.deferred is not None
         listed = placed.deferred if is_native and dialect.lists_deferred_tools else None
         return cls(
-            dialect.render_tools(
-                placed.definitions,
-                deferred=list((listed or {}).values()),
-                native=is_native,
-                cache_after=placed.constant if cache else 0,
+            copy_mutable(
+                dialect.render_tools(
+                    placed.definitions,
+                    deferred=list((listed or {}).values()),
+                    native=is_native,
+                    cache_after=placed.constant if cache else 0,
+                )
             ),
             placed.messages,
             turn,
