@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from toolfold.model import Tool
+from toolfold.model import Source, Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import FunctionEmbedder, Matrix, normalize_rows
 from toolfold.retrieval.example_messages import (
@@ -67,6 +67,17 @@ def test_messages_are_found_by_name_and_description_whatever_the_server_is_calle
     found = catalog.find(renamed)
     assert found is not None
     assert found.messages == (POOL,)
+
+
+@pytest.mark.parametrize(
+    "name", ["maps__place_hours", "maps_place_hours", "maps.place_hours", "other__place_hours"]
+)
+def test_messages_are_found_for_a_tool_whose_name_starts_with_its_server(name: str) -> None:
+    catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
+    prefixed = replace(make_tool(name, OPENING_HOURS, server="maps"), source=Source("catalog", "maps"))
+    assert prefixed.own_name == name
+    assert catalog.find(prefixed) is not None
+    assert catalog.find(replace(prefixed, description="Book a table in a restaurant for guests")) is None
 
 
 def test_messages_are_kept_for_a_slightly_changed_description() -> None:

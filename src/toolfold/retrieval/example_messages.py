@@ -45,6 +45,7 @@ Similarities = Callable[[Tool, Sequence[str]], Sequence[float]]
 _MAX_SKETCH_CHARS = 2_000
 _SKETCH_BYTES = 32
 _CHECKSUM_BYTES = 12
+_PREFIX_MARK, _PREFIX_SEPARATORS = "__", "_-.:/"
 _WORD = re.compile(r"[^\W_]+")
 _UNCLEAN = re.compile(r"[<`*#|\]]|\s\s|^\s|\s$")
 _INSTRUCTIONS = re.compile(
@@ -151,10 +152,15 @@ class MessageCatalog:
 
     def find(self, tool: Tool) -> MessageRecord | None:
         """Return the example messages written for a tool's definition, or for a similar version of it."""
-        named = self._by_name.get(tool.own_name)
+        found = (self._find_named(tool, name) for name in _names_without_prefix(tool))
+        return next((record for record in found if record), None)
+
+    def _find_named(self, tool: Tool, name: str) -> MessageRecord | None:
+        """Return the example messages for a tool's description that were written under this name."""
+        named = self._by_name.get(name)
         if not named:
             return None
-        exact = self._by_checksum.get(definition_checksum(tool.own_name, tool.description), ())
+        exact = self._by_checksum.get(definition_checksum(name, tool.description), ())
         own = [record for record in (*exact, *named) if record.server == tool.server]
         if len(_description_words(tool.description)) < MIN_DESCRIPTION_WORDS:
             return next((record for record in exact if record in own), None)
@@ -164,6 +170,21 @@ class MessageCatalog:
         similar = [(sketch_similarity(sketch, bytes.fromhex(record.sketch)), record) for record in named]
         score, best = max(similar, key=lambda each: (each[0], each[1].server == tool.server))
         return best if score >= MIN_SKETCH_SIMILARITY else None
+
+
+def _names_without_prefix(tool: Tool) -> Iterable[str]:
+    """Return the author's name of a tool, then the name without a prefix such as `github__`.
+
+    Catalog files and gateways often put the server's name before that of the tool.
+    """
+    names = [tool.own_name]
+    if _has_prefix(tool.own_name, tool.server):
+        names.append(tool.own_name[len(tool.server) :].lstrip(_PREFIX_SEPARATORS))
+    return dict.fromkeys((*names, tool.own_name.rpartition(_PREFIX_MARK)[2]))
+
+
+def _has_prefix(name: str, server: str) -> bool:
+    return name.startswith(server) and name[len(server) :].startswith(tuple(_PREFIX_SEPARATORS))
 
 
 class MessageSource:
