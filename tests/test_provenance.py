@@ -232,6 +232,7 @@ ADMINISTRATION = [
     "mcp login some",
     "mcp logout some",
     "connect cursor --yes",
+    "connect aider --proxy --yes",
     "chat",
     "enrich --estimate",
     "run hello",

@@ -1,20 +1,20 @@
-"""`toolfold connect`: add the gateway to another program's MCP settings, or undo that."""
+"""`toolfold connect`: add the gateway or the proxy to another program's settings, or undo that."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
-from toolfold.approval.safe_text import make_visible, shorten_middle
+from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import EXIT_FAILED, Invocation
+from toolfold.cli.connect_changes import print_difference, print_file_notes, undo_change
 from toolfold.cli.output import escape_text, format_count, print_line, print_note, print_warning
 from toolfold.cli.server_commands import (
     changing_settings,
@@ -29,18 +29,11 @@ from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.connecting import ChangeLog, ClientFile, FileChange, GatewayAccess
+    from toolfold.connecting import ChangeLog, ClientFile, FileChange, GatewayAccess, ProgramName
     from toolfold.sources.mcp.importing import ImportCandidate
     from toolfold.sources.mcp.importing.types import ClientName
 
-_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_MAX_LINE_CHARS = 300
 _MAX_LISTED_SERVERS = 8
-_SECTIONS = {
-    "env": ("env", "envs", "environment"),
-    "headers": ("headers", "http_headers"),
-    "oauth": ("oauth", "auth"),
-}
 # Variables that decide where the gateway looks for its settings. Not every client passes them on.
 _DIRECTORY_VARIABLES = (
     "TOOLFOLD_HOME",
@@ -76,12 +69,17 @@ class _ConnectOptions:
 
 
 @click.command("connect")
-@click.argument("client", metavar="PROGRAM", type=click.Choice(list(CLIENTS)))
+@click.argument("client", metavar="PROGRAM", type=click.Choice([*CLIENTS, "aider"]))
 @click.option(
     "--name",
     default="toolfold",
     show_default=True,
     help="Name of the Toolfold entry in the program's settings.",
+)
+@click.option(
+    "--proxy",
+    is_flag=True,
+    help="Send the program's model requests through Toolfold instead of adding MCP tools to it.",
 )
 @click.option("--uvx", is_flag=True, help="Start Toolfold with `uvx toolfold`.")
 @click.option(
@@ -89,13 +87,13 @@ class _ConnectOptions:
     "url",
     default="",
     metavar="URL",
-    help="Connect to a gateway that was started with `toolfold serve`.",
+    help="Connect to a gateway or, with --proxy, to a proxy that was started with `toolfold serve`.",
 )
 @click.option(
     "--token-env",
     default="",
     metavar="NAME",
-    help="Environment variable that holds the access token for --http.",
+    help="Environment variable that holds the access token for --http or --proxy.",
 )
 @click.option(
     "--replace", "move_servers", is_flag=True, help="Also move the program's own MCP servers to Toolfold."
@@ -117,8 +115,9 @@ class _ConnectOptions:
 @click.pass_obj
 def command(
     invocation: Invocation,
-    client: ClientName,
+    client: ProgramName,
     name: str,
+    proxy: bool,
     uvx: bool,
     url: str,
     token_env: str,
@@ -128,23 +127,34 @@ def command(
     file: Path | None,
     yes: bool,
 ) -> int:
-    """Add Toolfold to another program's MCP settings.
+    """Add Toolfold to another program's settings: to its MCP servers, or with --proxy as its model API.
 
-    PROGRAM is claude-desktop, claude-code, cursor, vscode, windsurf, codex, gemini, opencode or goose.
+    PROGRAM is claude-desktop, claude-code, cursor, vscode, windsurf, codex, gemini, opencode or goose; with
+    --proxy, it is claude-code, codex, opencode, goose or aider.
 
     The change is shown and written only after you confirm it. A backup of the file is stored next to it;
     --undo restores the file.
     """
-    from toolfold.connecting import ChangeLog
+    from toolfold.cli.connect_proxy import ProxyOptions, connect_proxy, undo_proxy
+    from toolfold.connecting import ChangeLog, require_client
 
-    options = _ConnectOptions(client, name, yes, uvx, url, token_env, move_servers)
+    chosen = file.absolute() if file else None
+    if proxy:
+        if uvx or move_servers or name != "toolfold":
+            raise click.UsageError("--proxy cannot be combined with --uvx, --replace or --name")
+        _validate_undo(undo=undo, keep_changes=keep_changes, has_options=bool(url or token_env))
+        way = ProxyOptions(client, chosen, url, token_env, yes)
+        config = invocation.load_config()
+        return undo_proxy(config, way, keep_changes=keep_changes) if undo else connect_proxy(config, way)
+    options = _ConnectOptions(require_client(client), name, yes, uvx, url, token_env, move_servers)
     _validate_options(options, undo=undo, keep_changes=keep_changes)
     config = invocation.load_config()
     steps = ChangeLog(connections_file(config))
-    chosen = file.absolute() if file else None
     if undo:
-        return _undo(config, steps, steps.last_change(client, chosen), options, keep_changes=keep_changes)
-    return _connect(invocation, config, steps, chosen or default_file(config, client), options)
+        step = steps.last_change(client, chosen)
+        title = CLIENTS[options.client].title
+        return undo_change(config, steps, step, title=title, yes=yes, keep_changes=keep_changes)
+    return _connect(invocation, config, steps, chosen or default_file(config, options.client), options)
 
 
 def connections_file(config: Config) -> Path:
@@ -187,10 +197,8 @@ def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: boo
         raise click.UsageError(
             f"{options.name!r} is not a valid name. Try {normalise_server_name(options.name)!r}."
         )
-    if keep_changes and not undo:
-        raise click.UsageError("--keep-changes can only be used with --undo")
-    if undo and (options.url or options.move_servers or options.uvx or options.token_variable):
-        raise click.UsageError("--undo cannot be combined with --http, --replace, --uvx or --token-env")
+    has_options = bool(options.url or options.move_servers or options.uvx or options.token_variable)
+    _validate_undo(undo=undo, keep_changes=keep_changes, has_options=has_options)
     if options.uvx and options.url:
         raise click.UsageError(
             "use either --uvx, which starts a gateway, or --http, which connects to a running one"
@@ -199,16 +207,23 @@ def _validate_options(options: _ConnectOptions, *, undo: bool, keep_changes: boo
         raise click.UsageError(
             "--token-env can only be used with --http: a gateway started by the program needs no token"
         )
-    _validate_url(options)
+    if options.url:
+        validate_url(options.url, options.token_variable)
 
 
-def _validate_url(options: _ConnectOptions) -> None:
+def _validate_undo(*, undo: bool, keep_changes: bool, has_options: bool) -> None:
+    if keep_changes and not undo:
+        raise click.UsageError("--keep-changes can only be used with --undo")
+    if undo and has_options:
+        raise click.UsageError("--undo cannot be combined with --http, --replace, --uvx or --token-env")
+
+
+def validate_url(url: str, variable: str) -> None:
+    """Raise UsageError if a gateway's URL or the name of the variable with its token is not usable."""
     from toolfold.gateway.http_app import is_loopback
 
-    if not options.url:
-        return
     try:
-        parts = urlsplit(options.url)
+        parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_address = False
@@ -216,7 +231,6 @@ def _validate_url(options: _ConnectOptions) -> None:
         raise click.UsageError("--http needs a URL such as http://127.0.0.1:8765/mcp")
     if parts.password or parts.username:
         raise click.UsageError("the URL must not contain a user name or password: use --token-env instead")
-    variable = options.token_variable
     if variable and not (variable.isidentifier() and variable.isascii()):
         raise click.UsageError("--token-env needs the name of an environment variable, not the token itself")
     if not variable and not is_loopback(parts.hostname or ""):
@@ -226,11 +240,12 @@ def _validate_url(options: _ConnectOptions) -> None:
         )
 
 
-def _warn_about_missing_token(config: Config, options: _ConnectOptions) -> None:
+def warn_about_missing_token(config: Config, url: str, variable: str) -> None:
+    """Print a warning if the gateway at the URL needs a token, and no variable with one is named."""
     from toolfold.config.record import SettingsRecord
     from toolfold.gateway.tokens import Tokens
 
-    if not options.url or options.token_variable or config.gateway.allow_anonymous:
+    if not url or variable or config.gateway.allow_anonymous:
         return
     state = config.paths.state_dir
     if Tokens(state / "gateway" / "tokens.json", SettingsRecord(state)).are_in_use():
@@ -244,7 +259,7 @@ def _connect(
 ) -> int:
     from toolfold.connecting import build_content, build_entry, open_client_file, reopen_client_file
 
-    _warn_about_missing_token(config, options)
+    warn_about_missing_token(config, options.url, options.token_variable)
     title = CLIENTS[options.client].title
     way = _build_connection(invocation, config, options)
     original = open_client_file(options.client, file)
@@ -257,10 +272,10 @@ def _connect(
     if content == original.data:
         print_line(f"{title} is already connected to Toolfold: {escape_text(str(file))}")
         return 0
-    _print_file_notes(original)
+    print_file_notes(original, title)
     for each in moving:
         print_server(f"{each.name}, moved to Toolfold", each.server.settings, _candidate_remarks(each))
-    _print_difference(config, original, original.text, content.decode("utf-8-sig"))
+    print_difference(config, original, original.text, content.decode("utf-8-sig"))
     if not confirm(_confirmation_question(moving, file), options.yes):
         print_line("nothing was changed.")
         return EXIT_FAILED
@@ -385,17 +400,6 @@ def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -
     print_line(f"{format_count(len(new), 'server')} written to {escape_text(str(file))}")
 
 
-def _print_file_notes(original: ClientFile) -> None:
-    title = CLIENTS[original.client].title
-    if original.file != original.target:
-        print_note(
-            f"{escape_text(str(original.file))} is a symbolic link;"
-            f" {escape_text(str(original.target))} will be changed."
-        )
-    if original.data is None and not original.file.parent.exists():
-        print_warning(f"{title} does not seem to be installed: {original.file.parent} does not exist")
-
-
 def _print_result(step: FileChange, options: _ConnectOptions) -> None:
     title = CLIENTS[options.client].title
     print_line(f"{title} is connected to Toolfold: {escape_text(step.file)}")
@@ -428,116 +432,3 @@ def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options
         )
     if about := _CLIENT_NOTES.get(options.client):
         print_note(escape_text(about.format(name=options.name)))
-
-
-def _undo(
-    config: Config, steps: ChangeLog, step: FileChange | None, options: _ConnectOptions, *, keep_changes: bool
-) -> int:
-    from toolfold.connecting import FileChangedSinceError
-
-    title = CLIENTS[options.client].title
-    if step is None:
-        print_line(f"nothing to undo: {title} was not connected with `toolfold connect`.")
-        return 0
-    try:
-        now, content = steps.plan_removal(step) if keep_changes else steps.plan_undo(step)
-    except FileChangedSinceError as error:
-        _print_difference(
-            config,
-            error.client_file,
-            error.expected_text,
-            error.client_file.text,
-            ("as Toolfold wrote it", "as it is now"),
-        )
-        raise
-    if content == now.data:
-        steps.undo(step, now, content)
-        print_line(f"{escape_text(step.file)} is already restored.")
-        return 0
-    _print_difference(config, now, now.text, "" if content is None else content.decode("utf-8-sig"))
-    question = (
-        f"Delete {step.file}, which did not exist before?" if content is None else f"Change {step.file}?"
-    )
-    if not confirm(question, options.yes):
-        print_line("nothing was changed.")
-        return EXIT_FAILED
-    if keep_changes:
-        now, content = steps.plan_removal(step, before=now)
-    steps.undo(step, now, content)
-    became = "is deleted" if content is None else "is restored"
-    _print_undo_result(config, step, f"no longer contains {step.name}" if keep_changes else became)
-    return 0
-
-
-def _print_undo_result(config: Config, step: FileChange, became: str) -> None:
-    print_line(f"{escape_text(step.file)} {escape_text(became)}.")
-    if step.backup and Path(step.backup).exists():
-        print_line(f"  the backup is kept: {escape_text(step.backup)}")
-    if remaining := [name for name in step.imported if name in config.mcp.servers]:
-        print_line(
-            f"  still configured in Toolfold: {escape_text(', '.join(remaining))} (remove one with:"
-            " toolfold mcp remove NAME)"
-        )
-
-
-def _print_difference(
-    config: Config, original: ClientFile, before: str, after: str, titles: tuple[str, str] | None = None
-) -> None:
-    """Print a unified diff of the program's file with secrets redacted."""
-    from toolfold.connecting import unified_diff
-    from toolfold.redaction import Redaction
-
-    file = str(original.file)
-    titles = titles or ("nothing" if original.data is None else file, file)
-    lines = list(unified_diff(before, after, titles=titles))
-    if any(len(line) > _MAX_LINE_CHARS for line in lines):
-        lines = list(unified_diff(_indent_json(before), _indent_json(after), titles=titles))
-    secrets = {word for text in (before, after) for word in _find_secrets(original, text)}
-    redact = Redaction([*config.secret_values(), *secrets], max_chars=10 * _MAX_LINE_CHARS)
-    for line in lines:
-        shown = escape_text(make_visible(shorten_middle(redact(line.expandtabs(2)), _MAX_LINE_CHARS)))
-        colour = _COLOURS.get(line[:1])
-        print_line(f"[{colour}]{shown}[/{colour}]" if colour else shown)
-
-
-def _indent_json(text: str) -> str:
-    """Return JSON text indented for display; other text unchanged."""
-    try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
-    """Yield the secrets that appear as plain text in the server entries of a program's file."""
-    try:
-        entries = replace(original, data=text.encode()).servers.values()
-    except ConfigError:
-        return
-    for entry in entries:
-        if isinstance(entry, dict):
-            yield from _secret_values(
-                {key: _merge_sections(entry, names) for key, names in _SECTIONS.items()}
-            )
-            args = entry.get("args")
-            yield from _secret_values({"args": args if isinstance(args, list) else []})
-
-
-def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Merge the sections of a server entry that mean the same, such as `env` and `environment`."""
-    maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
-    return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
-
-
-def _secret_values(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values in server settings that must not be displayed."""
-    from toolfold.sources.mcp.importing import redact_settings
-
-    shown = redact_settings(settings)
-    for section in _SECTIONS:
-        for name, value in settings.get(section, {}).items():
-            if shown.get(section, {}).get(name) != value:
-                yield value
-                yield from value.split()[1:]
-    words = zip(settings.get("args", ()), shown.get("args", ()), strict=False)
-    yield from (str(word) for word, seen in words if str(word) != seen)

@@ -25,6 +25,7 @@ from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.connect import home_directory
 from toolfold.cli.doctor_clients import check_clients, check_duplicates, check_gateway, check_proxy
+from toolfold.cli.doctor_proxy import check_proxy_programs
 from toolfold.cli.findings import COLOURS, SYMBOLS, DoctorFinding
 from toolfold.cli.output import escape_text, format_count, join_names, print_json, print_line, show_spinner
 from toolfold.cli.server_commands import dump_settings, open_server_pool, server_key
@@ -101,6 +102,7 @@ def command(invocation: Invocation, seconds: float, as_json: bool) -> int:
             *check_clients(config),
             *check_gateway(config),
             *check_proxy(config),
+            *check_proxy_programs(config),
             *_check_listing_size(config, servers),
             *_check_model(config),
             *_check_approval(config),

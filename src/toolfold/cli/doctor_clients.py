@@ -48,11 +48,12 @@ def check_clients(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_client(config: Config, step: FileChange) -> DoctorFinding:
-    from toolfold.connecting import find_url, open_client_file
+    from toolfold.connecting import find_url, open_client_file, require_client
 
-    title, again = CLIENTS[step.client].title, f"toolfold connect {step.client}"
+    client = require_client(step.client)
+    title, again = CLIENTS[client].title, f"toolfold connect {client}"
     try:
-        entry = open_client_file(step.client, Path(step.file)).servers.get(step.name)
+        entry = open_client_file(client, Path(step.file)).servers.get(step.name)
     except ConfigError as error:
         return DoctorFinding("fail", "clients", f"{title}: {error}")
     if not isinstance(entry, dict):
@@ -72,11 +73,14 @@ def _check_client(config: Config, step: FileChange) -> DoctorFinding:
 def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[DoctorFinding]:
     """Report servers that a connected program uses both directly and through the gateway."""
     from toolfold.config.servers import parse_server_settings
+    from toolfold.connecting import require_client
     from toolfold.sources.mcp.importing import ClientConfigFile, read_client_file
+
+    client = require_client(step.client)
 
     configured_names = {_server_target(server): name for name, server in _enabled_servers(config)}
     found = read_client_file(
-        ClientConfigFile(step.client, "user", Path(step.file)),
+        ClientConfigFile(client, "user", Path(step.file)),
         home=home_directory(config),
         project=config.paths.project_dir,
     ).servers
@@ -93,10 +97,8 @@ def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[Docto
             else f"{client_name} (in Toolfold: {configured_name})"
             for client_name, configured_name in duplicates
         ]
-        what = (
-            f"{CLIENTS[step.client].title} uses {join_names(names, 3)} twice: directly and through Toolfold"
-        )
-        yield DoctorFinding("warn", "twice", what, f"toolfold connect {step.client} --replace")
+        what = f"{CLIENTS[client].title} uses {join_names(names, 3)} twice: directly and through Toolfold"
+        yield DoctorFinding("warn", "twice", what, f"toolfold connect {client} --replace")
 
 
 def check_duplicates(config: Config) -> Iterator[DoctorFinding]:

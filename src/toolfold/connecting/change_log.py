@@ -13,20 +13,21 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
 from toolfold.connecting.client_file import (
     ClientFile,
+    ProgramName,
     build_content,
     load_client_file,
     open_client_file,
     reopen_client_file,
+    require_client,
 )
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.model import Json, read_json
-from toolfold.sources.mcp.importing.types import ClientName
 
 _BACKUP_SUFFIX = ".before-toolfold"
 _MAX_LOG_BYTES = 10_000_000
@@ -35,13 +36,14 @@ _MAX_BACKUPS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One logged change of an MCP client's configuration file. The log file uses these field names."""
+    """One logged change of a program's configuration file. The log file uses these field names."""
 
-    client: ClientName
+    client: ProgramName
     file: str
     name: str
     """Name of the gateway's entry in the client's file."""
     entry: Json
+    """The gateway's entry, or the settings that were changed, by their paths."""
     moved: tuple[str, ...] = ()
     """Names of servers that were moved from the client's file to Toolfold, behind the gateway."""
     imported: tuple[str, ...] = ()
@@ -62,16 +64,59 @@ class FileChangedSinceError(ToolfoldError):
         backup = f"  The previous version is {change.backup}.\n" if change.backup else ""
         super().__init__(
             f"{change.file} was edited since it was connected, so it is not restored.\n{backup}"
-            "  --keep-changes removes the gateway and keeps the other edits."
+            "  --keep-changes removes what Toolfold added and keeps the other edits."
         )
         self.expected_text, self.client_file = expected_text, client_file
 
 
-class ChangeLog:
-    """Log file with Toolfold's changes to MCP clients' files, oldest first; undone changes are deleted."""
+class FileEditor(Protocol):
+    """Repeats and reverts one kind of change in programs' files."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def load(self, change: FileChange) -> ClientFile:
+        """Return the changed file, without parsing it."""
+
+    def open(self, change: FileChange) -> ClientFile:
+        """Return the changed file as it is now. Raises ConfigError if it cannot be parsed."""
+
+    def reopen(self, seen: ClientFile) -> ClientFile:
+        """Return a file as it is now. Raises ConfigError if it changed in a way that matters."""
+
+    def repeat(self, before: ClientFile, change: FileChange) -> bytes:
+        """Return the content that the change gave to the file."""
+
+    def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
+        """Return the file's content without the change; `before` is None if the backup is lost."""
+
+
+class GatewayEditor:
+    """Adds the gateway to MCP clients' files, and removes it."""
+
+    def load(self, change: FileChange) -> ClientFile:
+        return load_client_file(require_client(change.client), Path(change.file))
+
+    def open(self, change: FileChange) -> ClientFile:
+        return open_client_file(require_client(change.client), Path(change.file))
+
+    def reopen(self, seen: ClientFile) -> ClientFile:
+        return reopen_client_file(seen)
+
+    def repeat(self, before: ClientFile, change: FileChange) -> bytes:
+        return build_content(before, change.name, change.entry, dict.fromkeys(change.moved))
+
+    def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
+        previous = before.servers if before else {}
+        moved_back = {
+            name: previous[name] for name in change.moved if name in previous and name not in current.servers
+        }
+        return build_content(current, change.name, previous.get(change.name), moved_back)
+
+
+class ChangeLog:
+    """Log file with Toolfold's changes to programs' files, oldest first; undone changes are deleted."""
+
+    def __init__(self, file: Path, editor: FileEditor | None = None) -> None:
+        """Use a log file; without an editor, for changes that add the gateway."""
+        self._file, self._editor = file, editor or GatewayEditor()
 
     def list_changes(self) -> list[FileChange]:
         """Return all logged changes. Raises ConfigError if the log cannot be read."""
@@ -88,7 +133,7 @@ class ChangeLog:
                 hint="repair the list, or delete it and remove the gateway from your clients by hand",
             ) from None
 
-    def last_change(self, client: ClientName, file: Path | None = None) -> FileChange | None:
+    def last_change(self, client: ProgramName, file: Path | None = None) -> FileChange | None:
         """Return the last logged change of a client's files; if `file` is given, of that file."""
         changes = (change for change in reversed(self.list_changes()) if change.client == client)
         return next((change for change in changes if file is None or change.file == str(file)), None)
@@ -138,27 +183,26 @@ class ChangeLog:
 
         Raises FileChangedSinceError if the file was edited after the change.
         """
-        current = load_client_file(change.client, Path(change.file))
+        current = self._editor.load(change)
         if _hash(current.data) not in (change.before, change.after):
-            raise FileChangedSinceError(change, _rebuild_written_text(change), current)
+            raise FileChangedSinceError(change, self._rebuild_written_text(change), current)
         return current, _read_backup(change)
 
     def plan_removal(self, change: FileChange, before: ClientFile | None = None) -> tuple[ClientFile, bytes]:
-        """Return the client's file, and its content without the gateway and with the moved servers restored.
+        """Return the client's file, and its content without the change but with all other edits.
 
         `before` is the file as it was before the user was asked.
         """
-        current = reopen_client_file(before) if before else open_client_file(change.client, Path(change.file))
-        previous: Json = {}
+        current = self._editor.reopen(before) if before else self._editor.open(change)
+        previous: ClientFile | None = None
         try:
-            previous = _file_before(change).servers
+            previous = _file_before(change)
+            _ = previous.document
         except ConfigError:
             if change.moved:
                 raise
-        moved_back = {
-            name: previous[name] for name in change.moved if name in previous and name not in current.servers
-        }
-        return current, build_content(current, change.name, previous.get(change.name), moved_back)
+            previous = None
+        return current, self._editor.revert(current, previous, change)
 
     def undo(self, change: FileChange, current: ClientFile, content: bytes | None) -> None:
         """Undo a change of a client's file: write the content to restore, and delete the log entry."""
@@ -172,6 +216,18 @@ class ChangeLog:
             self._store([logged for logged in self.list_changes() if logged != change])
         if _hash(content) == change.before:
             _remove_leftovers(change)
+
+    def _rebuild_written_text(self, change: FileChange) -> str:
+        """Return the text that a change wrote to a client's file, rebuilt from the log and the backup.
+
+        If that fails, return the text before the change, or an empty text.
+        """
+        try:
+            before = _file_before(change)
+            content = self._editor.repeat(before, change)
+        except ConfigError:
+            return ""
+        return (content if _hash(content) == change.after else before.data or b"").decode("utf-8-sig")
 
     def _store(self, changes: list[FileChange]) -> None:
         document = {"steps": [dataclasses.asdict(change) for change in changes]}
@@ -269,19 +325,6 @@ def _file_before(change: FileChange) -> ClientFile:
     """Return a client's file as it was before the change."""
     file = Path(change.file)
     return ClientFile(change.client, file, file, _read_backup(change))
-
-
-def _rebuild_written_text(change: FileChange) -> str:
-    """Return the text that a change wrote to a client's file, rebuilt from the log and the backup.
-
-    If that fails, return the text before the change, or an empty text.
-    """
-    try:
-        before = _file_before(change)
-        content = build_content(before, change.name, change.entry, dict.fromkeys(change.moved))
-    except ConfigError:
-        return ""
-    return (content if _hash(content) == change.after else before.data or b"").decode("utf-8-sig")
 
 
 def _hash(data: bytes | None) -> str:

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from toolfold.config.document import MAX_CONFIG_BYTES, read_text
 from toolfold.connecting import json_edit, toml_edit, yaml_edit
@@ -21,6 +21,8 @@ from toolfold.sources.mcp.importing import CLIENTS, ClientConfigFile, read_clien
 from toolfold.sources.mcp.importing.documents import MAX_BYTES_WITH_HISTORY, parse_document
 from toolfold.sources.mcp.importing.types import ClientName, ImportResult
 
+ProgramName = ClientName | Literal["aider"]
+"""Programs that can be connected: MCP clients, and programs that only use models."""
 _UTF8_BOM = b"\xef\xbb\xbf"
 _SUFFIXES: Mapping[ClientName, tuple[str, ...]] = {"codex": (".toml",), "goose": (".yaml", ".yml")}
 _WRITABLE = 0o222
@@ -28,9 +30,9 @@ _WRITABLE = 0o222
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """Configuration file of an MCP client."""
+    """Configuration file of a program."""
 
-    client: ClientName
+    client: ProgramName
     file: Path
     """Path by which the client opens the file."""
     target: Path
@@ -45,12 +47,27 @@ class ClientFile:
     @property
     def servers(self) -> Json:
         """Return the servers in the file by name, in the client's format. Raises ConfigError."""
-        return _get_servers(self.client, parse_document(self.text, self.file), self.file)
+        return _get_servers(self.client, self.document, self.file)
+
+    @property
+    def document(self) -> Json:
+        """Return the parsed content of the file. Raises ConfigError."""
+        return parse_document(self.text, self.file)
 
     def import_servers(self, home: Path) -> ImportResult:
         """Convert the user's servers in the file to the format of Toolfold's settings."""
-        source = ClientConfigFile(self.client, "user", self.file)
+        source = ClientConfigFile(require_client(self.client), "user", self.file)
         return read_client_file(source, home=home, project=self.file)  # a file matches no project
+
+
+def require_client(program: ProgramName) -> ClientName:
+    """Return the name of an MCP client. Raises ConfigError for a program that is none."""
+    if program == "aider":
+        raise ConfigError(
+            "aider is not an MCP client",
+            hint="Use --proxy: its model requests then go through Toolfold.",
+        )
+    return program
 
 
 def open_client_file(client: ClientName, file: Path) -> ClientFile:
@@ -62,7 +79,7 @@ def open_client_file(client: ClientName, file: Path) -> ClientFile:
 
 def reopen_client_file(before: ClientFile) -> ClientFile:
     """Read a client's file again. Raises ConfigError if its servers have changed since `before`."""
-    now = open_client_file(before.client, before.file)
+    now = open_client_file(require_client(before.client), before.file)
     if now.servers != before.servers:
         raise ConfigError(
             "the servers in the file were changed meanwhile; nothing was written",
@@ -80,6 +97,12 @@ def load_client_file(client: ClientName, file: Path) -> ClientFile:
         raise ConfigError(
             f"{title} stores its servers in {suffixes[0]} files; this file has another suffix", file=str(file)
         )
+    limit = MAX_BYTES_WITH_HISTORY if CLIENTS[client].has_history else MAX_CONFIG_BYTES
+    return load_file(client, file, limit)
+
+
+def load_file(client: ProgramName, file: Path, limit: int = MAX_CONFIG_BYTES) -> ClientFile:
+    """Return a program's file without parsing it. Raises ConfigError if it cannot be read or replaced."""
     target = _resolve_link(file)
     try:
         mode = target.stat().st_mode
@@ -87,7 +110,6 @@ def load_client_file(client: ClientName, file: Path) -> ClientFile:
         return ClientFile(client, file, target, None)
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}", file=str(file)) from None
-    limit = MAX_BYTES_WITH_HISTORY if CLIENTS[client].has_history else MAX_CONFIG_BYTES
     text = read_text(target, limit=limit)
     data = target.read_bytes()
     if data.removeprefix(_UTF8_BOM) != text.encode():
@@ -124,6 +146,11 @@ def build_content(
         document = _remove_entries(document, servers_key(client_file.client), removed)
         text = _remove_from_text(client_file.client, text, removed, document)
     _require_exact_change(client_file, text, document)
+    return encode_content(client_file, text)
+
+
+def encode_content(client_file: ClientFile, text: str) -> bytes:
+    """Return a new text of a program's file as bytes, with a byte order mark if the file had one."""
     bom = _UTF8_BOM if (client_file.data or b"").startswith(_UTF8_BOM) else b""
     try:
         return bom + text.encode()
@@ -146,7 +173,7 @@ def _resolve_link(file: Path) -> Path:
         ) from None
 
 
-def _get_servers(client: ClientName, document: Json, file: Path) -> Json:
+def _get_servers(client: ProgramName, document: Json, file: Path) -> Json:
     section = servers_key(client)
     servers = document.get(section)
     if servers is not None and not isinstance(servers, dict):
@@ -163,7 +190,7 @@ def _remove_entries(document: Json, section: str, names: Collection[str]) -> Jso
     return {**document, section: remaining}
 
 
-def _add_to_text(client: ClientName, text: str, name: str, document: Json) -> str:
+def _add_to_text(client: ProgramName, text: str, name: str, document: Json) -> str:
     section = servers_key(client)
     entry = document[section][name]
     if client == "codex":
@@ -173,7 +200,7 @@ def _add_to_text(client: ClientName, text: str, name: str, document: Json) -> st
     return json_edit.set_value(text, (section, name), entry)
 
 
-def _remove_from_text(client: ClientName, text: str, names: Collection[str], document: Json) -> str:
+def _remove_from_text(client: ProgramName, text: str, names: Collection[str], document: Json) -> str:
     section = servers_key(client)
     if client == "codex":
         return toml_edit.remove_tables(text, section, names)
@@ -185,7 +212,7 @@ def _remove_from_text(client: ClientName, text: str, names: Collection[str], doc
 def _require_exact_change(client_file: ClientFile, text: str, expected: Json) -> None:
     section = servers_key(client_file.client)
     try:
-        is_exact = _is_equal(
+        is_exact = is_equal(
             _drop_empty_section(parse_document(text, client_file.file), section),
             _drop_empty_section(expected, section),
         )
@@ -206,5 +233,6 @@ def _drop_empty_section(document: Json, section: str) -> Json:
     return {name: each for name, each in document.items() if name != section}
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def is_equal(one: Any, other: Any) -> bool:
+    """Return True if two parsed documents are equal."""
     return bool(one == other) or repr(one) == repr(other)  # NaN does not equal itself

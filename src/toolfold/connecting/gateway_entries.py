@@ -39,7 +39,7 @@ _REFERENCES: Mapping[ClientName, str] = {
     "gemini": "${{{}}}",
     "opencode": "{{env:{}}}",
 }
-_SECTIONS: Mapping[ClientName, str] = {
+_SECTIONS: Mapping[str, str] = {
     "vscode": "servers",
     "codex": "mcp_servers",
     "opencode": "mcp",
@@ -60,7 +60,7 @@ class GatewayAccess:
     """Name of the environment variable with the access token; the token itself is never stored."""
 
 
-def servers_key(client: ClientName) -> str:
+def servers_key(client: str) -> str:
     """Return the key of a client's file under which its MCP servers are listed."""
     return _SECTIONS.get(client, "mcpServers")
 

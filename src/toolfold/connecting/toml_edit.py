@@ -1,4 +1,4 @@
-"""Change TOML text: set one table or remove tables, and leave the rest unchanged.
+"""Change TOML text: set or remove one table or one top-level value, and leave the rest unchanged.
 
 Expects text that was parsed as TOML before; the caller must parse the result again.
 """
@@ -51,6 +51,35 @@ def set_table(text: str, section: str, name: str, value: Mapping[str, Any]) -> s
     complete = text if not text or text.endswith("\n") else text + newline
     gap = newline if complete.strip() and not complete.endswith(newline * 2) else ""
     return complete + gap + block
+
+
+def set_value(text: str, name: str, value: Any) -> str:
+    """Return the TOML text with a top-level value set; a new one is added after the others."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    line = f"{_render_key(name)} = {_render_value(value)}{newline}"
+    end = 0
+    for statement in _iter_statements(text):
+        if statement.is_header:
+            break
+        if statement.path == (name,):
+            return text[: statement.start] + line + text[statement.end :]
+        end = statement.end
+    before = text[:end] if not end or text[:end].endswith("\n") else text[:end] + newline
+    gap = newline if not end and text.strip() else ""
+    return before + line + gap + text[end:]
+
+
+def remove_value(text: str, name: str) -> str:
+    """Return the TOML text without a top-level value."""
+    for statement in _iter_statements(text):
+        if statement.is_header:
+            break
+        if statement.path == (name,):
+            after = text[statement.end :]
+            return text[: statement.start] + (
+                after if statement.start else _BLANK_LINES.sub("", after, count=1)
+            )
+    return text
 
 
 def remove_tables(text: str, section: str, names: Collection[str]) -> str:

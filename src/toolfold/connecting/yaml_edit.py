@@ -10,7 +10,7 @@ from toolfold.config import patch
 
 def set_entry(text: str, section: str, name: str, document: Mapping[str, Any]) -> str:
     """Return the YAML text with an entry of a section set; `document` is its data after the change."""
-    return _preserve_newlines(text, lambda plain: patch.set_yaml_value(plain, (section, name), document))
+    return preserve_newlines(text, lambda plain: patch.set_yaml_value(plain, (section, name), document))
 
 
 def remove_entries(text: str, section: str, names: Collection[str], document: Mapping[str, Any]) -> str:
@@ -21,10 +21,10 @@ def remove_entries(text: str, section: str, names: Collection[str], document: Ma
             plain = patch.remove_yaml_value(plain, (section, name), document)
         return plain
 
-    return _preserve_newlines(text, remove_all)
+    return preserve_newlines(text, remove_all)
 
 
-def _preserve_newlines(text: str, change: Any) -> str:
+def preserve_newlines(text: str, change: Any) -> str:
     """Apply a change to a text and preserve its CRLF line ends."""
     uses_crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
     changed: str = change(text.replace("\r\n", "\n") if uses_crlf else text)
