@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.cli.conftest import Toolfold
 from tests.gateway.harness import free_port
@@ -17,6 +14,7 @@ from tests.proxy.upstream import Prepared, serve_upstream
 from toolfold.cli.doctor_proxy import check_proxy_programs
 from toolfold.config import load_config
 from toolfold.connecting import MODEL_PROGRAMS
+from toolfold.sources.mcp.importing.documents import parse_document
 
 ROOT = "http://127.0.0.1:8765"
 FILES = {
@@ -84,17 +82,7 @@ def write_file(person: Path, program: str) -> Path:
 
 
 def parse_file(file: Path) -> dict[str, Any]:
-    text = file.read_text()
-    if file.suffix == ".toml":
-        return tomllib.loads(text)
-    content: dict[str, Any] = yaml.safe_load(text) if file.suffix in (".yml", ".yaml") else _parse_json(text)
-    return content
-
-
-def _parse_json(text: str) -> Any:
-    from toolfold.sources.mcp.importing.documents import strip_comments
-
-    return json.loads(strip_comments(text))
+    return parse_document(file.read_text(), file)
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
