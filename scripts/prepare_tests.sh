@@ -33,6 +33,7 @@ left() { echo $((max_seconds - $(date +%s) + began)); }
 began=$(date +%s)
 sh scripts/test_servers/mcp.sh "$tools/mcp" & # independent of the packages below
 sh scripts/test_servers/models.sh "$tools/aimock" &
+sh scripts/test_servers/frameworks.sh "$tools/frameworks" &
 
 # Installed services must not be started: the tests start their own, and ports must stay free.
 install() {

@@ -16,6 +16,7 @@ from tests.proxy.clients import APIS, Seen, ask, make_tools
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import EVENT_STREAM, Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Received, Upstream, serve_upstream
+from tests.proxy.weather_tools import FORECAST, FORECAST_CALL, SEARCH, TOOLS, define, names_of
 from toolfold.model import BRIDGE_NAMES, Json
 
 pytestmark = pytest.mark.skipif(
@@ -26,29 +27,6 @@ pytestmark = pytest.mark.skipif(
 each_api = pytest.mark.parametrize("api", APIS)
 with_and_without_streaming = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 PATHS = {"chat": "chat/completions", "messages": "messages", "responses": "responses"}
-
-
-def define(name: str, description: str, **parameters: str) -> Json:
-    properties = {key: {"type": kind} for key, kind in parameters.items()}
-    schema = {"type": "object", "properties": properties, "required": sorted(properties)}
-    return {"name": name, "description": description, "parameters": schema}
-
-
-FORECAST = define("get_forecast", "Weather forecast for a city.", city="string", days="integer")
-INVOICE = define("send_invoice", "Send an invoice to a customer.", customer="string")
-TOOLS = [
-    FORECAST,
-    INVOICE,
-    *(
-        define(f"ledger_operation_{n}", f"Book entry type {n} in the ledger.", amount="number")
-        for n in range(40)
-    ),
-]
-SEARCH: tuple[str, Json] = ("tool_search", {"query": "weather forecast"})
-FORECAST_CALL: tuple[str, Json] = (
-    "tool_call",
-    {"name": "get_forecast", "arguments": {"city": "Porto", "days": 2}},
-)
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +65,6 @@ def converse(
     said = messages or [{"role": "user", "content": "What will the weather be in Porto?"}]
     options = {"tools": make_tools(api, TOOLS), **options}
     return ask(api, served.url, said, stream=stream, **options), model.requests
-
-
-def names_of(request: Json) -> list[str]:
-    return [tool.get("name") or tool["function"]["name"] for tool in request["tools"]]
 
 
 @each_api

@@ -1,0 +1,53 @@
+#!/bin/sh
+# Installs agent frameworks that the tests of the model proxy use, each part in an environment of its own:
+#   python     LangChain, Pydantic AI and OpenAI Agents
+#   llamaindex LlamaIndex, which needs older versions of `openai` and `anthropic`
+#   vercel     the Vercel AI SDK
+# Every version is pinned in scripts/test_servers/frameworks. A part that is complete is left as it is.
+# Prints the result of each part and never fails. $1 directory
+set -u
+folder=$(realpath -m "$1")
+pins=$(cd "$(dirname "$0")/frameworks" && pwd) || exit 0
+python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that contains the directory
+[ -x "$python" ] || python=$(command -v python3)
+max_seconds=300
+
+pip() { timeout "$max_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }
+
+# The lists are complete, so no dependency has to be resolved. The tests import a small part, so only that is compiled.
+# $1 part · $2 where to install
+environment() {
+  "$python" -m venv --without-pip "$2" &&
+    pip --python "$2/bin/python" install --no-deps --no-compile -r "$pins/$1.txt"
+}
+
+packages_of_node() {
+  cp "$pins/package.json" "$pins/package-lock.json" "$2" &&
+    (cd "$2" && timeout "$max_seconds" npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error)
+}
+
+# $1 part · $2 function that installs it · then the files that define its content
+provide() {
+  part=$1 make=$2 place=$folder/$1 log=$folder/$1.log
+  shift 2
+  want=$("$python" --version; cd "$pins" && cat "$@" | cksum)
+  if [ "$(cat "$place/.complete" 2>/dev/null)" = "$want" ]; then
+    echo "frameworks $part: already installed"
+    return
+  fi
+  rm -rf "$place" && mkdir -p "$place"
+  if "$make" "$part" "$place" >"$log" 2>&1; then
+    echo "$want" >"$place/.complete"
+    echo "frameworks $part: installed"
+  else
+    rm -rf "$place"
+    echo "frameworks $part: not available: $(grep -v '^WARNING' "$log" | tail -n 1)"
+  fi
+}
+
+mkdir -p "$folder" || exit 0
+provide python environment python.txt &
+provide llamaindex environment llamaindex.txt &
+provide vercel packages_of_node package.json package-lock.json &
+wait
+exit 0
