@@ -1,6 +1,6 @@
 """Conversations with OpenAI Agents. Usage: openai_agents_client.py PLAN, a `FrameworkPlan` as JSON.
 
-Prints the results. The URL of the proxy comes from the environment, as a user of the OpenAI Agents SDK sets it.
+Prints the results. The URL of the proxy comes from the environment, as its users set it.
 """
 
 from __future__ import annotations
