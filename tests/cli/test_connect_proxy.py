@@ -50,7 +50,7 @@ command = "uvx"
     "aider": "# aider\nmodel: gpt-5\nauto-commits: false\n",
 }
 EXPECTED: dict[str, dict[str, Any]] = {
-    "claude-code": {"env": {"DEBUG": "1", "ANTHROPIC_BASE_URL": ROOT}},
+    "claude-code": {"env": {"DEBUG": "1", "ANTHROPIC_BASE_URL": ROOT, "ENABLE_TOOL_SEARCH": "false"}},
     "codex": {"model": "gpt-5", "model_provider": "toolfold"},
     "opencode": {
         "provider": {

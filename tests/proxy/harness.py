@@ -38,8 +38,9 @@ def serve_proxy(
     *,
     allow_anonymous: bool = True,
     environment: Mapping[str, str] | None = None,
+    port: int = 0,
 ) -> Iterator[RunningProxy]:
-    """Serve a proxy whose default providers are both at the URL `upstream`."""
+    """Serve a proxy whose default providers are both at the URL `upstream`; by default on a free port."""
     settings = {
         "providers.openai": {"dialect": "openai", "base_url": f"{upstream}/v1"},
         "providers.anthropic": {"dialect": "anthropic", "base_url": upstream},
@@ -50,7 +51,7 @@ def serve_proxy(
     config = load_config(overrides=settings, env=env)
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, contextlib.closing(socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
+        listening.bind(("127.0.0.1", port))
         policy = make_access_policy(
             "127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=allow_anonymous
         )

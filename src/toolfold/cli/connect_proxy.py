@@ -57,7 +57,8 @@ def connect_proxy(config: Config, options: ProxyOptions) -> int:
     validate_url(url, options.token_variable)
     warn_about_missing_token(config, url, options.token_variable)
     file = options.file or program.locate(home_directory(config), sys.platform, config.environment)
-    settings = program.build_settings(ProxyAccess(url, options.token_variable))
+    access = ProxyAccess(url, config.proxy.folding != "off", options.token_variable)
+    settings = program.build_settings(access)
     original = open_settings_file(options.program, file)
     content = build_settings_content(original, settings)
     if content == original.data:

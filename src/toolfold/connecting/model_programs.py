@@ -29,6 +29,8 @@ class ProxyAccess:
 
     url: str
     """URL of the proxy without a path."""
+    folds_tools: bool = True
+    """False if the proxy forwards all requests unchanged."""
     token_variable: str = ""
     """Name of the environment variable with the access token; the token itself is never stored."""
 
@@ -65,6 +67,12 @@ def _locate_claude_code(home: Path, _platform: str, environment: Mapping[str, st
     return Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "settings.json"
 
 
+def _build_claude_code(access: ProxyAccess) -> Json:
+    url: Json = {"env.ANTHROPIC_BASE_URL": access.url}
+    # Tools that Claude Code defers itself are not folded.
+    return {**url, "env.ENABLE_TOOL_SEARCH": "false"} if access.folds_tools else url
+
+
 def _build_codex(access: ProxyAccess) -> Json:
     provider: Json = {
         "name": "Toolfold",
@@ -91,7 +99,7 @@ MODEL_PROGRAMS: Mapping[ProgramName, ModelProgram] = MappingProxyType(
         "claude-code": ModelProgram(
             "Claude Code",
             _locate_claude_code,
-            lambda access: {"env.ANTHROPIC_BASE_URL": access.url},
+            _build_claude_code,
             {"env.ANTHROPIC_BASE_URL": "anthropic"},
             (".json",),
             key_note="Claude Code sends the key or login that it uses now.",

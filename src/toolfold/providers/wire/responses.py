@@ -46,7 +46,11 @@ class ResponsesWire(Wire):
         return "it runs in the background" if body.get("background") else ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
-        if any(tool.get("type") in ("tool_search", "namespace") for tool in select_mappings(tools)):
+        entries = select_mappings(tools)
+        inner = (each for entry in entries for each in select_mappings(entry.get("tools")))
+        if any(entry.get("type") == "tool_search" for entry in entries):
+            return "the client itself defers the loading of tools"
+        if any(each.get("defer_loading") for each in inner):
             return "the client itself defers the loading of tools"
         return super().explain_unfoldable_tools(tools)
 

@@ -1,0 +1,153 @@
+"""Real coding agents whose only change is the base URL that `toolfold connect --proxy` wrote.
+
+Each runs one task without a terminal. The model behind the proxy searches for a tool and calls it through the
+bridge; the program must see a plain call of its own tool, run it and finish.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.clients.programs import CLAUDE_CODE, CODEX, OPENCODE, ClientProgram, Home
+from tests.gateway.harness import free_port
+from tests.proxy.harness import serve_proxy
+from tests.proxy.scripted_model import Say, ScriptedModel
+from tests.proxy.upstream import serve_upstream
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, Json
+
+pytestmark = pytest.mark.timeout(900)
+TASK = "MARKED-TASK: use one tool"
+END = "the task is finished"
+NOTE = "written in the project"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A coding agent, and the call of its own tool that the model makes."""
+
+    program: ClientProgram
+    settings: Callable[[Home], dict[str, str]]
+    """Write what a user of the program already has beside the base URL; return its environment."""
+    arguments: Sequence[str]
+    tool: str
+    build_arguments: Callable[[Home], Json]
+    shown: str
+    """How the program's output shows the call."""
+
+
+def write_claude_settings(home: Home) -> dict[str, str]:
+    onboarding = {
+        "hasCompletedOnboarding": True,
+        "projects": {str(home.project): {"hasTrustDialogAccepted": True}},
+    }
+    home.write(".claude.json", json.dumps(onboarding))
+    return {"ANTHROPIC_API_KEY": "client-key", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+
+def write_codex_settings(home: Home) -> dict[str, str]:
+    home.write(".codex/config.toml", 'model = "gpt-5.1"\n')
+    return {"OPENAI_API_KEY": "client-key"}
+
+
+def write_opencode_settings(home: Home) -> dict[str, str]:
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "openai/gpt-5.1",
+        "small_model": "openai/gpt-5.1",
+    }
+    home.write(".config/opencode/opencode.json", json.dumps(settings, indent=2))
+    downloads = ("MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "AUTOUPDATE")
+    return {"OPENAI_API_KEY": "client-key"} | {f"OPENCODE_DISABLE_{each}": "1" for each in downloads}
+
+
+AGENTS = {
+    "claude-code": Agent(
+        CLAUDE_CODE,
+        write_claude_settings,
+        ("-p", TASK, "--output-format", "stream-json", "--verbose"),
+        "Read",
+        lambda home: {"file_path": str(home.project / "note.txt")},
+        '"name":"Read"',
+    ),
+    "codex": Agent(
+        CODEX,
+        write_codex_settings,
+        # Its own sandbox does not work on every machine.
+        ("exec", "--json", "--skip-git-repo-check", "-s", "danger-full-access", TASK),
+        "exec_command",
+        lambda _home: {"cmd": "cat note.txt"},
+        "cat note.txt",
+    ),
+    "opencode": Agent(
+        OPENCODE,
+        write_opencode_settings,
+        ("run", "--format", "json", TASK),
+        "read",
+        lambda home: {"filePath": str(home.project / "note.txt")},
+        '"tool":"read"',
+    ),
+}
+
+
+def make_script(call: tuple[str, Json]) -> Callable[[Json], Say]:
+    """Return a model that searches, calls a tool through the bridge, and ends."""
+    name, arguments = call
+
+    def choose_reply(body: Json) -> Say:
+        text = json.dumps(body.get("messages") or body.get("input") or "")
+        if TASK not in text or BRIDGE_SEARCH not in json.dumps(body.get("tools")):
+            return Say("ok")
+        if BRIDGE_CALL in text.partition(TASK)[2]:
+            return Say(END)
+        if BRIDGE_SEARCH in text.partition(TASK)[2]:
+            return Say("", [(BRIDGE_CALL, {"name": name, "arguments": arguments})])
+        return Say("I search.", [(BRIDGE_SEARCH, {"query": name})])
+
+    return choose_reply
+
+
+def list_tool_names(body: Json) -> set[str]:
+    return {str(each.get("name") or each.get("type")) for each in body.get("tools") or []}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_real_program_runs_its_own_tool_through_a_folding_proxy(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = AGENTS[name]
+    command = agent.program.command(agent.arguments)  # skips the test if it is not installed
+    home = Home(tmp_path / "home", tmp_path / "project")
+    home.project.mkdir()
+    (home.project / "note.txt").write_text(NOTE)
+    home = Home(home.path, home.project, agent.settings(home))
+    model = ScriptedModel(make_script((agent.tool, agent.build_arguments(home))))
+    port = free_port()
+    # Only the user may connect a program: not a process below one that holds an open runtime.
+    url = f"http://127.0.0.1:{port}"
+    connected = home.run("toolfold", "connect", name, "--proxy", "--yes", "--http", url)
+    assert connected.returncode == 0, connected.stdout + connected.stderr
+    with (
+        caplog.at_level(logging.INFO, "toolfold.proxy"),
+        serve_upstream() as upstream,
+        serve_proxy(tmp_path / "proxy", upstream.url, {"proxy.folding": "on"}, port=port),
+    ):
+        upstream.answer = model
+        done = home.run(*command)
+    output = done.stdout + done.stderr
+    folded = [each for each in model.requests if BRIDGE_SEARCH in list_tool_names(each)]
+    assert END in done.stdout, f"{output[-3000:]}\n{[list_tool_names(each) for each in model.requests]}"
+    assert agent.shown in done.stdout
+    assert not any(f'"{each}"' in output for each in BRIDGE_NAMES)
+    assert len(folded) == 3, output[-3000:]
+    assert NOTE in json.dumps(folded[-1])
+    assert all(agent.tool not in list_tool_names(each) for each in folded[:2])
+    hidden = [int(each) for each in re.findall(r"folded=(\d+)", caplog.text)]
+    assert min(hidden, default=0) > 3, caplog.text
