@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from toolfold.config.servers import McpServerSettings
     from toolfold.sources.mcp.connection import ConnectionDeps
+    from toolfold.sources.mcp.direct_calls import DirectCalls
 
 MAX_SSE_EVENT_BYTES = 1 << 20
 """Limit of the SDK for events of the older SSE transport."""
@@ -74,15 +75,17 @@ async def open_http_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
+    from toolfold.sources.mcp.direct_calls import DirectCalls, HandoverTransport
+
     # Response timeouts are handled by the connection; an event stream may be silent forever.
     limits = httpx2.Timeout(settings.connect_timeout_seconds, read=None)
     pending = _PendingRequests(NotificationLimiter(deps.log.note))
+    is_sse = settings.effective_transport == "sse"
+    handover = HandoverTransport(httpx2.AsyncHTTPTransport(), _request_id)
 
     def http_client(*_: object, **__: object) -> httpx2.AsyncClient:
-        return _client_class(is_ready, pending if settings.effective_transport == "sse" else None)(
-            transport=_guard_transport(
-                httpx2.AsyncHTTPTransport(), pending.limiter, settings.effective_transport != "sse"
-            ),
+        return _client_class(is_ready, pending if is_sse else None)(
+            transport=_guard_transport(handover, pending.limiter, not is_sse),
             # The size of a compressed body is not known before it is decompressed.
             headers={**settings.headers, "accept-encoding": "identity"},
             timeout=limits,
@@ -90,7 +93,7 @@ async def open_http_transport(
             follow_redirects=False,
         )
 
-    if settings.effective_transport == "sse":
+    if is_sse:
         yield _forward_messages(
             sse_client(settings.url, httpx_client_factory=http_client), disconnected, pending
         )
@@ -99,14 +102,24 @@ async def open_http_transport(
         opened = streamable_http_client(
             settings.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         )
-        yield _forward_messages(opened, disconnected, pending)
+        calls = DirectCalls(
+            client,
+            settings.url,
+            handover,
+            connect_timeout_s=settings.connect_timeout_seconds,
+            is_anonymous=lambda: deps.auth is None or not deps.auth.may_have_login,
+        )
+        yield _forward_messages(opened, disconnected, pending, calls)
 
 
 @asynccontextmanager
 async def _forward_messages(
-    opened: Any, disconnected: asyncio.Event, pending: _PendingRequests
+    opened: Any, disconnected: asyncio.Event, pending: _PendingRequests, calls: DirectCalls | None = None
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the transport, check and forward its messages; set `disconnected` after the last one."""
+    """Open the transport, check and forward its messages; set `disconnected` after the last one.
+
+    `calls` sends the tool calls instead of the transport.
+    """
     import anyio
 
     incoming, reading = anyio.create_memory_object_stream[Any](16)
@@ -122,12 +135,22 @@ async def _forward_messages(
             disconnected.set()
             incoming.close()
 
+    async def deliver(item: Any) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # it is closing
+            await incoming.send(pending.check_message(item))
+
     with incoming, reading:
         async with opened as (source, writing):
             forwarding = asyncio.create_task(forward(source))
             try:
-                yield reading, writing
+                if calls is None:
+                    yield reading, writing
+                    return
+                calls.connect(writing, deliver)
+                yield reading, calls
             finally:
+                if calls is not None:
+                    await calls.close_connections()
                 forwarding.cancel()
                 await asyncio.wait({forwarding})
 

@@ -38,6 +38,11 @@ class OAuthProvider(httpx2.Auth):
         self._untested_token = ""
         self.problem: ServerFailed | None = None
 
+    @property
+    def may_have_login(self) -> bool:
+        """Return False if the stored login was looked for and there was none, so that no token is sent."""
+        return not self._is_loaded or self._login is not None
+
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         del request
         raise RuntimeError("OAuth needs an asynchronous HTTP client")
