@@ -140,6 +140,8 @@ class SettingsMonitor:
         self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
         self._lock = threading.Lock()
         self._notes = record.directory / "calls"
+        self._noted_states = ""
+        """State of the settings for the files that record calls, as JSON; empty if it must be computed."""
         self._owner = 0, ""
         """Id and start time of this process, for the names of the files that record calls."""
         step = record.last_step()
@@ -225,7 +227,7 @@ class SettingsMonitor:
             if stat_signature(each.path) == before.signature:
                 continue
             now = read_path_state(each.path, self._last_step())
-            self._known_states[each.path] = now
+            self._known_states[each.path], self._noted_states = now, ""
             if now.fingerprint != before.fingerprint:
                 self._classify_change(each, before, now)
 
@@ -299,19 +301,31 @@ class SettingsMonitor:
 
     def _write_call_note(self, name: str, call: str) -> None:
         """Save the call and the state of the settings in a file, to be checked if this process is killed."""
-        known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
-        content = json.dumps({"call": call, "time": time.time(), "known": known})
-        file = self._notes / name
+        if not self._noted_states:
+            states = self._known_states.items()
+            self._noted_states = json.dumps(
+                {str(path): [each.fingerprint, each.last_step] for path, each in states}
+            )
+        content = f'{{"call": {json.dumps(call)}, "time": {time.time()}, "known": {self._noted_states}}}'
         with contextlib.suppress(OSError):
             try:
-                file.write_text(content)
+                _write_small_file(self._notes / name, content.encode())
             except FileNotFoundError:
                 self._notes.mkdir(parents=True, exist_ok=True, mode=0o700)
-                file.write_text(content)
+                _write_small_file(self._notes / name, content.encode())
 
     def _delete_call_note(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            (self._notes / name).unlink()
+            os.unlink(self._notes / name)  # noqa: PTH108 - several times as fast, and done for every call
+
+
+def _write_small_file(file: Path, content: bytes) -> None:
+    """Write a file with as few system calls as possible, because it is done for every call."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
 
 
 class WatchedCall:

@@ -7,6 +7,7 @@ client needs one. The token is removed from the request: no server behind the ga
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import json
 import logging
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import uvicorn
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from starlette.applications import Starlette
 
     from toolfold.runtime import Runtime
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_METHODS = frozenset({"POST", "GET", "DELETE"})
 _UNIQUE_HEADERS = frozenset({"host", "origin", "authorization", "mcp-session-id"})
 _TOKEN_NEEDED = "This gateway needs a token. Create one with `toolfold token add NAME`."  # noqa: S105
 _TOKEN_UNKNOWN = (
@@ -187,12 +190,17 @@ def send_while_valid(is_accepted: Callable[[], bool], send: Send) -> Send:
 
 def _authenticated_scope(scope: Scope, client: GatewayClient) -> Scope:
     """Return the ASGI scope with the client's identity and without its token."""
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
+    return {**scope, "headers": headers, CLIENT_SCOPE_KEY: client, "user": _make_user(client.id)}
+
+
+@functools.lru_cache(maxsize=256)
+def _make_user(client_id: str) -> AuthenticatedUser:
+    """Return the client's identity in the form in which the SDK compares the owners of sessions."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
-    user = AuthenticatedUser(AccessToken(token="-", client_id=client.id, scopes=[]))  # noqa: S106 - none
-    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"authorization"]
-    return {**scope, "headers": headers, CLIENT_SCOPE_KEY: client, "user": user}
+    return AuthenticatedUser(AccessToken(token="-", client_id=client_id, scopes=[]))  # noqa: S106 - none
 
 
 async def _send_error(send: Send, status: int, problem: str) -> None:
@@ -288,9 +296,22 @@ def make_app(
             for each in beside:
                 await each.close()
 
-    endpoint = _Endpoint(guard_app(StreamableHTTPASGIApp(manager), policy))
-    routes = [Route(path, endpoint=endpoint), *(Route(each.path, endpoint=each) for each in beside)]
-    return Starlette(routes=routes, lifespan=lifespan)
+    serve_gateway = guard_app(StreamableHTTPASGIApp(manager), policy)
+
+    class GatewayApp(Starlette):
+        """Starlette's app, whose middleware and routing the gateway's own requests do not pass through."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and scope["path"] == path and scope["method"] in _METHODS:
+                await serve_gateway(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
+
+    routes = [
+        Route(path, endpoint=_Endpoint(serve_gateway)),
+        *(Route(each.path, endpoint=each) for each in beside),
+    ]
+    return GatewayApp(routes=routes, lifespan=lifespan)
 
 
 class _Endpoint:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, Receive
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
-from toolfold.sources.mcp.sdk_compat import make_hookable_manager
+from toolfold.sources.mcp.sdk_compat import defer_event_streams, make_hookable_manager
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_HTTP_SESSIONS = 2_000
 MAX_HTTP_SESSIONS_PER_CLIENT = 500
 RETRY_AFTER_S = 5
+EVENT_STREAM_DELAY_S = 1.0
+"""Calls that take longer are answered with an event stream, so that the client sees that they are running."""
 _SESSION_HEADER = b"mcp-session-id"
 _TOO_MANY_SESSIONS = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
 
@@ -100,6 +102,7 @@ def make_limited_manager(
         ) -> None:
             session = http_transport.mcp_session_id
             assert session is not None  # noqa: S101 - the manager has just given it one
+            defer_event_streams(http_transport, EVENT_STREAM_DELAY_S)
             self._quota_keys[session] = quota_key(client_of(scope), scope)
             self._unopened.add(session)
             try:

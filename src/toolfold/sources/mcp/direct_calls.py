@@ -1,9 +1,10 @@
 """Send tool calls to an HTTP server over kept connections, without the layers of the SDK's transport.
 
 A call is one POST, and nearly always its response is one JSON message, or an event stream that starts with
-the response. Only that is handled here. Every other outcome (a redirect, an error status, a cookie, a large body,
-events before the response, a lost connection) is handed over: the SDK's transport sends the same message, and
-its HTTP client gets what was received here instead of sending the request again. Knows HTTP/1.1 without TLS.
+the response. Only that is handled here. Every other outcome (a redirect, an error status, a cookie, a large
+body, events before the response, a lost connection) is handed over: the SDK's transport sends the same
+message, and its HTTP client gets what was received here instead of sending the request again. Knows HTTP/1.1
+without TLS.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ of the SDK breaks one. At run time a release without a required name is refused:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from mcp.server.connection import Connection
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.shared._stream_protocols import ReadStream, WriteStream
+    from mcp_types import JSONRPCRequest
+    from sse_starlette import EventSourceResponse
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 __all__ = [
     "PRIVATE_NAMES",
@@ -27,6 +32,7 @@ __all__ = [
     "ReadStream",
     "WriteStream",
     "add_request_stamp",
+    "defer_event_streams",
     "get_connection",
     "is_connection_closed",
     "is_event_stream_failure",
@@ -96,6 +102,60 @@ PRIVATE_NAMES = (
         "_server_instances",
         "make_hookable_manager",
         "the gateway looks up open HTTP sessions",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_handle_post_request",
+        "defer_event_streams",
+        "a quick call over HTTP is answered with JSON instead of an event stream",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_request_streams",
+        "defer_event_streams",
+        "messages for a call over HTTP are received by the gateway",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_read_stream_writer",
+        "defer_event_streams",
+        "a call over HTTP is passed to its MCP session",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_create_session_message",
+        "defer_event_streams",
+        "a call over HTTP is passed to its MCP session",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_create_json_response",
+        "defer_event_streams",
+        "a quick call over HTTP is answered with JSON instead of an event stream",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_create_event_data",
+        "defer_event_streams",
+        "a call over HTTP with notifications is answered with an event stream",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_clean_up_memory_streams",
+        "defer_event_streams",
+        "a call over HTTP leaves nothing behind in its MCP session",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_validate_accept_header",
+        "defer_event_streams",
+        "calls over HTTP from clients that accept no event stream are refused",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http:StreamableHTTPServerTransport",
+        "_validate_request_headers",
+        "defer_event_streams",
+        "calls over HTTP with a wrong session id are refused",
     ),
     PrivateName(
         "mcp.shared._stream_protocols",
@@ -194,6 +254,82 @@ def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]
             await self.discard_session(session_id, transport)
 
     return HookableSessionManager
+
+
+def defer_event_streams(transport: Any, seconds: float) -> None:
+    """Make an HTTP session of the SDK's server answer quick tool calls with JSON.
+
+    The SDK starts an event stream for every request. Here it is started when the call has sent a notification
+    or a request to the client, or has taken this many seconds, as the SDK does in the newest revision.
+    """
+    names = {each.name for each in PRIVATE_NAMES if each.used_by == "defer_event_streams"}
+    _require_names(transport, *(names - {"_read_stream_writer"}))  # None until the session is connected
+    handle_any_post = transport._handle_post_request
+
+    async def handle_post(scope: Any, request: Any, receive: Any, send: Any) -> None:
+        call = _parse_call(await request.body())
+        if call is None or transport.is_json_response_enabled or str(call.id) in transport._request_streams:
+            await handle_any_post(scope, request, receive, send)
+            return
+        if not await transport._validate_accept_header(request, scope, send):
+            return
+        if await transport._validate_request_headers(request, send):
+            response = await _respond_to_call(transport, call, request, seconds)
+            try:
+                await response(scope, receive, send)
+            finally:
+                await transport._clean_up_memory_streams(str(call.id))
+
+    transport._handle_post_request = handle_post
+
+
+def _parse_call(body: bytes) -> JSONRPCRequest | None:
+    """Parse a `tools/call` request; return None for any other message."""
+    from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
+
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValueError:
+        return None
+    return message if isinstance(message, JSONRPCRequest) and message.method == "tools/call" else None
+
+
+async def _respond_to_call(
+    transport: Any, call: JSONRPCRequest, request: Request, seconds: float
+) -> Response | EventSourceResponse:
+    """Pass a call to its session; return a JSON response if that comes first and soon, else a stream."""
+    import anyio
+    from mcp.server.streamable_http import REQUEST_STREAM_BUFFER_SIZE
+    from mcp_types import JSONRPCError, JSONRPCResponse
+    from sse_starlette import EventSourceResponse
+
+    key = str(call.id)
+    streams = anyio.create_memory_object_stream[Any](REQUEST_STREAM_BUFFER_SIZE)
+    transport._request_streams[key] = streams
+    first: Any = None
+    try:
+        version = request.headers.get("mcp-protocol-version", "")
+        message = transport._create_session_message(call, request, key, version)
+        await transport._read_stream_writer.send(message)
+        with anyio.move_on_after(seconds), suppress(anyio.EndOfStream, anyio.ClosedResourceError):
+            first = await streams[1].receive()
+    except BaseException:
+        await transport._clean_up_memory_streams(key)
+        raise
+    if first is not None and isinstance(first.message, (JSONRPCResponse, JSONRPCError)):
+        response: Response = transport._create_json_response(first.message)
+        return response
+
+    async def list_events() -> AsyncIterator[Any]:
+        if first is not None:
+            yield transport._create_event_data(first)
+        async for event in streams[1]:
+            yield transport._create_event_data(event)
+            if isinstance(event.message, (JSONRPCResponse, JSONRPCError)):
+                return
+
+    session = {"Mcp-Session-Id": transport.mcp_session_id} if transport.mcp_session_id else {}
+    return EventSourceResponse(list_events(), headers={"Cache-Control": "no-cache, no-transform", **session})
 
 
 def is_invalid_structured_content(error: BaseException | None) -> bool:
