@@ -34,6 +34,9 @@ class FaultHttpServer(ThreadingHTTPServer):
     def __init__(self, fault: str = "", port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.fault, self.calls, self.cancelled = fault, 0, 0
+        self.connections = self.closed_connections = 0
+        self.cookie = ""
+        """The cookie that was sent with the last call."""
         self.sessions: set[str] = set()
         self.streams: dict[str, queue.Queue[bytes | None]] = {}
         self.closing = threading.Event()
@@ -48,7 +51,12 @@ class FaultHttpServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._clients.append(request)
+        self.connections += 1
         super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.closed_connections += 1
 
     def close_connections(self) -> None:
         """Close all connections and accept no more, like a process that exits."""
@@ -128,6 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def call(self, id_: Any, said: str) -> None:
         self.server.calls += 1
+        self.server.cookie = self.headers.get("cookie", "")
         wrong: Callable[[Any], None] | None = getattr(self, f"do_{self.name}", None)
         if said == "now" and wrong is not None:
             wrong(id_)
@@ -249,6 +258,33 @@ class _Handler(BaseHTTPRequestHandler):
     def do_stream(self, id_: Any) -> None:
         self.begin(200, STREAM, None)
         self.wfile.write(b": hello\n\n" + event(NOTICE) + event(answered(id_, text("streamed"))))
+
+    def do_short_stream(self, id_: Any) -> None:
+        """Send an event stream that ends after the response, and keep the connection open."""
+        message = event(answered(id_, text("streamed")))
+        self.send_response(200)
+        self.send_header("content-type", STREAM)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(message), message))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def do_moved(self, id_: Any) -> None:
+        if self.path == "/moved":
+            self.answer(id_, text("moved"))
+        else:
+            self.reply(308, headers={"location": "/moved"})
+
+    def do_large_result(self, id_: Any) -> None:
+        self.answer(id_, text("x" * 300_000))
+
+    def do_cookie(self, id_: Any) -> None:
+        self.answer(id_, text("baked"), {"set-cookie": "route=7"})
+
+    def do_close_afterwards(self, id_: Any) -> None:
+        """Close the connection after the response without announcing it."""
+        self.answer(id_, text("closed"))
+        self.close_connection = True
 
     def do_session_forgotten(self, id_: Any) -> None:
         self.server.calls -= 1

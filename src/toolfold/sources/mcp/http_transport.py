@@ -213,6 +213,8 @@ def _client_class(is_ready: Callable[[], bool], pending: _PendingRequests | None
         """HTTP client that turns the exception for a missing login into an error response."""
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            if request.method == "POST":
+                await request.aread()  # a request that follows a redirect has not been read
             if request.method != "POST" or not _is_message(request):
                 return await super().send(request, **options)
             if pending is None:

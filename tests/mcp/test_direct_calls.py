@@ -1,0 +1,74 @@
+"""Tool calls to HTTP servers: kept connections, and responses that the SDK's transport has to handle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.mcp.fault_http import FaultHttpServer, serve_in_thread
+from tests.mcp.faults import call_echo, open_supervisor
+from toolfold.config.servers import parse_server_settings
+from toolfold.sources.mcp.direct_calls import MAX_DIRECT_REQUEST_BYTES
+from toolfold.sources.mcp.supervisor import ServerSupervisor
+
+TIMEOUT_S = 60.0
+
+
+@asynccontextmanager
+async def connected_server(
+    fault: str, folder: Path
+) -> AsyncIterator[tuple[FaultHttpServer, ServerSupervisor]]:
+    with serve_in_thread(fault) as server:
+        settings = parse_server_settings({"url": server.url()})
+        async with open_supervisor(settings, folder) as supervisor:
+            await call_echo(supervisor, "before")
+            yield server, supervisor
+
+
+@pytest.mark.parametrize(("fault", "answer"), [("", "now"), ("short-stream", "streamed")])
+async def test_calls_to_an_http_server_use_the_same_connection(
+    fault: str, answer: str, tmp_path: Path
+) -> None:
+    async with connected_server(fault, tmp_path) as (server, supervisor):
+        before = server.connections
+        for _ in range(5):
+            assert (await call_echo(supervisor, "now"))[0] == answer
+        assert server.calls == 6
+        assert server.connections == before
+
+
+async def test_call_that_is_redirected_within_its_origin_is_made_at_the_new_address(tmp_path: Path) -> None:
+    async with connected_server("moved", tmp_path) as (_, supervisor):
+        assert (await call_echo(supervisor, "now"))[0] == "moved"
+        assert (await call_echo(supervisor, "again"))[0] == "again"
+
+
+async def test_cookie_that_a_server_sets_in_a_call_is_sent_with_the_next_call(tmp_path: Path) -> None:
+    async with connected_server("cookie", tmp_path) as (server, supervisor):
+        assert (await call_echo(supervisor, "now"))[0] == "baked"
+        assert server.cookie == ""
+        assert (await call_echo(supervisor, "again"))[0] == "again"
+        assert server.cookie == "route=7"
+
+
+async def test_call_uses_a_new_connection_if_the_server_has_closed_the_last_one(tmp_path: Path) -> None:
+    async with connected_server("close-afterwards", tmp_path) as (server, supervisor):
+        assert (await call_echo(supervisor, "now"))[0] == "closed"
+        async with asyncio.timeout(TIMEOUT_S):
+            while not server.closed_connections:
+                await asyncio.sleep(0.01)
+        assert (await call_echo(supervisor, "again"))[0] == "again"
+        assert server.calls == 3
+
+
+async def test_large_call_and_its_large_result_arrive_complete(tmp_path: Path) -> None:
+    async with connected_server("large-result", tmp_path) as (server, supervisor):
+        sent = "y" * (MAX_DIRECT_REQUEST_BYTES + 1)
+        assert (await call_echo(supervisor, sent))[0] == sent
+        assert (await call_echo(supervisor, "now"))[0] == "x" * 300_000
+        assert (await call_echo(supervisor, "again"))[0] == "again"
+        assert server.calls == 4
