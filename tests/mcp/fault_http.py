@@ -34,7 +34,8 @@ class FaultHttpServer(ThreadingHTTPServer):
     def __init__(self, fault: str = "", port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.fault, self.calls, self.cancelled = fault, 0, 0
-        self.connections = self.closed_connections = 0
+        self.connections = 0
+        self.has_closed_connection = threading.Event()
         self.cookie = ""
         """The cookie that was sent with the last call."""
         self.sessions: set[str] = set()
@@ -56,7 +57,7 @@ class FaultHttpServer(ThreadingHTTPServer):
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
-        self.closed_connections += 1
+        self.has_closed_connection.set()
 
     def close_connections(self) -> None:
         """Close all connections and accept no more, like a process that exits."""

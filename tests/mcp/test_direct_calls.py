@@ -58,9 +58,7 @@ async def test_cookie_that_a_server_sets_in_a_call_is_sent_with_the_next_call(tm
 async def test_call_uses_a_new_connection_if_the_server_has_closed_the_last_one(tmp_path: Path) -> None:
     async with connected_server("close-afterwards", tmp_path) as (server, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "closed"
-        async with asyncio.timeout(TIMEOUT_S):
-            while not server.closed_connections:
-                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(server.has_closed_connection.wait, TIMEOUT_S)
         assert (await call_echo(supervisor, "again"))[0] == "again"
         assert server.calls == 3
 

@@ -25,7 +25,7 @@ MAX_HTTP_SESSIONS = 2_000
 MAX_HTTP_SESSIONS_PER_CLIENT = 500
 RETRY_AFTER_S = 5
 EVENT_STREAM_DELAY_S = 1.0
-"""Calls that take longer are answered with an event stream, so that the client sees that they are running."""
+"""Requests that take longer are answered with an event stream, so that the client sees them running."""
 _SESSION_HEADER = b"mcp-session-id"
 _TOO_MANY_SESSIONS = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
 

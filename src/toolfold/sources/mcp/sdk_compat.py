@@ -107,55 +107,55 @@ PRIVATE_NAMES = (
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_handle_post_request",
         "defer_event_streams",
-        "a quick call over HTTP is answered with JSON instead of an event stream",
+        "a quick request over HTTP is answered with JSON instead of an event stream",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_request_streams",
         "defer_event_streams",
-        "messages for a call over HTTP are received by the gateway",
+        "messages for a request over HTTP are received by the gateway",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_read_stream_writer",
         "defer_event_streams",
-        "a call over HTTP is passed to its MCP session",
+        "a request over HTTP is passed to its MCP session",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_create_session_message",
         "defer_event_streams",
-        "a call over HTTP is passed to its MCP session",
+        "a request over HTTP is passed to its MCP session",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_create_json_response",
         "defer_event_streams",
-        "a quick call over HTTP is answered with JSON instead of an event stream",
+        "a quick request over HTTP is answered with JSON instead of an event stream",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_create_event_data",
         "defer_event_streams",
-        "a call over HTTP with notifications is answered with an event stream",
+        "a request over HTTP with notifications is answered with an event stream",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_clean_up_memory_streams",
         "defer_event_streams",
-        "a call over HTTP leaves nothing behind in its MCP session",
+        "a request over HTTP leaves nothing behind in its MCP session",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_validate_accept_header",
         "defer_event_streams",
-        "calls over HTTP from clients that accept no event stream are refused",
+        "requests over HTTP from clients that accept no event stream are refused",
     ),
     PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_validate_request_headers",
         "defer_event_streams",
-        "calls over HTTP with a wrong session id are refused",
+        "requests over HTTP with a wrong session id are refused",
     ),
     PrivateName(
         "mcp.shared._stream_protocols",
@@ -257,59 +257,64 @@ def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]
 
 
 def defer_event_streams(transport: Any, seconds: float) -> None:
-    """Make an HTTP session of the SDK's server answer quick tool calls with JSON.
+    """Make an HTTP session of the SDK's server answer quick requests with JSON.
 
-    The SDK starts an event stream for every request. Here it is started when the call has sent a notification
-    or a request to the client, or has taken this many seconds, as the SDK does in the newest revision.
+    The SDK starts an event stream for every request. Here it is started when a notification or a request for
+    the client comes before the response, or none has come for this many seconds. In the newest revision of
+    the protocol the SDK does the same.
     """
     names = {each.name for each in PRIVATE_NAMES if each.used_by == "defer_event_streams"}
     _require_names(transport, *(names - {"_read_stream_writer"}))  # None until the session is connected
     handle_any_post = transport._handle_post_request
 
     async def handle_post(scope: Any, request: Any, receive: Any, send: Any) -> None:
-        call = _parse_call(await request.body())
-        if call is None or transport.is_json_response_enabled or str(call.id) in transport._request_streams:
+        parsed = _parse_request(await request.body())
+        if (
+            parsed is None
+            or transport.is_json_response_enabled
+            or str(parsed.id) in transport._request_streams
+        ):
             await handle_any_post(scope, request, receive, send)
             return
         if not await transport._validate_accept_header(request, scope, send):
             return
         if await transport._validate_request_headers(request, send):
-            response = await _respond_to_call(transport, call, request, seconds)
+            response = await _respond_soon(transport, parsed, request, seconds)
             try:
                 await response(scope, receive, send)
             finally:
-                await transport._clean_up_memory_streams(str(call.id))
+                await transport._clean_up_memory_streams(str(parsed.id))
 
     transport._handle_post_request = handle_post
 
 
-def _parse_call(body: bytes) -> JSONRPCRequest | None:
-    """Parse a `tools/call` request; return None for any other message."""
+def _parse_request(body: bytes) -> JSONRPCRequest | None:
+    """Parse a request of an open session; return None for any other message."""
     from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 
     try:
         message = jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValueError:
         return None
-    return message if isinstance(message, JSONRPCRequest) and message.method == "tools/call" else None
+    return message if isinstance(message, JSONRPCRequest) and message.method != "initialize" else None
 
 
-async def _respond_to_call(
-    transport: Any, call: JSONRPCRequest, request: Request, seconds: float
+async def _respond_soon(
+    transport: Any, parsed: JSONRPCRequest, request: Request, seconds: float
 ) -> Response | EventSourceResponse:
-    """Pass a call to its session; return a JSON response if that comes first and soon, else a stream."""
+    """Pass a request to its session; return JSON if the response comes first and soon, else a stream."""
     import anyio
     from mcp.server.streamable_http import REQUEST_STREAM_BUFFER_SIZE
     from mcp_types import JSONRPCError, JSONRPCResponse
     from sse_starlette import EventSourceResponse
 
-    key = str(call.id)
+    key = str(parsed.id)
     streams = anyio.create_memory_object_stream[Any](REQUEST_STREAM_BUFFER_SIZE)
     transport._request_streams[key] = streams
     first: Any = None
     try:
         version = request.headers.get("mcp-protocol-version", "")
-        message = transport._create_session_message(call, request, key, version)
+        message = transport._create_session_message(parsed, request, key, version)
         await transport._read_stream_writer.send(message)
         with anyio.move_on_after(seconds), suppress(anyio.EndOfStream, anyio.ClosedResourceError):
             first = await streams[1].receive()
