@@ -66,6 +66,7 @@ from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_p
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers, mark_injections
 from toolfold.sources.mcp.scan import find_injections
+from toolfold.sources.openapi.tools import load_apis
 from toolfold.sources.source_report import LOADED
 from toolfold.telemetry import open_readers
 from toolfold.tools import OutsideText, Services
@@ -116,7 +117,9 @@ def open_runtime(
     hooks.add_pre_hook(inject_workdir(terminal), needs_context)
     redact = Redaction(config.secret_values())
     browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
-    reports = load_builtin(registry, _build_services(config, terminal, browser, redact))
+    services = _build_services(config, terminal, browser, redact)
+    reports = load_builtin(registry, services)
+    reports += load_apis(registry, config, services.workspace, services.outside_text)
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
     monitor = _build_monitor(config, record, terminal, lambda: mcp.has_started_programs)

@@ -75,7 +75,8 @@ def run_web_server(host: str = "127.0.0.1") -> Iterator[WebServer]:
                 self.end_headers()
                 self.wfile.write(page.body)
 
-        do_POST = do_GET  # noqa: N815  (the name that the base class calls)
+        # The names that the base class calls.
+        do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""

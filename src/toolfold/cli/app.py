@@ -51,7 +51,7 @@ COMMANDS = {
     "search": "Search the tools for a message, and show why each one matches.",
     "sessions": "List, show, search, export and delete stored agent sessions.",
     "token": "Create, list and revoke access tokens for clients of the gateway.",
-    "tools": "List, inspect, enable and disable tools.",
+    "tools": "List, inspect, enable and disable tools; add those of an API.",
 }
 
 WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay only for the ones it needs.

@@ -1,4 +1,4 @@
-"""`toolfold tools`: list, inspect, enable and disable tools."""
+"""`toolfold tools`: list, inspect, enable and disable tools; add those of an API."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.openapi import add_api, remove_api
 from toolfold.cli.output import (
     MAX_SUMMARY_CHARS,
     NotFound,
@@ -32,7 +33,7 @@ AVAILABLE = "available"
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List, inspect, enable and disable tools."""
+    """List, inspect, enable and disable tools; add the operations of an API."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_tools, as_json=as_json)
 
@@ -108,6 +109,10 @@ def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
     print_line(escape_text(tool.description))
     print_table("", ("", ""), ((label, value) for label, value in _detail_rows(row) if value))
     print_json(tool.parameters)
+
+
+command.add_command(add_api)
+command.add_command(remove_api)
 
 
 @command.command("disable")

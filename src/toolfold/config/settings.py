@@ -30,6 +30,7 @@ from pydantic_core import CoreSchema
 
 from toolfold.config.agent import AgentSettings, ProviderSettings
 from toolfold.config.allowed_tools import AllowedToolEntry
+from toolfold.config.apis import Apis
 from toolfold.config.field_types import (
     USER_ONLY,
     Integer,
@@ -625,6 +626,11 @@ class Settings(Section):
         default_factory=MessagesSettings, description="People and channels that tools can send messages to."
     )
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
+    apis: Apis = Field(
+        default_factory=FrozenDict,
+        description="APIs whose operations are tools, by name.",
+        json_schema_extra=USER_ONLY,
+    )
     gateway: GatewaySettings = Field(
         default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
     )

@@ -59,6 +59,8 @@ class FetchedDocument:
     media_type: str = ""
     charset: str = ""
     is_truncated: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers of the response by their names in lower case."""
 
     def require_success(self) -> FetchedDocument:
         """Return this document. Raises FetchFailed if its HTTP status is not 2xx."""
@@ -140,7 +142,7 @@ class Fetcher:
                     return FetchedDocument(url, response.status, b""), target
                 data, is_truncated = await self._read_body(response, found)
         content_type = _parse_content_type(found.get("content-type", ""))
-        return FetchedDocument(url, response.status, data, *content_type, is_truncated), ""
+        return FetchedDocument(url, response.status, data, *content_type, is_truncated, found), ""
 
     async def _read_body(
         self, response: httpcore2.Response, headers: Mapping[str, str]
