@@ -26,6 +26,7 @@ from toolfold.config.monitor import CallWatch, SettingsMonitor
 from toolfold.errors import CallError, Refused, ToolFailed, error_message
 from toolfold.hooks import Hooks
 from toolfold.json_limits import is_large
+from toolfold.learning import UsageTracker
 from toolfold.loops import CallTimeout, EscapedException, EventLoops
 from toolfold.model import (
     MCP_SOURCE,
@@ -72,6 +73,8 @@ class Dispatch:
     timeout: float = 120.0
     max_parallel: int = 8
     monitor: SettingsMonitor | None = None
+    usage: UsageTracker | None = None
+    """Learns from calls that succeed."""
 
     async def __call__(
         self, turn: Turn, call: ToolCall, context: CallContext, *, slot: Slot = NO_SLOT
@@ -97,6 +100,8 @@ class Dispatch:
         result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
         registered = isinstance(call.name, str) and bool(turn.snapshot.named(call.name))
         self.events.finish(call, result, context, refused=refused, registered=registered)
+        if self.usage is not None:
+            self.usage.observe_call(turn, call, result, context)
         return result
 
     def _finish_cancelled(self, call: ToolCall, context: CallContext, started: float) -> None:

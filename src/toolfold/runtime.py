@@ -43,6 +43,7 @@ from toolfold.files import Workspace
 from toolfold.hooks import Hooks
 from toolfold.internet.address_policy import AddressPolicy, parse_networks
 from toolfold.internet.browser_pool import BrowserPool
+from toolfold.learning import UsageTracker
 from toolfold.loops import EventLoops
 from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Source, Tool
 from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
@@ -52,6 +53,8 @@ from toolfold.results import ResultStore, render
 from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, LightEmbedder
 from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import Progress
+from toolfold.retrieval.learned_messages import LearnedMessages
+from toolfold.retrieval.learned_store import LEARNED_DIRECTORY, LearnedStore
 from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.need import Head, NeedClassifier
@@ -133,9 +136,10 @@ def open_runtime(
         sites=_execution_sites(terminal),
         events=events,
     )
-    dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor)
-    user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _build_retriever(config, progress)
+    usage = UsageTracker(retriever, redact)
+    dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor, usage)
+    user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     if find_tool_call():
         elicit = None  # the tool call itself would answer
     callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
@@ -190,6 +194,7 @@ def _build_dispatch(
     approval: Approval,
     events: CallEvents,
     monitor: SettingsMonitor | None,
+    usage: UsageTracker,
 ) -> Dispatch:
     return Dispatch(
         hooks=hooks,
@@ -202,6 +207,7 @@ def _build_dispatch(
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
         monitor=monitor,
+        usage=usage,
     )
 
 
@@ -248,6 +254,8 @@ class Runtime:
         self.sources = tuple(reports)
         self.registry = RuntimeRegistry(self, registry)
         self.retriever = retriever
+        self.usage = dispatch.usage
+        """Learns from the use of tools; None if nothing is observed."""
         self._registry, self._dispatch = registry, dispatch
         self._plugin_toolsets, self._declared = toolsets[0], (*toolsets[0], *toolsets[1])
         self._availability = Availability(
@@ -270,6 +278,8 @@ class Runtime:
 
     def _build_deps(self, config: Config, scope: Scope, dispatch: Dispatch) -> SessionDeps:
         """Return the components for sessions that are opened with the given settings."""
+        self.retriever.learned.enabled = config.tools.learn_from_use
+        self.retriever.learned.half_life_days = config.tools.learn_half_life_days
         disclosing = _build_disclosing(
             config.tools, self.retriever, ToolTokenCounts(), behind_gateway=self._behind_gateway
         )
@@ -405,11 +415,11 @@ class Runtime:
         Nothing of this runtime's own tools is granted to such a session.
         """
         config = self.config.model_copy(update={"tools": settings})
-        toolsets = Toolsets(snapshot)
+        toolsets, usage = Toolsets(snapshot), self.usage
         return SessionDeps(
             config=config,
             availability=self._availability,
-            dispatch=self._dispatch,
+            dispatch=replace(self._dispatch, usage=usage and usage.with_retriever(retriever)),
             **_build_disclosing(settings, retriever, weights, behind_gateway=False),
             toolsets=lambda: toolsets,
         )
@@ -493,7 +503,10 @@ class Runtime:
         if self._settings_watch is not None:
             self._settings_watch.close()
         self.mcp.close()
+        if self.usage is not None:
+            self.usage.wait()
         self.retriever.close()
+        self.retriever.learned.close()
         self._browser.close()
         self.terminal.close()
         self._dispatch.loops.close()
@@ -650,6 +663,11 @@ def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
         synonyms=Synonyms(config.tools.synonyms),
         examples=_build_examples(config),
         need_classifier=lambda: NeedClassifier.shipped(head),
+        learned=LearnedMessages(
+            LearnedStore(config.paths.state_dir / LEARNED_DIRECTORY),
+            half_life_days=config.tools.learn_half_life_days,
+            find_instructions=find_injections,
+        ),
         # A caller that shows progress can wait for the whole index; a model's call cannot.
         max_wait_s=None if progress else _INDEX_WAIT_S,
     )

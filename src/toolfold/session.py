@@ -89,7 +89,9 @@ class Session:
         context_tokens: int | None = None,
         client: str = "",
         caller: Caller | None = None,
+        has_user: bool = True,
     ) -> None:
+        """Open a session; `has_user` is False if a model writes the messages, as for a delegated session."""
         if context_tokens is not None and context_tokens <= 0:
             raise ValueError(f"context_tokens must be positive, not {context_tokens}")
         self.id = id or secrets.token_hex(8)
@@ -99,6 +101,7 @@ class Session:
         self._deps, self._deps_lock = deps, threading.Lock()
         self._approver = approver
         self._client, self._caller = client, caller or Caller()
+        self._has_user = has_user
         self._dispatch = _with_approver(deps.dispatch, approver)
         self._turn: Turn | None = None
         self._requests = RequestBuilder(deps.requests)
@@ -217,6 +220,14 @@ class Session:
             turn = await self._recheck_failing(turn, calls)
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
+    def note_client_calls(self, names: Iterable[str]) -> None:
+        """Learn from successful calls of tools that the client runs itself, made in the current turn."""
+        usage, turn = self._dispatch.usage, self._turn
+        if usage is None or turn is None or not usage.enabled:
+            return
+        for name in names:
+            usage.note_success(turn, name, self.id, self._caller.name)
+
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
         """Run one tool call from synchronous code, in any thread, even if an event loop is running."""
         return self._dispatch.loops.run(self.call(name, arguments, **options))
@@ -238,7 +249,15 @@ class Session:
         self._follow_settings()
         scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
-        return Session(self._deps, scope, id=id, agent=agent, approver=self._approver, context_tokens=window)
+        return Session(
+            self._deps,
+            scope,
+            id=id,
+            agent=agent,
+            approver=self._approver,
+            context_tokens=window,
+            has_user=False,
+        )
 
     def close(self) -> None:
         """Close what tools hold open for this session, such as browser pages. Later calls open it again."""
@@ -252,7 +271,9 @@ class Session:
 
     def _assemble_turn(self, grant: Grant, message: Message, model: str = "") -> Turn:
         whole = self._full_turn(grant)
-        selection = self._select_tools(grant, whole, message)
+        conversation = Conversation.from_messages(message)
+        self._note_message(whole, conversation)
+        selection = self._select_tools(grant, whole, conversation)
         return self._deps.disclosure(
             grant,
             whole if selection is None else replace(whole, selection=selection),
@@ -319,12 +340,17 @@ class Session:
             caller=self._caller,
         )
 
-    def _select_tools(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
+    def _select_tools(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection | None:
         """Return the tools that fit the conversation; None if no selection is configured."""
-        if self._deps.config.tools.selection == "eager":
+        if self._deps.config.tools.selection == "eager" or not conversation.user_texts:
             return None
-        conversation = Conversation.from_messages(message)
-        return self._deps.selector(grant, turn, conversation) if conversation.user_texts else None
+        return self._deps.selector(grant, turn, conversation, client=self._caller.name)
+
+    def _note_message(self, turn: Turn, conversation: Conversation) -> None:
+        """Note the user's latest message, so that calls that follow can be learned from."""
+        usage = self._dispatch.usage
+        if usage is not None and self._has_user and conversation.user_texts:
+            usage.note_message(self.id, self._caller.name, conversation.user_texts[-1], turn)
 
     def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
         """Return the names of the tools to show to the model; None for all."""

@@ -44,6 +44,7 @@ COMMANDS = {
     "env": "List the backends that can run commands, test one, open a shell in one.",
     "eval": "Measure the quality of tool search on your own tools and messages.",
     "explain": "Show which tools a model is sent for a message, and why.",
+    "learned": "List and forget the messages that tool search has learned from use; turn learning off.",
     "mcp": "Manage MCP servers: add, import, test and review them.",
     "plugins": "List plugins; trust a project's plugins and settings.",
     "run": "Let an agent work on one message, for scripts.",

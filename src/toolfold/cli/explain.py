@@ -61,6 +61,8 @@ class ToolExplanation:
     """Combined score of keyword and similarity search. Only the order of scores is meaningful."""
     tokens: int
     matched: tuple[str, ...] = field(default=())
+    learned: Mapping[str, Any] | None = None
+    """What messages learned from use have added to the similarity, and how many and how old they are."""
 
 
 @click.command("explain")
@@ -237,17 +239,22 @@ class _LegResults:
     """Rank and score of every tool in keyword search, in similarity search, and in both combined."""
 
     def __init__(self, runtime: Runtime, turn: Turn, message: str) -> None:
+        from toolfold.retrieval.learned_messages import LOCAL_CLIENT
+
         offered = turn.offered_names
+        self._runtime = runtime
         retriever, snapshot = runtime.retriever, turn.snapshot
         self.spent: dict[str, float] = {}
         self._scores: Mapping[str, Mapping[str, float]] = {}
         self._hits: Mapping[str, Any] = {}
         try:
-            self._scores = retriever.legs(snapshot, message, granted=offered)
+            self._scores = retriever.legs(snapshot, message, granted=offered, client=LOCAL_CLIENT)
             modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
             for mode in modes:
                 started = time.perf_counter()
-                found = retriever.answer(snapshot, message, mode=mode, limit=len(offered), granted=offered)
+                found = retriever.answer(
+                    snapshot, message, mode=mode, limit=len(offered), granted=offered, client=LOCAL_CLIENT
+                )
                 self.spent[mode] = round((time.perf_counter() - started) * 1000, 3)
             self._hits = {hit.name: (rank, hit) for rank, hit in enumerate(found.hits, 1)}
         except Exception as error:  # the report is still useful without the ranks
@@ -272,7 +279,13 @@ class _LegResults:
             score=self._scores.get("fused", {}).get(tool.name),
             tokens=tokens,
             matched=hit.matched if hit else (),
+            learned=self._explain_learned(tool, hit.learned) if hit and hit.learned else None,
         )
+
+    def _explain_learned(self, tool: Tool, gain: float) -> dict[str, Any]:
+        from toolfold.cli.learned import describe_learned
+
+        return {"gain": round(gain, 3), **describe_learned(tool, self._runtime)}
 
 
 class _VisibilityReasons:
@@ -318,6 +331,12 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
         (_table_row(each) for each in tools),
     )
     print_line("kw, sem, fused: rank in keyword search, semantic search and both combined.")
+    for each in (each for each in tools if each["learned"]):
+        learned = each["learned"]
+        print_line(
+            f"{escape_text(each['name'])}: +{learned['gain']:.2f} similarity, learned from"
+            f" {format_count(learned['messages'], 'message')}, last used {learned['last_used']}."
+        )
     if left := len(report["tools"]) - len(tools):
         print_line(f"{left:,} more tools are not shown; use --all to show every tool.")
     others = set(report["selected"]) - {each["name"] for each in report["tools"]}

@@ -92,6 +92,7 @@ def list_tools(
 def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
     """Show one tool: description, requirements, parameter schema and token count."""
     from toolfold.cli.enrich import describe_messages
+    from toolfold.cli.learned import describe_learned
     from toolfold.turn import count_tokens
 
     with invocation.open_runtime() as runtime:
@@ -100,6 +101,7 @@ def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
         row |= {"definition": tool.definition()["function"], "tokens": count_tokens([tool.definition()])}
         example = describe_messages(tool, runtime)
         row |= {"messages": example["messages"], "messages_from": example["from"]}
+        row["learned"] = describe_learned(tool, runtime)
     if as_json:
         print_json(row)
         return
@@ -237,7 +239,16 @@ def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokens", str(row["tokens"])),
         ("example messages", "\n".join(row["messages"])),
         ("messages from", row["messages_from"]),
+        ("learned from use", _format_learned(row["learned"])),
     ]
+
+
+def _format_learned(learned: dict[str, Any]) -> str:
+    """Return how many messages were learned for a tool, and when; empty if none were."""
+    if not learned["messages"]:
+        return ""
+    clients = format_count(learned["clients"], "client")
+    return f"{format_count(learned['messages'], 'message')} of {clients}, last used {learned['last_used']}"
 
 
 def _find_tool(runtime: Runtime, name: str) -> Tool:

@@ -31,6 +31,7 @@ _RESTRICTIONS = ("tools.disabled", "tools.disabled_toolsets")
 HELD_KEYS = (
     *_RESTRICTIONS,
     *("toolsets", "providers", "agent.model", "agent.auxiliary_model", "agent.instructions"),
+    "tools.learn_from_use",
 )
 """Settings that MCP servers must not change by editing files; lists of disabled tools may only grow."""
 ALLOW_LISTS = ("command_allowlist", "approval.allowed_tools")

@@ -288,6 +288,20 @@ class ToolsSettings(Section):
         description="Use example messages of tools for search: those shipped for well-known servers, "
         "and those that `toolfold enrich` wrote.",
     )
+    learn_from_use: bool = Field(
+        default=True,
+        description="Learn on this machine which tools are called after a message or a tool search, and find "
+        "them for similar messages.",
+        json_schema_extra=USER_ONLY,
+    )
+    learn_half_life_days: Integer = Field(
+        default=60,
+        ge=1,
+        le=3_650,
+        description="Days without use after which a learned message counts half; after four times as many it "
+        "is removed.",
+        json_schema_extra=USER_ONLY,
+    )
     tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(
         default_factory=ToolSearchSettings,
         description="Tool search, with which the model finds tools that it was not shown.",

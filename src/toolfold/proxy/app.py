@@ -251,8 +251,8 @@ class Proxy:
             return None
         if not request.content.get("tools"):
             return None
-        client = request.admitted.client.id
-        return await asyncio.to_thread(self._folder.fold, request.content, wire, client)
+        client = request.admitted.client
+        return await asyncio.to_thread(self._folder.fold, request.content, wire, client.id, client.name)
 
     def _open_round(
         self, request: ProxyRequest, upstream: Upstream, body: Json

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.errors import CallError
-from toolfold.model import CallContext, Json, Source, Tool, freeze
+from toolfold.model import CallContext, Caller, Json, Source, Tool, freeze
 from toolfold.providers.wire import ClientTool
 from toolfold.registry import Snapshot
 from toolfold.retrieval.search import Retriever
@@ -46,10 +46,12 @@ class Catalog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _counted: tuple[tuple[str, ...], int] = ((), 0)
 
-    def open_session(self, conversation: bytes) -> Session:
-        """Return the session of a conversation; a new one if it is unknown."""
+    def open_session(self, conversation: bytes, client: str) -> Session:
+        """Return the session of a conversation of a client; a new one if it is unknown."""
         with self._lock:
-            session = self._sessions.pop(conversation, None) or Session(self.deps, Scope())
+            session = self._sessions.pop(conversation, None)
+            if session is None:
+                session = Session(self.deps, Scope(), caller=Caller(client))
             self._sessions[conversation] = session
             while len(self._sessions) > MAX_SESSIONS_PER_CATALOG:
                 self._sessions.popitem(last=False)

@@ -25,6 +25,7 @@ from toolfold.proxy.reply_memory import ReplyMemory
 from toolfold.proxy.tool_arrays import MAX_ARRAYS
 from toolfold.session import Session
 from toolfold.turn import Turn, unwrap
+from toolfold.turn.conversation import find_failed_ids, messages_since_user
 from toolfold.turn.placement import Request
 from toolfold.validation import Validation
 
@@ -109,8 +110,11 @@ class Folder:
         """Arrays that were read, by the identity of the list and the dialect."""
         self._lock = threading.Lock()
 
-    def fold(self, body: Json, wire: Wire, client: str) -> Fold | None:
-        """Return the folded request; None if its tools stay as they are."""
+    def fold(self, body: Json, wire: Wire, client: str, client_name: str = "") -> Fold | None:
+        """Return the folded request; None if its tools stay as they are.
+
+        `client` identifies the client's token, and `client_name` is its name.
+        """
         array = self._read_array(body, wire)
         written = wire.read_messages(body)
         if array is None or written is None:
@@ -119,8 +123,9 @@ class Folder:
         messages = self._memory.restore(client, written, wire)
         model = str(body.get("model") or "")
         first = next((each for each in messages if not is_instruction(each)), None)
-        session = catalog.open_session(identify_conversation(client, model, first))
+        session = catalog.open_session(identify_conversation(client, model, first), client_name)
         request = session.request(messages, model=model, form=wire.dialect.name, native=False)
+        session.note_client_calls(_find_successful_calls(written, wire))
         needed = wire.find_forced_tools(body) | {name for _, name in wire.dialect.find_calls(messages)}
         shown = {tool.name for tool in request.turn.tools}
         hidden = [tool.name for tool in tools if tool.name not in shown | needed]
@@ -157,6 +162,13 @@ class _ClientArray:
     """Its function tools; empty if the array must stay as it is."""
     others: list[Json]
     checksum: bytes
+
+
+def _find_successful_calls(messages: Sequence[Json], wire: Wire) -> list[str]:
+    """Return the names of tools that the client has run, without an error, since the user's last message."""
+    recent = messages_since_user(messages)
+    done = wire.dialect.find_result_ids(recent) - find_failed_ids(recent)
+    return [name for call_id, name in wire.dialect.find_calls(recent) if call_id in done]
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:

@@ -264,15 +264,18 @@ class MessageChecker:
 
     def __init__(
         self,
-        tools: Sequence[Tool],
+        tools: Sequence[Tool | None],
         find_instructions: PassageFinder = find_nothing,
         similarities: Similarities | None = None,
+        *,
+        names: NameIndex | None = None,
     ) -> None:
         """Create a checker; `find_instructions` finds text addressed to a model, beside built-in rules.
 
         `similarities` tells how well messages fit a tool's definition; without it that is not checked.
+        `names` is the index of the tools' names, if the caller has one.
         """
-        self._tools, self._names = tuple(tools), NameIndex(tools)
+        self._tools, self._names = tuple(tools), names or NameIndex(tools)
         self._find_instructions, self._similarities = find_instructions, similarities
 
     def check(self, tool: Tool, messages: Iterable[str]) -> CheckedMessages:
@@ -281,7 +284,7 @@ class MessageChecker:
         rejected: dict[str, str] = {}
         for message in messages:
             text = clean_message(message)
-            if problem := self._find_problem(tool, text, message):
+            if problem := self.find_problem(tool, text, message):
                 rejected[text[:MAX_MESSAGE_CHARS]] = problem
             else:
                 accepted.setdefault(text.casefold(), text)
@@ -301,8 +304,11 @@ class MessageChecker:
         )
         return fitting if 2 * len(fitting) >= len(messages) else ()
 
-    def _find_problem(self, tool: Tool, text: str, raw: str) -> str:
-        """Return why a message may not be used for a tool; empty if it may."""
+    def find_problem(self, tool: Tool, text: str, raw: str) -> str:
+        """Return why a message may not be used for a tool; empty if it may.
+
+        `raw` is the message before it was cleaned.
+        """
         if not _has_valid_size(text):
             return f"it must have {MIN_MESSAGE_CHARS} to {MAX_MESSAGE_CHARS} characters"
         if len(text.split()) > MAX_MESSAGE_WORDS:
@@ -310,7 +316,7 @@ class MessageChecker:
         if _INSTRUCTIONS.search(raw[: 4 * MAX_MESSAGE_CHARS]) or self._find_instructions(text):
             return "it contains instructions for a model"
         named = (self._tools[position] for position in self._names.find_named(text))
-        other = next((each.name for each in named if each.own_name != tool.own_name), "")
+        other = next((each.name for each in named if each and each.own_name != tool.own_name), "")
         return f"it names the tool {other}" if other else ""
 
 

@@ -12,19 +12,19 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.model import Tool
 from toolfold.retrieval.document import query_text, tool_text
-from toolfold.retrieval.embedding import OutageLog
+from toolfold.retrieval.embedding import Matrix, OutageLog
 from toolfold.retrieval.exact import NameIndex
 from toolfold.retrieval.example_messages import MAX_MESSAGES
 from toolfold.retrieval.index_cache import FORMAT, IndexCache
 from toolfold.retrieval.lexical import KeywordIndex
-from toolfold.retrieval.ranking import Positions
+from toolfold.retrieval.ranking import Positions, Scores
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import PackedVectors, Vectors
 
@@ -41,6 +41,16 @@ EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
 """Returns the tools' vectors, or None if they are not available now."""
 
 
+class ScoreGains(Protocol):
+    """Computes what is added to the scores of tools for the searches of one client."""
+
+    def similarity_gains(self, vector: Matrix) -> Scores | None:
+        """Return what is added to the similarity of each tool to a query; None if nothing is."""
+
+    def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
+        """Return what is added to each tool's keyword score, as shares of the score of a perfect match."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GrantMask:
     """The positions in the index of the tools that a session may use."""
@@ -48,6 +58,8 @@ class GrantMask:
     mask: NDArray[np.bool_]
     hidden: Positions
     """Positions of tools that the session may not see."""
+    gains: ScoreGains | None = None
+    """What was learned from the use of tools, for the client that searches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.retrieval.context import (
     MAX_EARLIER_MESSAGES,
@@ -44,6 +45,8 @@ from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import GrantMask, Index, Progress
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.intents import SIMILARITY_MARGIN, merge_rankings, split_intents
+from toolfold.retrieval.learned_messages import LearnedMessages
+from toolfold.retrieval.learned_store import Origin
 from toolfold.retrieval.near_duplicates import demote_duplicates
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import (
@@ -81,6 +84,8 @@ class Hit:
     """True if the message names the tool."""
     from_context: bool = False
     """True if the conversation suggests it, while the message alone would not find it."""
+    learned: float = 0.0
+    """What messages learned from use have added to the similarity or, by keywords, to the match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,8 @@ class _LegScores:
     legs: Legs
     states: Matrix | None = None
     vector: Matrix | None = None
+    gains: Scores | None = None
+    """What messages learned from use have added to the scores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,8 +136,10 @@ class Searcher:
         reranker: Reranker | None = None,
         need_classifier: Callable[[], NeedClassifier] | None = None,
         context_ranker: Callable[[], ContextRanker] = ContextRanker.shipped,
+        learned: LearnedMessages | None = None,
     ) -> None:
         self._embedder, self._reranker = embedder, reranker
+        self._learned = learned
         self._context_ranker = functools.cache(context_ranker)
         self._earlier_vectors: dict[str, Matrix] = {}
         self._query_encoder: QueryEncoder | None = embedder if isinstance(embedder, QueryEncoder) else None
@@ -147,12 +156,15 @@ class Searcher:
         limit: int = 8,
         granted: Iterable[str] | None = None,
         context: Context = NO_CONTEXT,
+        client: str | None = None,
     ) -> SearchResult:
         """Return the best tools that the session may use, and the probability that the message needs any.
 
         `context` is what was said and done before the message; it affects the ranking and the probability.
+        `client` is whose use of tools the ranking learns from; None ranks without what was learned.
         """
-        whole, ranked, hits = self._search_index(index, message, mode, limit, granted, context)
+        grant = self._grant_for(index, granted, client, mode)
+        whole, ranked, hits = self._search_index(index, message, mode, limit, grant, context)
         need = self._need_probability(whole)
         if ranked is not None and self._need_classifier is not None:
             # Without known calls the network lacks its main evidence, so the words decide.
@@ -172,9 +184,22 @@ class Searcher:
         mode: Mode = "hybrid",
         limit: int = 8,
         granted: Iterable[str] | None = None,
+        client: str | None = None,
     ) -> list[Hit]:
         """Return the best tools for a message that the session may use, best first."""
-        return list(self._search_index(index, message, mode, limit, granted)[2])
+        grant = self._grant_for(index, granted, client, mode)
+        return list(self._search_index(index, message, mode, limit, grant)[2])
+
+    def _grant_for(
+        self, index: Index, granted: Iterable[str] | None, client: str | None, mode: Mode
+    ) -> GrantMask:
+        """Return the tools that may be found, and what was learned from the client's use of them."""
+        grant = index.grant(granted)
+        if self._learned is None or client is None:
+            return grant
+        embedder = self._embedder if index.vectors is not None and mode != "keyword" else None
+        gains = self._learned.for_client(index, client, embedder)
+        return grant if gains is None else replace(grant, gains=gains)
 
     def rank_in_context(
         self, index: Index, message: str, mode: Mode, granted: Iterable[str] | None, context: Context
@@ -191,10 +216,9 @@ class Searcher:
         message: str,
         mode: Mode,
         limit: int,
-        granted: Iterable[str] | None,
+        grant: GrantMask,
         context: Context = NO_CONTEXT,
     ) -> tuple[_LegScores, RankedInContext | None, tuple[Hit, ...]]:
-        grant = index.grant(granted)
         whole, *parts = self._score_legs(index, message, mode, grant)
         ranked_in_context = self._rank_in_context(index, whole, mode, grant, context)
         alone = first = self._rank_tools(index, whole, mode)
@@ -207,7 +231,7 @@ class Searcher:
         positions = list(dict.fromkeys((*named, *ranked)))[:limit]
         if not positions:
             positions = _match_partial_names(index, message, grant.mask)[:limit]
-        hits = _make_hits(index, message, whole.legs, positions, frozenset(named))
+        hits = _make_hits(index, message, whole, positions, frozenset(named))
         if ranked_in_context is None:
             return whole, None, tuple(hits)
         found_alone = set(alone[:limit].tolist())
@@ -285,9 +309,11 @@ class Searcher:
             known = self._earlier_vectors
         return [known[message] for message in messages if message in known and known[message].any()]
 
-    def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
+    def legs(
+        self, index: Index, message: str, granted: Iterable[str] | None, client: str | None = None
+    ) -> dict[str, dict[str, float]]:
         """Return the scores of the tools by method (keywords, similarity), best first, for display."""
-        grant = index.grant(granted)
+        grant = self._grant_for(index, granted, client, "hybrid")
         query = self._score_legs(index, message, "hybrid", grant, in_parts=False)[0]
         legs, dense = query.legs, next(iter(query.legs.dense.values()), None)
         found = {"keyword": _scores_by_name(index, legs.lexical, 0.0)}
@@ -308,17 +334,14 @@ class Searcher:
             if second := self._rerank_scores(index, message, first.legs):
                 return [_LegScores(message, replace(first.legs, dense=second))]
         if mode == "keyword":
-            return [_LegScores(message, _keyword_scores(index, message, grant))]
+            return [_keyword_query(index, message, grant)]
         texts = [message, *(split_intents(message, index.lexical.words) if in_parts else ())]
         encoding = self._encode_queries(index, texts)
         if encoding is None or index.vectors is None or not encoding.vectors[0].any():
-            return [_LegScores(message, _keyword_scores(index, message, grant))]
+            return [_keyword_query(index, message, grant)]
         self._keep_vector(message, encoding.vectors[0])
         read = [(text, vector) for text, vector in zip(texts, encoding.vectors, strict=True) if vector.any()]
-        query = [
-            _LegScores(text, _hybrid_scores(index, text, vector, grant), vector=vector)
-            for text, vector in read
-        ]
+        query = [_hybrid_query(index, text, vector, grant) for text, vector in read]
         return [replace(query[0], states=encoding.states), *query[1:]]
 
     def _need_probability(self, whole: _LegScores) -> float:
@@ -434,6 +457,28 @@ def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) ->
     )
 
 
+def _keyword_query(index: Index, text: str, grant: GrantMask) -> _LegScores:
+    """Return the scores of all tools by keywords alone, raised by what was learned from use."""
+    legs = _keyword_scores(index, text, grant)
+    gains = grant.gains.keyword_gains(index.lexical.words, text) if grant.gains else None
+    if gains is None:
+        return _LegScores(text, legs)
+    gains[grant.hidden] = 0
+    raised = legs.lexical + gains * np.float32(legs.best_lexical)
+    return _LegScores(text, replace(legs, lexical=raised), gains=gains)
+
+
+def _hybrid_query(index: Index, text: str, vector: Matrix, grant: GrantMask) -> _LegScores:
+    """Return the scores of all tools by keywords and similarity; the latter raised by what was learned."""
+    legs = _hybrid_scores(index, text, vector, grant)
+    gains = grant.gains.similarity_gains(vector) if grant.gains else None
+    if gains is None:
+        return _LegScores(text, legs, vector=vector)
+    gains[grant.hidden] = 0
+    raised = {name: scores + gains for name, scores in legs.dense.items()}
+    return _LegScores(text, replace(legs, dense=raised), vector=vector, gains=gains)
+
+
 def _max_similarity(legs: Legs) -> float:
     """Return the similarity of the tool that is most similar to the message."""
     return max((float(each.max(initial=EXCLUDED_SCORE)) for each in legs.dense.values()), default=0.0)
@@ -476,10 +521,10 @@ def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
 
 
 def _make_hits(
-    index: Index, message: str, legs: Legs, positions: Sequence[int], named: Collection[int]
+    index: Index, message: str, whole: _LegScores, positions: Sequence[int], named: Collection[int]
 ) -> Iterator[Hit]:
     """Yield a search hit for each tool position, with the matched words and the similarity."""
-    dense = next(iter(legs.dense.values()), None)
+    dense = next(iter(whole.legs.dense.values()), None)
     similarities = (
         [float(EXCLUDED_SCORE)] * len(positions) if dense is None else dense[list(positions)].tolist()
     )
@@ -487,7 +532,10 @@ def _make_hits(
     for position, shared, similarity in zip(positions, words, similarities, strict=True):
         tool = index.tools[position]
         shown_similarity = similarity if similarity > EXCLUDED_SCORE else None
-        yield Hit(tool.name if tool else "", tuple(shared), shown_similarity, position in named)
+        learned = 0.0 if whole.gains is None else float(whole.gains[position])
+        yield Hit(
+            tool.name if tool else "", tuple(shared), shown_similarity, position in named, learned=learned
+        )
 
 
 class Retriever:
@@ -504,6 +552,7 @@ class Retriever:
         synonyms: Synonyms | None = None,
         examples: ExampleMessages | None = None,
         need_classifier: Callable[[], NeedClassifier] | None = None,
+        learned: LearnedMessages | None = None,
         max_wait_s: float | None = None,
     ) -> None:
         """Create a retriever. `max_wait_s` limits how long a search waits for vectors; None waits for all.
@@ -514,12 +563,20 @@ class Retriever:
         self._synonyms = synonyms or Synonyms()
         self.examples = examples or ExampleMessages()
         """Example messages of tools, which are part of the index."""
+        self.learned = learned or LearnedMessages(None)
+        """Messages learned from use, which raise the scores of tools in a search."""
+        self._embedder = embedder
         self._indexer = Indexer(
             embedder, directory, progress=progress, outage_log=outage_log, max_wait_s=max_wait_s
         )
         self._keyword_indexer = Indexer(None, directory)
         self._searcher = Searcher(
-            embedder, ranker, outage_log=outage_log, reranker=reranker, need_classifier=need_classifier
+            embedder,
+            ranker,
+            outage_log=outage_log,
+            reranker=reranker,
+            need_classifier=need_classifier,
+            learned=self.learned,
         )
 
     def make_sibling(self, directory: str) -> Retriever:
@@ -539,10 +596,19 @@ class Retriever:
         mode: Mode,
         limit: int,
         granted: Iterable[str] | None = None,
+        client: str | None = None,
     ) -> list[Hit]:
-        """Return the best tools for a message that the session may use, best first."""
+        """Return the best tools for a message that the session may use, best first.
+
+        `client` is whose use of tools the ranking learns from; None ranks without what was learned.
+        """
         return self._searcher.search(
-            self._index_snapshot(snapshot, mode), message, mode=mode, limit=limit, granted=granted
+            self._index_snapshot(snapshot, mode),
+            message,
+            mode=mode,
+            limit=limit,
+            granted=granted,
+            client=client,
         )
 
     def answer(
@@ -554,6 +620,7 @@ class Retriever:
         limit: int,
         granted: Iterable[str] | None = None,
         context: Context = NO_CONTEXT,
+        client: str | None = None,
     ) -> SearchResult:
         """Return the hits of `find`, and the probability that the message needs any of them.
 
@@ -566,13 +633,52 @@ class Retriever:
             limit=limit,
             granted=granted,
             context=context,
+            client=client,
         )
 
     def legs(
-        self, snapshot: Snapshot, message: str, *, granted: Iterable[str] | None = None
+        self,
+        snapshot: Snapshot,
+        message: str,
+        *,
+        granted: Iterable[str] | None = None,
+        client: str | None = None,
     ) -> dict[str, dict[str, float]]:
         """Return the scores of the tools by ranking method (keywords, similarity), best first."""
-        return self._searcher.legs(self._index_snapshot(snapshot, "hybrid"), message, granted)
+        return self._searcher.legs(self._index_snapshot(snapshot, "hybrid"), message, granted, client)
+
+    def learn(
+        self,
+        snapshot: Snapshot,
+        tool: Tool,
+        texts: Sequence[str],
+        *,
+        client: str,
+        origin: Origin,
+        is_new_request: bool = True,
+    ) -> str:
+        """Learn from a successful call that the tool fits a text; of several texts, the one that fits best.
+
+        Returns why nothing was learned; empty if something was. Embeds the text if the model is in use.
+        """
+        index = self._index_snapshot(snapshot, "keyword")
+        position = index.by_name.get(tool.name)
+        if position is None:
+            return "the tool is not registered"
+        best = max(texts, key=lambda text: float(index.lexical.scores(text)[0][position]), default="")
+        problem = self.learned.learn(
+            index, tool, best, client=client, origin=origin, is_new_request=is_new_request
+        )
+        if not problem and index.vectors is not None and self._embedder is not None:
+            self.learned.embed_missing(self._embedder)  # now, so that the next search does not wait for it
+        return problem
+
+    def count_misses(
+        self, snapshot: Snapshot, text: str, *, client: str, called: frozenset[str], offered: frozenset[str]
+    ) -> None:
+        """Weaken what was learned from texts like this one for tools that were offered but not called."""
+        index = self._index_snapshot(snapshot, "keyword")
+        self.learned.count_misses(index, text, client=client, called=called, offered=offered)
 
     def close(self) -> None:
         """Stop the background thread that embeds tools."""

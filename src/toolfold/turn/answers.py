@@ -6,6 +6,7 @@ search gets only the turn's own tools.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
@@ -59,8 +60,11 @@ class BridgeAnswers:
         self._most = settings.tool_search.max_search_limit
         self._room = settings.result_max_chars * 3 // 4
 
-    def search(self, turn: Turn, args: Json) -> Json:
-        """Return the tools that fit the search queries, best first, or suggestions if there are none."""
+    def search(self, turn: Turn, args: Json, client: str = "") -> Json:
+        """Return the tools that fit the search queries, best first, or suggestions if there are none.
+
+        `client` is whose use of tools the ranking learns from; empty for users of this machine.
+        """
         queries = _read_texts(BRIDGE_SEARCH, args, "query", "queries", most=MAX_QUERIES)
         if (longest := max(map(len, queries))) > MAX_QUERY_CHARS:
             problem = (
@@ -69,7 +73,8 @@ class BridgeAnswers:
             raise _invalid_arguments(BRIDGE_SEARCH, problem)
         limit = min(max(1, args.get("limit") or self._default), self._most)
         available = turn.searchable_names
-        found = {query: self._search_one(turn, query, limit, available) for query in queries}
+        search_one = functools.partial(self._search_one, turn, limit=limit, offered=available, client=client)
+        found = {query: search_one(query) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
         # A call outside a turn does not know what its model was shown.
@@ -106,18 +111,24 @@ class BridgeAnswers:
             told.append(description)
         return _render_definitions(told, failed)
 
-    def _search_one(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _QueryMatches:
+    def _search_one(
+        self, turn: Turn, query: str, *, limit: int, offered: frozenset[str], client: str
+    ) -> _QueryMatches:
         """Return the matches for one search query among the tools with the offered names."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
-        hits = self._run_search(turn, query, limit, offered) if offered else []
+        hits = self._run_search(turn, query, limit, offered, client) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
         sure = bool(first) or any(hit.exact or hit.matched for hit in hits)
         return _QueryMatches(list(names)[:limit], sure)
 
-    def _run_search(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> list[Hit]:
+    def _run_search(
+        self, turn: Turn, query: str, limit: int, offered: frozenset[str], client: str
+    ) -> list[Hit]:
         for mode in self._modes:
             try:
-                return self._retriever.find(turn.snapshot, query, mode=mode, limit=limit, granted=offered)
+                return self._retriever.find(
+                    turn.snapshot, query, mode=mode, limit=limit, granted=offered, client=client
+                )
             except Exception:  # the index or the model may fail; the other mode may still work
                 log.exception("searching tools by %s failed", mode)
         raise CallError(

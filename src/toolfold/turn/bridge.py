@@ -42,9 +42,9 @@ class Bridge:
     """The tools `tool_search`, `tool_describe` and `tool_call`, as shown to the model and as executed."""
 
     def __init__(self, answers: BridgeAnswers) -> None:
-        self._answers: dict[str, Callable[[Turn, Json], Json]] = {
+        self._answers: dict[str, Callable[[Turn, Json, str], Json]] = {
             BRIDGE_SEARCH: answers.search,
-            BRIDGE_DESCRIBE: answers.describe,
+            BRIDGE_DESCRIBE: lambda turn, args, _client: answers.describe(turn, args),
         }
         self.tools = (
             _bridge_tool(
@@ -123,8 +123,10 @@ def _explain_extra_keys(extra: Json) -> str:
     return f"put {', '.join(names)} inside `arguments`"
 
 
-def _run_answer(answer: Callable[[Turn, Json], Json], turn: Turn, args: Json, _context: CallContext) -> Json:
-    return answer(turn, args)
+def _run_answer(
+    answer: Callable[[Turn, Json, str], Json], turn: Turn, args: Json, context: CallContext
+) -> Json:
+    return answer(turn, args, context.caller.name)
 
 
 def _bridge_tool(name: str, description: str, properties: Json, required: tuple[str, ...] = ()) -> Tool:

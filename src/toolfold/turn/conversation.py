@@ -6,6 +6,7 @@ Knows nothing of the tools that exist.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ MAX_EARLIER_CHARS = 4_000
 MAX_TOOL_NAME_CHARS = 1_000
 MAX_ARGUMENT_CHARS = 50_000
 
+_ERROR_START = re.compile(r"\s*(?:\{\s*\"error\"|error\b|traceback \()", re.IGNORECASE)
 _TEXT_TYPES = frozenset({"text", "input_text"})
 _CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
 
@@ -63,6 +65,32 @@ class Conversation:
             if len(used) >= MAX_USED_TOOLS:
                 break
         return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MAX_USED_TOOLS])))
+
+
+def messages_since_user(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the messages after the latest one that the user wrote."""
+    for place in range(len(messages) - 1, max(-1, len(messages) - 1 - MAX_CALL_MESSAGES), -1):
+        if isinstance(messages[place], Mapping) and _user_text(messages[place], 1):
+            return [each for each in messages[place + 1 :] if isinstance(each, Mapping)]
+    return ()
+
+
+def find_failed_ids(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the ids of tool calls whose results say that the call failed."""
+    blocks = (block for message in messages for block in (message, *_as_sequence(message.get("content"))))
+    return {
+        str(block.get("tool_use_id") or block.get("tool_call_id") or block.get("call_id"))
+        for block in blocks
+        if isinstance(block, Mapping) and _is_failed_result(block)
+    }
+
+
+def _is_failed_result(block: Mapping[str, Any]) -> bool:
+    """Return True if a tool result is marked as an error or, in formats without a mark, begins like one."""
+    if block.get("is_error") is True or block.get("status") in ("incomplete", "failed"):
+        return True
+    text = block.get("output", block.get("content"))
+    return isinstance(text, str) and _ERROR_START.match(text) is not None
 
 
 def _latest_first(items: Sequence[Any], most: int) -> Iterator[Mapping[str, Any]]:

@@ -34,13 +34,14 @@ BRIDGE = "bridge"
 NAMED = "named in the message"
 FITS = "fits the message"
 FITTED = "fits the conversation"
+LEARNED = "fits the message, as learned from use"
 USED = "used before"
 TOO_LARGE = "would take more than rag_max_tokens"
 
 _MAX_NAMED_TOOLS = 1_000
 _MAX_CACHED_ANSWERS = 64
 
-_AnswerKey: TypeAlias = tuple[str, frozenset[str], Context]
+_AnswerKey: TypeAlias = tuple[str, frozenset[str], Context, str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,19 @@ class Selector:
         """Return the tools that are always shown, whatever is selected."""
         return self._sorted(grant).pinned
 
-    def __call__(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection:
-        """Return the tools that fit the conversation, out of those that this turn could show."""
+    def __call__(
+        self, grant: Grant, turn: Turn, conversation: Conversation, *, client: str = ""
+    ) -> Selection:
+        """Return the tools that fit the conversation, out of those that this turn could show.
+
+        `client` is whose use of tools the ranking learns from; empty for users of this machine.
+        """
         field = self._candidates_of(grant)
         competing = field.competing(turn)
         used = _find_reusable(turn, conversation.used_tools, competing)
         context = _resolve_context(turn, conversation.context())
         latest = conversation.user_texts[-1] if conversation.user_texts else ""
-        answer = self._search_message(field, turn, latest, competing, context)
+        answer = self._search_message(field, turn, latest, competing, context, client)
         if answer is None:
             return Selection(used, (), 1.0, True, dict.fromkeys(used, USED), BRIDGE)
         found = answer.found
@@ -130,14 +136,15 @@ class Selector:
         message: str,
         competing: frozenset[str],
         context: Context,
+        client: str,
     ) -> _MessageResult | None:
         """Return the search result for one message, or None if no search mode works."""
-        key = message, competing, context
+        key = message, competing, context, client, self._retriever.learned.version()
         if (known := field.answers.get(key)) is not None:
             return known
         for mode in dict.fromkeys((self._mode, "keyword")):
             try:
-                answer = self._search_with_mode(turn, message, competing, mode, context)
+                answer = self._search_with_mode(turn, message, competing, mode, context, client)
             except Exception:  # the index or the model may fail; another mode may still work
                 self._log_failure(mode)
                 continue
@@ -148,10 +155,16 @@ class Selector:
         return None
 
     def _search_with_mode(
-        self, turn: Turn, message: str, competing: frozenset[str], mode: Mode, context: Context
+        self,
+        turn: Turn,
+        message: str,
+        competing: frozenset[str],
+        mode: Mode,
+        context: Context,
+        client: str,
     ) -> _MessageResult:
         limit = 2 * self._settings.rag_top_k + 8  # some may be too large
-        ask = functools.partial(self._retriever.answer, context=context)
+        ask = functools.partial(self._retriever.answer, context=context, client=client)
         found = ask(turn.snapshot, message, mode=mode, limit=limit, granted=competing)
         if len(found.hits) == limit and found.hits[-1].exact:
             found = ask(turn.snapshot, message, mode=mode, limit=_MAX_NAMED_TOOLS, granted=competing)
@@ -264,7 +277,7 @@ def _resolve_name(turn: Turn, name: str) -> str:
 def _reason(hit: Hit, used: Sequence[str]) -> str:
     """Return why a tool that was found is selected."""
     if not hit.from_context:
-        return FITS
+        return LEARNED if hit.learned > 0 else FITS
     return USED if hit.name in used else FITTED
 
 

@@ -1,0 +1,198 @@
+"""`toolfold learned`: list and forget what tool search has learned from use, and turn learning off or on."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.output import (
+    NotFound,
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from toolfold.model import Tool
+    from toolfold.retrieval.learned_store import LearnedMessage, LearnedStore
+    from toolfold.runtime import Runtime
+
+_KEY = "tools.learn_from_use"
+
+
+@click.group("learned")
+def command() -> None:
+    """List and forget the messages that tool search has learned from use; turn learning off.
+
+    When a tool is called successfully after a message or a tool search, similar messages find it more easily.
+    What was learned stays on this machine.
+    """
+
+
+@command.command("list", short_help="List the learned messages of all tools, or of some.")
+@click.argument("names", nargs=-1, metavar="[TOOL]...")
+@json_option
+@click.pass_obj
+def list_messages(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> None:
+    """List the learned messages with their numbers, clients, uses and dates, the latest used first."""
+    with closing(_open_store(invocation)) as store:
+        rows = [each for each in _load(store) if not names or _is_named(each, names)]
+    if as_json:
+        print_json([_describe_message(each) for each in rows])
+        return
+    if not invocation.load_config().tools.learn_from_use:
+        print_note("Learning is off; `toolfold learned on` turns it on.")
+    if not rows:
+        print_note("nothing was learned yet" if not names else "nothing was learned for these tools")
+        return
+    print_table(
+        format_count(len(rows), "learned message"),
+        ("#no.", "tool", "message", "from", "#uses", "#misses", "last used"),
+        (
+            (
+                str(each.id),
+                each.name,
+                each.text,
+                _format_origin(each),
+                str(each.uses),
+                str(each.misses),
+                _format_date(each.last_used),
+            )
+            for each in rows
+        ),
+        no_wrap="tool",
+    )
+
+
+@command.command("forget", short_help="Forget messages, all messages of a tool, or everything.")
+@click.argument("entries", nargs=-1, metavar="[NUMBER|TOOL]...")
+@click.option("--client", metavar="NAME", help="Forget what was learned from this client's use.")
+@click.option("--all", "all_", is_flag=True, help="Forget everything.")
+@click.pass_obj
+def forget(invocation: Invocation, entries: tuple[str, ...], client: str | None, all_: bool) -> None:
+    """Forget messages by their number in `list`, all messages of a tool by its name, or everything.
+
+    The texts are also overwritten in the file. An open gateway uses the change at its next search.
+    """
+    if all_ + bool(entries) + (client is not None) != 1:
+        raise click.UsageError("name messages or tools to forget, or use --client or --all")
+    with closing(_open_store(invocation)) as store:
+        if all_:
+            removed = _forget_all(store)
+        elif client is not None:
+            removed = _change(store, lambda each: each.client == client)
+        else:
+            _require_known(store, entries)
+            removed = _change(store, lambda each: _is_named(each, entries))
+    print_line(f"forgot {format_count(removed, 'message')}")
+
+
+@command.command("off")
+@click.pass_obj
+def turn_off(invocation: Invocation) -> None:
+    """Stop learning from use, and ignore what was learned, which is kept until you forget it."""
+    _set_learning(invocation, enabled=False)
+    print_line("learning from use is off; `toolfold learned forget --all` also removes what was learned")
+
+
+@command.command("on")
+@click.pass_obj
+def turn_on(invocation: Invocation) -> None:
+    """Learn from use, and use what was learned before."""
+    _set_learning(invocation, enabled=True)
+    print_line("learning from use is on")
+
+
+def describe_learned(tool: Tool, runtime: Runtime) -> dict[str, Any]:
+    """Return how many messages were learned for a tool, of how many clients, and when the last was used.
+
+    The messages are not included: tool calls may run the commands that show this.
+    """
+    summary = runtime.retriever.learned.summarize(tool)
+    last = _format_date(summary.last_used) if summary.messages else None
+    return {"messages": summary.messages, "clients": summary.clients, "last_used": last}
+
+
+def _set_learning(invocation: Invocation, *, enabled: bool) -> None:
+    from toolfold.config import set_value
+
+    file = invocation.paths().user_file
+    set_value(file, _KEY, "true" if enabled else "false", record=invocation.settings_record())
+
+
+def _open_store(invocation: Invocation) -> LearnedStore:
+    from toolfold.retrieval.learned_store import LEARNED_DIRECTORY, LearnedStore
+
+    return LearnedStore(invocation.paths().state_dir / LEARNED_DIRECTORY)
+
+
+def _load(store: LearnedStore) -> list[LearnedMessage]:
+    try:
+        return store.load()
+    except (sqlite3.Error, OSError) as error:
+        raise click.ClickException(
+            f"what was learned cannot be read: {error}. `toolfold learned forget --all` starts anew"
+        ) from None
+
+
+def _change(store: LearnedStore, wanted: Callable[[LearnedMessage], bool]) -> int:
+    try:
+        return store.forget(wanted)
+    except (sqlite3.Error, OSError) as error:
+        raise click.ClickException(f"what was learned cannot be changed: {error}") from None
+
+
+def _require_known(store: LearnedStore, entries: tuple[str, ...]) -> None:
+    """Raise NotFound if an entry is neither the number of a learned message nor a tool that has some."""
+    known = _load(store)
+    for entry in entries:
+        if not any(_is_named(each, (entry,)) for each in known):
+            raise NotFound(f"nothing was learned under {entry!r}. `toolfold learned list` shows everything.")
+
+
+def _forget_all(store: LearnedStore) -> int:
+    """Forget everything; a file that is not readable is deleted."""
+    try:
+        return store.forget()
+    except sqlite3.OperationalError as error:  # such as a lock: the file is good
+        raise click.ClickException(f"what was learned cannot be changed: {error}") from None
+    except (sqlite3.DatabaseError, OSError) as error:
+        store.delete_file()
+        print_note(f"the file was damaged ({escape_text(str(error))}) and is deleted")
+        return 0
+
+
+def _is_named(message: LearnedMessage, names: tuple[str, ...]) -> bool:
+    return any(name in (str(message.id), message.name, message.tool) for name in names)
+
+
+def _describe_message(message: LearnedMessage) -> dict[str, Any]:
+    return {
+        "number": message.id,
+        "tool": message.name,
+        "message": message.text,
+        "origin": message.origin,
+        "client": message.client,
+        "uses": message.uses,
+        "misses": message.misses,
+        "first_used": _format_date(message.first_used),
+        "last_used": _format_date(message.last_used),
+    }
+
+
+def _format_origin(message: LearnedMessage) -> str:
+    who = f" of {message.client}" if message.client else ""
+    return f"{message.origin}{escape_text(who)}"
+
+
+def _format_date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))

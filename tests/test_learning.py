@@ -1,0 +1,221 @@
+"""Learning from use: which messages, searches and calls of sessions are learned from, and which never are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import RuntimeOpener
+from toolfold import Runtime, Session, ToolFailed, build_tool
+from toolfold.model import CallContext, Caller, Json
+from toolfold.providers.wire import WIRES
+from toolfold.proxy.catalogs import Catalogs
+from toolfold.proxy.folding import Folder
+from toolfold.retrieval.learned_store import LearnedMessage
+
+LIGHT: Mapping[str, object] = {
+    "tools.rag_embed_model": "light",
+    "tools.selection": "hybrid",
+    "tools.rag_top_k": 2,
+}
+POOL = "is the swimming pool open this evening"
+SECRET = "sk-ant-api03-" + "A1b2C3d4" * 10
+
+
+def run_quietly(_args: Json, _context: CallContext) -> Json:
+    return {"text": "ignore this: the zeppelin museum is open all night"}
+
+
+def run_badly(_args: Json, _context: CallContext) -> Json:
+    raise ToolFailed("the place is unknown")
+
+
+def add_tools(runtime: Runtime) -> Runtime:
+    for name, description, handler in (
+        (
+            "place_hours",
+            "Return the opening hours of a place, such as a pool, by day of the week",
+            run_quietly,
+        ),
+        ("plan_route", "Plan a route between two places, by car or on foot", run_quietly),
+        ("book_ticket", "Book tickets for a pool, a museum or a concert", run_badly),
+        *((f"ledger_{n}", f"Book entry type {n} in the ledger of a company", run_quietly) for n in range(12)),
+    ):
+        schema = {"description": description}
+        runtime.registry.add(build_tool(name=name, toolset="city", schema=schema, handler=handler))
+    return runtime
+
+
+@pytest.fixture
+def city(open_test_runtime: RuntimeOpener) -> Runtime:
+    return add_tools(open_test_runtime(LIGHT))
+
+
+def list_learned(runtime: Runtime, *names: str) -> list[LearnedMessage]:
+    assert runtime.usage is not None
+    runtime.usage.wait()
+    tools = runtime.registry.snapshot()
+    chosen = names or [name for name in tools if tools[name].toolset == "city"]
+    return [row for name in chosen for row in runtime.retriever.learned.find(tools[name])]
+
+
+def say(session: Session, message: str | list[dict[str, Any]], *tools: str) -> None:
+    session.assemble(message)
+    for name in tools:
+        session.call_sync(name, {})
+
+
+def test_message_before_a_successful_call_is_learned(city: Runtime) -> None:
+    session = city.session()
+    say(session, POOL, "place_hours")
+    (row,) = list_learned(city)
+    assert (row.name, row.text, row.origin, row.client, row.uses) == ("place_hours", POOL, "message", "", 1)
+    say(session, "what is the weather like today?")
+    say(session, POOL, "place_hours")
+    assert [row.uses for row in list_learned(city)] == [2]
+
+
+def test_learned_tool_is_selected_and_the_reason_is_given(city: Runtime) -> None:
+    session = city.session()
+    for message in ("do the bath people let us in tonight", "will the bath people let us in on Sunday"):
+        say(session, message, "place_hours")
+    list_learned(city)
+    selection = session.assemble("do the bath people let us in tomorrow").selection
+    assert selection is not None
+    assert selection.why["place_hours"] == "fits the message, as learned from use"
+
+
+def test_search_query_before_a_successful_call_is_learned(city: Runtime) -> None:
+    session = city.session()
+    session.call_sync("tool_search", {"query": "opening hours of the pool"})
+    session.call_sync("tool_call", {"name": "place_hours", "arguments": {}})
+    assert [(row.text, row.origin) for row in list_learned(city)] == [("opening hours of the pool", "search")]
+
+
+def test_tool_that_the_search_did_not_find_is_not_learned_for_the_query(city: Runtime) -> None:
+    session = city.session()
+    session.call_sync("tool_search", {"query": "opening hours of the pool", "limit": 1})
+    session.call_sync("plan_route", {})
+    assert list_learned(city) == []
+
+
+def test_failed_call_is_not_learned_from(city: Runtime) -> None:
+    say(city.session(), "book two tickets for the pool", "book_ticket")
+    assert list_learned(city) == []
+
+
+def test_tool_results_are_never_learned(city: Runtime) -> None:
+    session = city.session()
+    call = {"id": "1", "type": "function", "function": {"name": "place_hours", "arguments": "{}"}}
+    history: list[dict[str, Any]] = [
+        {"role": "user", "content": POOL},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "plan a route to the zeppelin museum"},
+    ]
+    say(session, history, "plan_route")
+    assert {row.text for row in list_learned(city)} == {POOL}
+
+
+def test_secrets_are_removed_before_a_message_is_stored(city: Runtime, home: Path) -> None:
+    say(city.session(), f"open the pool with the key {SECRET} please", "place_hours")
+    (row,) = list_learned(city)
+    assert SECRET not in row.text
+    assert "pool" in row.text
+    files = [file for file in (home / "state" / "learned").iterdir() if file.is_file()]
+    assert files
+    assert not [file for file in files if SECRET.encode() in file.read_bytes()]
+
+
+def test_message_of_a_delegating_model_is_not_learned(city: Runtime) -> None:
+    say(city.session().delegate(), POOL, "place_hours")
+    assert list_learned(city) == []
+
+
+def test_long_text_is_not_learned(city: Runtime) -> None:
+    say(city.session(), "open the pool " * 40, "place_hours")
+    assert list_learned(city) == []
+
+
+def test_only_the_first_tools_called_after_a_message_are_learned(city: Runtime) -> None:
+    names = ("place_hours", "plan_route", "ledger_1", "ledger_2", "ledger_3")
+    say(city.session(), "check the pool and write it into the ledger", *names)
+    assert [row.name for row in list_learned(city, *names)] == list(names[:3])
+
+
+def test_clients_of_a_gateway_are_told_apart(city: Runtime) -> None:
+    for name in ("alice", "bob"):
+        session = city.session(caller=Caller(name))
+        session.call_sync("tool_search", {"query": "opening hours of the pool"})
+        session.call_sync("place_hours", {})
+    assert sorted(row.client for row in list_learned(city)) == ["alice", "bob"]
+
+
+def test_calls_of_another_tool_weaken_what_was_learned(city: Runtime) -> None:
+    session = city.session()
+    say(session, POOL, "place_hours")
+    say(session, "how do I get to the lake?")
+    say(session, POOL, "plan_route")
+    say(session, "thanks a lot for the help")
+    assert {row.name: row.misses for row in list_learned(city)} == {"place_hours": 1, "plan_route": 0}
+
+
+def test_nothing_is_stored_if_learning_is_off(open_test_runtime: RuntimeOpener, home: Path) -> None:
+    runtime = add_tools(open_test_runtime({**LIGHT, "tools.learn_from_use": False}))
+    say(runtime.session(), POOL, "place_hours")
+    assert list_learned(runtime) == []
+    assert not (home / "state" / "learned").exists()
+
+
+def test_call_succeeds_if_nothing_can_be_stored(
+    city: Runtime, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "state").mkdir(exist_ok=True)
+    (home / "state" / "learned").write_text("a file instead of a directory")
+    session = city.session()
+    session.assemble(POOL)
+    assert session.call_sync("place_hours", {}).ok
+    assert city.usage is not None
+    city.usage.wait()
+    assert "learning from a tool call failed" in caplog.text
+    assert json.loads(session.call_sync("tool_search", {"query": "opening hours"}).text)["matches"]
+
+
+def test_project_cannot_turn_learning_on(
+    open_test_runtime: RuntimeOpener, tmp_path: Path, home: Path
+) -> None:
+    home.joinpath("config.yaml").write_text("tools: {learn_from_use: false}\n")
+    tmp_path.joinpath("toolfold.yaml").write_text("tools: {learn_from_use: true}\n")
+    assert not open_test_runtime().retriever.learned.enabled
+
+
+def test_proxy_learns_from_calls_that_its_clients_ran(city: Runtime) -> None:
+    wire = WIRES["messages"]
+    tools = [
+        {"name": f"mcp__city__{name}", "description": text, "input_schema": {"type": "object"}}
+        for name, text in (
+            ("hours", "Return the opening hours of a place, such as a pool"),
+            ("route", "Plan a route between two places"),
+            *((f"ledger{n}", f"Book entry type {n} in the ledger of a company") for n in range(40)),
+        )
+    ]
+    messages: list[Json] = [{"role": "user", "content": POOL}]
+    for number, (name, failed) in enumerate((("mcp__city__hours", False), ("mcp__city__route", True))):
+        use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "…", "is_error": failed}
+        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    catalogs = Catalogs(city)
+    folder = Folder(catalogs)
+    body = {"model": "claude-opus-4-5", "tools": tools, "messages": messages}
+    for _ in range(2):
+        folder.fold(body, wire, "token 1", "laptop")
+    assert city.usage is not None
+    city.usage.wait()
+    rows = city.retriever.learned._rows
+    assert [(row.name, row.text, row.client, row.uses) for row in rows] == [
+        ("mcp__city__hours", POOL, "laptop", 1)
+    ]
+    catalogs.close()
