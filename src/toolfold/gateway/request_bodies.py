@@ -1,7 +1,7 @@
 """Read the bodies of HTTP requests within limits, before the MCP SDK sees them.
 
 A request whose headers break a limit is refused before anything is read. A body has limits on its bytes, its
-time and its structure, and all bodies that are being read share a memory limit.
+time and its structure, and all bodies that are in memory share a limit.
 """
 
 from __future__ import annotations
@@ -67,6 +67,15 @@ def require_readable(method: str, headers: Mapping[str, str]) -> None:
         raise _too_long_error(MAX_REQUEST_BYTES)
 
 
+@dataclass(slots=True)
+class BodyReservation:
+    """The memory of the body of one HTTP request."""
+
+    client: str
+    size: int = 0
+    """Bytes that were read so far."""
+
+
 class RequestBodies:
     """Reads request bodies within limits per client and in total."""
 
@@ -85,12 +94,33 @@ class RequestBodies:
             max_total_bytes=MAX_BUFFERED_BYTES,
         )
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the bytes of all bodies that are in memory."""
+        return self._buffered.total()
+
     async def read(self, client: str, receive: Receive) -> bytes:
         """Return the body of a client's HTTP request. Raises RequestRefused or ClientGone."""
-        with self._count_reader(client):
+        with self.reserve(client) as reservation:
+            return await self.read_reserved(reservation, receive)
+
+    @contextmanager
+    def reserve(self, client: str) -> Iterator[BodyReservation]:
+        """Count a body that is read in the `with` block until the block ends."""
+        reservation = BodyReservation(client)
+        try:
+            yield reservation
+        finally:
+            self._buffered[client] -= reservation.size
+            if not self._buffered[client]:
+                del self._buffered[client]
+
+    async def read_reserved(self, reservation: BodyReservation, receive: Receive) -> bytes:
+        """Return the body of an HTTP request, and count it. Raises RequestRefused or ClientGone."""
+        with self._count_reader(reservation.client):
             try:
                 async with asyncio.timeout(BODY_TIMEOUT_S):
-                    body = await self._read_body(client, receive)
+                    body = await self._read_body(reservation, receive)
             except TimeoutError:
                 problem = f"The body did not arrive within {BODY_TIMEOUT_S:g} seconds."
                 raise RequestRefused(408, problem) from None
@@ -99,29 +129,29 @@ class RequestBodies:
             raise RequestRefused(413, f"The message {excess}.")
         return body
 
-    async def _read_body(self, client: str, receive: Receive) -> bytes:
+    async def _read_body(self, reservation: BodyReservation, receive: Receive) -> bytes:
         body = bytearray()
-        try:
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise ClientGone
-                part = message.get("body", b"")
-                body += part
-                self._buffered[client] += len(part)
-                self._require_room(client, len(body))
-                if not message.get("more_body", False):
-                    return bytes(body)
-        finally:
-            self._buffered[client] -= len(body)
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ClientGone
+            part = message.get("body", b"")
+            reservation.size += len(part)
+            self._buffered[reservation.client] += len(part)
+            self._require_room(reservation)
+            if not body and not message.get("more_body", False):
+                return bytes(part)  # the usual case, without another copy
+            body += part
+            if not message.get("more_body", False):
+                return bytes(body)
 
-    def _require_room(self, client: str, size: int) -> None:
+    def _require_room(self, reservation: BodyReservation) -> None:
         limits = self._limits
-        if size > limits.max_bytes:
+        if reservation.size > limits.max_bytes:
             raise _too_long_error(limits.max_bytes)
-        is_full = self._buffered[client] > limits.max_client_bytes
+        is_full = self._buffered[reservation.client] > limits.max_client_bytes
         if is_full or self._buffered.total() > limits.max_total_bytes:
-            raise RequestRefused(503, "Too many large requests are being received. Try again later.")
+            raise RequestRefused(503, "Too many large requests are open. Try again later.")
 
     @contextmanager
     def _count_reader(self, client: str) -> Iterator[None]:
@@ -133,7 +163,7 @@ class RequestBodies:
         finally:
             self._readers[client] -= 1
             if not self._readers[client]:
-                del self._readers[client], self._buffered[client]
+                del self._readers[client]
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:

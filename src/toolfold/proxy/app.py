@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from toolfold.gateway.http_app import AccessPolicy, parse_headers, send_while_va
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.request_bodies import (
     BodyLimits,
+    BodyReservation,
     ClientGone,
     Receive,
     RequestBodies,
@@ -27,7 +28,7 @@ from toolfold.gateway.request_bodies import (
 )
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
-from toolfold.providers.wire import WIRES
+from toolfold.providers.wire import COUNTING_WIRES, WIRES, Wire
 from toolfold.proxy.access import AdmittedClient, admit_client, require_single_keys
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
@@ -44,8 +45,11 @@ log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64_000_000
 """Size of a model request: providers accept 32 to 50 MB, mostly images."""
-MAX_CLIENT_BODY_BYTES = 192_000_000
+MAX_CLIENT_BODY_BYTES = 256_000_000
 MAX_TOTAL_BODY_BYTES = 384_000_000
+"""Bytes of the bodies of all open requests. A folded request needs a few times its body in memory."""
+CLIENT_SHARE = 0.5
+"""The part of all open requests that one client with a token may have."""
 MAX_STREAMED_BODY_BYTES = 1_000_000_000
 """Size of other requests, such as uploaded files, which are passed on without being stored."""
 MAX_RESPONSE_S = 4 * 3_600.0
@@ -56,10 +60,15 @@ LARGE_BODY_BYTES = 300_000
 """Larger bodies are parsed in a thread, because parsing them would delay other clients."""
 
 _JSON_PATHS = frozenset(
-    {"chat/completions", "completions", "embeddings", "messages", "messages/count_tokens", "responses"}
+    {"chat/completions", "completions", "embeddings", "messages", "responses", *COUNTING_WIRES}
 )
 
-_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 413: "request_too_large"}
+_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +108,7 @@ class Proxy:
         self.upstreams = Upstreams(runtime.config)
         self._policy = policy
         self._max_requests = settings.max_requests
-        self.open_requests = 0
-        """Number of requests that are being answered."""
+        self._open_by_client: Counter[str] = Counter()
         self._connections = UpstreamConnections(settings.max_requests)
         self._max_rounds = settings.max_search_rounds
         self._arrays = ToolArrays()
@@ -117,6 +125,16 @@ class Proxy:
             )
         )
 
+    @property
+    def open_requests(self) -> int:
+        """Return the number of requests that are being answered."""
+        return self._open_by_client.total()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the bytes of the bodies of all open requests."""
+        return self._bodies.buffered_bytes
+
     async def close(self) -> None:
         """Close the connections to providers, and stop indexing clients' tools."""
         await self._connections.close()
@@ -128,25 +146,35 @@ class Proxy:
             return
         path = scope["path"].removeprefix("/v1/")
         family: Family = "openai"
-        body = _ClientBody(receive)
         try:
             headers = parse_headers(scope)
             require_single_keys(scope["headers"])
             family = _find_family(path, headers)
             admitted = admit_client(self._policy, headers)
             _require_plain_path(path)
-            if self.open_requests >= self._max_requests:
-                raise RequestRefused(
-                    503, f"More than {self._max_requests:,} requests are open. Try again later."
-                )
-            self.open_requests += 1
+            self._require_free_slot(admitted)
         except RequestRefused as error:
             await self._refuse(error, family, send)
             return
+        client = admitted.client.id
+        self._open_by_client[client] += 1
         try:
-            await self._serve(scope, path, family, admitted, body, send)
+            with self._bodies.reserve(client) as reservation:
+                await self._serve(scope, path, family, admitted, _ClientBody(receive, reservation), send)
         finally:
-            self.open_requests -= 1
+            self._open_by_client[client] -= 1
+            if not self._open_by_client[client]:
+                del self._open_by_client[client]
+
+    def _require_free_slot(self, admitted: AdmittedClient) -> None:
+        """Raise RequestRefused if too many requests are open, of all clients or of this one."""
+        if self.open_requests >= self._max_requests:
+            raise RequestRefused(503, f"More than {self._max_requests:,} requests are open. Try again later.")
+        share = max(1, int(self._max_requests * CLIENT_SHARE))
+        if admitted.token_headers and self._open_by_client[admitted.client.id] >= share:
+            raise RequestRefused(
+                429, f"More than {share:,} requests of this client are open. Try again later."
+            )
 
     async def _serve(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody, send: Send
@@ -185,9 +213,10 @@ class Proxy:
         )
         if scope["method"] != "POST" or path not in _JSON_PATHS:
             return request
-        data = await self._bodies.read(admitted.client.id, body.receive)
+        data = await self._bodies.read_reserved(body.reservation, body.receive)
         # Only folding, and the choice of a provider by the name of the model, need the content.
-        is_read = (self._folder is not None and path in WIRES) or self.upstreams.depend_on_model
+        can_fold = self._folder is not None and _find_wire(path) is not None
+        is_read = can_fold or self.upstreams.depend_on_model
         content = await self._parse_body(data, request.headers) if is_read else None
         return replace(request, body=data, content=content)
 
@@ -237,7 +266,7 @@ class Proxy:
             max_rounds=self._max_rounds,
         )
         try:
-            await exchange.run()
+            await (exchange.count() if request.path in COUNTING_WIRES else exchange.run())
         except FoldingFailed as error:
             log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
             return False
@@ -246,7 +275,7 @@ class Proxy:
         return True
 
     async def _fold(self, request: ProxyRequest) -> Fold | None:
-        wire = WIRES.get(request.path)
+        wire = _find_wire(request.path)
         if self._folder is None or wire is None or request.content is None:
             return None
         if not request.content.get("tools"):
@@ -272,8 +301,8 @@ class Proxy:
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
         """Return the request with the id and the results that the stored reply before it needs."""
-        wire, content = WIRES.get(request.path), request.content
-        previous = content.get("previous_response_id") if content and request.path == "responses" else None
+        wire, content = _find_wire(request.path), request.content
+        previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):
             return request
         stored = self._stored.get((request.admitted.client.id, upstream.provider, previous))
@@ -302,8 +331,10 @@ class Proxy:
 class _ClientBody:
     """Receives the body of a client's request, and detects when the client closes its connection."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, reservation: BodyReservation) -> None:
         self._receive = receive
+        self.reservation = reservation
+        """The memory that the body takes, if it is not passed on as it arrives."""
         self._is_complete = asyncio.Event()
 
     async def receive(self) -> Any:
@@ -364,6 +395,11 @@ def _require_plain_path(path: str) -> None:
     """Raise RequestRefused for a path that would lead out of the provider's API."""
     if "\\" in path or any(part in (".", "..") for part in path.split("/")):
         raise RequestRefused(400, "The path must not contain '.', '..' or a backslash.")
+
+
+def _find_wire(path: str) -> Wire | None:
+    """Return the API of a path whose requests can be folded; None for any other path."""
+    return WIRES.get(path) or COUNTING_WIRES.get(path)
 
 
 def _find_family(path: str, headers: dict[str, str]) -> Family:

@@ -6,7 +6,7 @@ connection is closed when the client goes away.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
@@ -90,13 +90,15 @@ class UpstreamConnections:
         return self._http
 
 
-async def relay_response(response: httpx2.Response, upstream: Upstream, send: Send) -> None:
-    """Pass a provider's response on to the client. Raises UpstreamFailed if it ends early."""
+async def relay_response(
+    response: httpx2.Response, upstream: Upstream, send: Send, added: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    """Pass a provider's response on, with added headers. Raises UpstreamFailed if it ends early."""
     await send(
         {
             "type": "http.response.start",
             "status": response.status_code,
-            "headers": select_response_headers(response),
+            "headers": [*select_response_headers(response), *added],
         }
     )
     async for part in read_raw(response, upstream):

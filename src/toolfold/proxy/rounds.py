@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,14 @@ class FoldedExchange:
             return
         finally:
             log.info("a request was folded: %s", self._fold.report)
+
+    async def count(self) -> None:
+        """Answer a request that counts tokens: those of the folded request. Raises FoldingFailed."""
+        self._fold.report.rounds = 1
+        with suppress(_ResponseRelayed):
+            async with self._open_round(self._fold.body) as response:
+                await self._require_success(response, 1, has_started=False)
+                await relay_response(response, self._upstream, self._send, [self._report_header()])
 
     async def _run_stream(self) -> None:
         fold, client = self._fold, _StreamClient(self._send)

@@ -7,6 +7,7 @@ from toolfold.providers.wire.responses import ResponsesWire
 from toolfold.providers.wire.sse import EventParser, EventTooLong, ServerSentEvent
 
 __all__ = [
+    "COUNTING_WIRES",
     "WIRES",
     "BodyMerger",
     "ClientTool",
@@ -24,3 +25,9 @@ WIRES: dict[str, Wire] = {
     "responses": ResponsesWire(),
 }
 """The APIs whose requests can be folded, by path below /v1."""
+
+COUNTING_WIRES: dict[str, Wire] = {
+    "messages/count_tokens": WIRES["messages"],
+    "responses/input_tokens": WIRES["responses"],
+}
+"""The APIs that count the tokens of a request, by path below /v1."""
