@@ -234,9 +234,16 @@ def make_server_config(app: App | Starlette, **options: Unpack[ServerOptions]) -
     from toolfold.gateway.http_connections import make_bounded_protocol
 
     # No WebSockets: they are not used, and every request would be checked for them. No proxy headers: a
-    # client could fake its address, and so hide which process of this machine it is.
+    # client could fake its address, and so hide which process of this machine it is. No server header: the
+    # model proxy passes on that of the provider.
     return uvicorn.Config(
-        app, http=make_bounded_protocol(), lifespan="on", ws="none", proxy_headers=False, **options
+        app,
+        http=make_bounded_protocol(),
+        lifespan="on",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        **options,
     )
 
 

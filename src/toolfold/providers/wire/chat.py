@@ -76,6 +76,13 @@ class _ChatStreamMerger(StreamMerger):
         self._reader = OpenAIChat().start_reply()
         self._first: Json = {}
         """The identity of the first chunk, which all chunks of the merged stream have."""
+        self._starting: list[bytes] = []
+        """Chunks without content, until the client gets the first with content: until then nothing is sent,
+        so that an error can be answered with its own status or by the original request."""
+        self._has_shown = False
+        """True if the client has got a chunk."""
+        self._is_continued = False
+        """True if the client has got a chunk of an earlier round."""
         self._keys: dict[int, int] = {}
         """The index of a call in the provider's stream → its number in the round."""
         self._ids: dict[int, str] = {}
@@ -94,6 +101,9 @@ class _ChatStreamMerger(StreamMerger):
         self._reader = OpenAIChat().start_reply()
         self._keys, self._ids, self._held, self._sent = {}, {}, {}, {}
         self._finish = self._usage_chunk = None
+        self._is_continued, self._starting = self._has_shown, []
+        if not self._has_shown:
+            self._first = {}
 
     def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
         if event.data.strip() == "[DONE]":
@@ -101,11 +111,11 @@ class _ChatStreamMerger(StreamMerger):
             return
         chunk = event.parse()
         if chunk is None:
-            yield event.raw
+            yield from self._show(event.raw)
             return
         if chunk.get("error"):
             self.has_failed = True
-            yield event.raw
+            yield from self._show(event.raw)
             return
         yield from self._feed_chunk(chunk, event)
 
@@ -126,8 +136,13 @@ class _ChatStreamMerger(StreamMerger):
         visible = self._split_parts(parts)
         if choice.get("finish_reason") is not None:
             self._finish, self.is_complete = chunk, True
-        elif self.round == 1 and not parts:
-            yield event.raw
+        elif not self._is_continued and not parts:
+            if any(value not in (None, "") for key, value in delta.items() if key != "role"):
+                yield from self._show(event.raw)
+            elif self._has_shown:
+                yield event.raw
+            else:
+                self._starting.append(event.raw)
             return
         yield from self._render_delta(chunk, choice, delta, visible)
 
@@ -179,7 +194,7 @@ class _ChatStreamMerger(StreamMerger):
     def _render_delta(self, chunk: Json, choice: Json, delta: Json, visible: list[Json]) -> Iterator[bytes]:
         """Yield the chunk without the calls that are held, its finish reason and its usage."""
         left = {key: value for key, value in delta.items() if key != "tool_calls"}
-        if self.round > 1:
+        if self._is_continued:
             left.pop("role", None)
             left = {key: value for key, value in left.items() if value not in (None, "")}
         if visible:
@@ -188,7 +203,13 @@ class _ChatStreamMerger(StreamMerger):
             return
         shown = {**choice, "delta": left, "finish_reason": None}
         kept = {key: value for key, value in chunk.items() if key != "usage"}
-        yield render_event({**kept, **self._first, "choices": [shown]}, named=False)
+        yield from self._show(render_event({**kept, **self._first, "choices": [shown]}, named=False))
+
+    def _show(self, event: bytes) -> Iterator[bytes]:
+        """Yield an event, behind the chunks that start the stream."""
+        held, self._starting, self._has_shown = self._starting, [], True
+        yield from held
+        yield event
 
     def end_round(self) -> Iterator[bytes]:
         for number, call in sorted(self._held.items()):
@@ -204,7 +225,7 @@ class _ChatStreamMerger(StreamMerger):
                 index = self._take_index()
             function = {"name": call["name"], "arguments": call["arguments"]}
             part = {"index": index, "id": read.id, "type": "function", "function": function}
-            yield self._render_chunk({"tool_calls": [part]}, None)
+            yield from self._show(self._render_chunk({"tool_calls": [part]}, None))
         self._held = {}
 
     def _render_chunk(self, delta: Json, finish_reason: str | None) -> bytes:
@@ -217,6 +238,7 @@ class _ChatStreamMerger(StreamMerger):
         return self._reader.finish()
 
     def finish(self) -> Iterator[bytes]:
+        yield from self._starting
         if self._finish is not None:
             choice = select_mappings(self._finish.get("choices"))[0]
             reason = _finish_reason(choice.get("finish_reason"), self.visible_calls)

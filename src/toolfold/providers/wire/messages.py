@@ -62,6 +62,11 @@ class _MessagesStreamMerger(StreamMerger):
         self._thinking: list[tuple[Json, ServerSentEvent]] = []
         """Events of thinking blocks for which nothing visible has followed yet."""
         self._thinking_blocks: set[int] = set()
+        self._starting: list[bytes] = []
+        """Events that start the message, until the client gets the first block: until then nothing is sent,
+        so that an error can be answered with its own status or by the original request."""
+        self._has_shown = False
+        """True if the client has got an event."""
         self._next_index = 0
         self._delta: Json | None = None
         self._stop: bytes = b""
@@ -73,26 +78,29 @@ class _MessagesStreamMerger(StreamMerger):
         super().start_round()
         self._reader = AnthropicMessages().start_reply()
         self._indexes, self._hidden, self._thinking, self._thinking_blocks = {}, {}, [], set()
-        self._delta, self._stop = None, b""
+        self._delta, self._stop, self._starting = None, b"", []
 
     def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
         content = event.parse()
         if content is None:
-            yield event.raw
+            yield from self._show(event.raw)
             return
         try:
             list(self._reader.feed(content))
         except ProviderError:
             self.has_failed = True
-            yield event.raw
+            yield from self._show(event.raw)
             return
         match content.get("type"):
             case "message_start":
                 self._round_usage = _known_counts((content.get("message") or {}).get("usage"))
-                if self.round == 1:
-                    yield event.raw
+                if not self._has_shown:
+                    self._starting.append(event.raw)
+            case "ping" if len(self._starting) == 1:  # a second one means that the reply takes long
+                self._starting.append(event.raw)
             case "content_block_start" | "content_block_delta" | "content_block_stop":
-                yield from self._feed_block(content, event)
+                for shown in self._feed_block(content, event):
+                    yield from self._show(shown)
             case "message_delta":
                 self._round_usage |= _known_counts(content.get("usage"))
                 self._delta = content
@@ -100,7 +108,13 @@ class _MessagesStreamMerger(StreamMerger):
                 self._stop, self.is_complete = event.raw, True
                 self._usage = add_usage(self._usage, self._round_usage)
             case _:
-                yield event.raw
+                yield from self._show(event.raw)
+
+    def _show(self, event: bytes) -> Iterator[bytes]:
+        """Yield an event, behind those that start the message."""
+        held, self._starting, self._has_shown = self._starting, [], True
+        yield from held
+        yield event
 
     def _feed_block(self, content: Json, event: ServerSentEvent) -> Iterator[bytes]:
         index = content.get("index")
@@ -170,13 +184,15 @@ class _MessagesStreamMerger(StreamMerger):
 
     def end_round(self) -> Iterator[bytes]:
         if not self.hidden_calls:
-            yield from self._release_thinking()
+            for shown in self._release_thinking():
+                yield from self._show(shown)
 
     @property
     def reply(self) -> Reply:
         return self._reader.finish()
 
     def finish(self) -> Iterator[bytes]:
+        yield from self._starting
         if self._delta is not None:
             delta = self._delta.get("delta") or {}
             reason = _stop_reason(delta.get("stop_reason"), self.visible_calls)
