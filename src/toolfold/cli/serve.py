@@ -285,7 +285,6 @@ def _build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
         backlog=MAX_PENDING_CONNECTIONS,
         log_level="warning",
         access_log=False,
-        server_header=False,
         timeout_graceful_shutdown=3,
     )
     logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)

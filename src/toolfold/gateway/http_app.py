@@ -223,7 +223,6 @@ class ServerOptions(TypedDict, total=False):
     log_level: str
     backlog: int
     access_log: bool
-    server_header: bool
     timeout_graceful_shutdown: int
 
 
