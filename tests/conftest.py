@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.thorough import count_examples, runs_all_tests, split_items
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load_config
 from toolfold.model import Approver, Json
@@ -19,9 +20,24 @@ from toolfold.model import Approver, Json
 # `--hypothesis-profile=explore` tries random examples.
 for name, same in (("any machine", True), ("explore", False)):
     settings.register_profile(
-        name, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=same
+        name,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=same,
+        max_examples=count_examples(100),
     )
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(trylast=True)  # other plugins may add the marker
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the thorough tests, unless `make test-all` runs."""
+    if runs_all_tests():
+        return
+    chosen, left_out = split_items(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = chosen
 
 
 @pytest.fixture(scope="session", autouse=True)

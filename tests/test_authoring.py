@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from tests.thorough import try_examples
 from toolfold.authoring import ToolFunction, build_tool, tool, tool_from_function
 from toolfold.errors import InvalidArguments, InvalidTool
 from toolfold.model import CallContext, Effect, Json, Source, Tool
@@ -179,7 +180,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@try_examples(100)
 @given(json_values)
 def test_any_schema_gives_a_tool_or_raises_invalid_tool(schema: Any) -> None:
     try:
@@ -617,7 +618,7 @@ def test_unknown_parameters_in_a_docstring_are_ignored() -> None:
     assert schema_of(changed)["properties"] == {"new": {"type": "integer"}}
 
 
-@settings(max_examples=100, deadline=None)
+@try_examples(100)
 @given(
     st.text(max_size=80)
     | st.lists(

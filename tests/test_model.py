@@ -13,9 +13,10 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.model import (
     CallContext,
@@ -30,7 +31,7 @@ from toolfold.model import (
     freeze,
 )
 
-modest = settings(max_examples=50, deadline=None)
+modest = try_examples(50)
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 )

@@ -11,9 +11,10 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool, ReservedName
 from toolfold.model import BRIDGE_NAMES, Tool
@@ -25,7 +26,7 @@ ACCEPTED_BY_PROVIDERS = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
 # Every code point, also lone surrogates, which servers may escape in JSON.
 any_text = st.text(st.characters(exclude_categories=()), max_size=120)
 accepted_names = st.from_regex(ACCEPTED_BY_PROVIDERS, fullmatch=True)
-modest = settings(max_examples=100, deadline=None)
+modest = try_examples(100)
 
 
 def tool(name: str, toolset: str = "test") -> Tool:

@@ -7,10 +7,11 @@ import string
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.redaction_corpus import LOOKALIKES, SPELLINGS
+from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.redaction import HIDDEN, Redaction
 
@@ -20,7 +21,7 @@ SECRETS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 @given(SECRETS, st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=12), st.data())
 def test_known_secrets_are_redacted_anywhere_in_the_text(
     secrets: list[str], pieces: list[str], data: st.DataObject
@@ -266,7 +267,7 @@ FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1_000, deadline=None)
+@try_examples(1_000)
 @given(
     st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
     st.sampled_from([30, 200, 5_000]),

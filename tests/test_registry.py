@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from tests.timing import cost_ratio
 from toolfold.authoring import build_tool
 from toolfold.authoring import tool as make_tool
@@ -398,7 +399,7 @@ def test_generation_number_increases_with_every_change_of_the_registry(registry:
     assert seen == sorted(set(seen))
 
 
-@settings(max_examples=50, deadline=None)
+@try_examples(50)
 @given(st.permutations(["b", "a", "C", "a.b", "z_", "_z", "10", "9"]))
 def test_order_of_tools_is_independent_of_registration_order(arrivals: list[str]) -> None:
     registry = Registry()

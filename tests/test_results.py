@@ -24,9 +24,10 @@ from typing import Any, NoReturn
 
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold import results as results_module
 from toolfold.results import RETENTION_S, ResultStore, render
@@ -171,7 +172,7 @@ def test_unusual_tool_result_renders_as_strict_json(made: Callable[[], object]) 
         render_and_load(value)
 
 
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 @given(ANYTHING)
 def test_any_tool_result_renders_as_strict_json(value: object) -> None:
     render_and_load(value)
@@ -352,7 +353,7 @@ def wrap_line(line: str) -> list[str]:
     return [line[start : start + 1_500] for start in range(0, max(1, len(line)), 1_500)]
 
 
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 @given(
     st.lists(
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
@@ -374,7 +375,7 @@ def test_escaped_backslash_before_n_in_a_result_is_no_newline(results: ResultSto
     assert "a\tb\nc" in kept
 
 
-@settings(max_examples=100, deadline=None)
+@try_examples(100)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
     st.sampled_from([1_000, 1_500, 10_000]),

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.errors import UnknownToolset
 from toolfold.model import Tool
@@ -18,7 +19,7 @@ from toolfold.registry import Registry, Snapshot
 from toolfold.scope import ALL, Scope, Toolsets
 from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
 
-modest = settings(max_examples=60, deadline=None)
+modest = try_examples(60)
 
 
 def tool(name: str, toolset: str) -> Tool:

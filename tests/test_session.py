@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import RuntimeOpener, recording_tool
+from tests.thorough import try_examples
 from toolfold import (
     ApprovalRequest,
     Content,
@@ -255,7 +256,7 @@ GRANTS = st.none() | st.lists(
 
 
 @given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 def test_chain_of_delegated_sessions_never_extends_the_grant(
     chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
 ) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.conftest import RuntimeOpener
+from tests.thorough import try_examples
 from toolfold import CallContext, LocalAgent, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
 from toolfold.config import load_config
 from toolfold.model import BRIDGE_NAMES, ApprovalRequest, Json, Tool
@@ -693,7 +694,7 @@ ARGUMENTS = st.one_of(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@try_examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
 def test_any_bridge_call_is_answered_with_json_and_only_valid_ones_run(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]

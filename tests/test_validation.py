@@ -16,9 +16,10 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.authoring import build_tool
 from toolfold.complexity import MAX_DEPTH, VisitCounter
@@ -26,7 +27,7 @@ from toolfold.errors import InvalidArguments
 from toolfold.model import Json, Tool
 from toolfold.validation import MAX_TEXT_CHARS, Validation, parse_arguments
 
-modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+modest = try_examples(100, suppress_health_check=[HealthCheck.too_slow])
 
 
 def tool_with_schema(schema: object, **more: object) -> Tool:

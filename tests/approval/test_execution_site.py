@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shellverdict.execution_site import CONFINABLE_RULES, ExecutionSite
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import Rules, builtin_rules
 from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
@@ -55,7 +55,7 @@ def analyzer_for(site: ExecutionSite | None) -> CallAnalyzer:
     own = ["/srv/project/toolfold.yaml", "/home/me/.toolfold"]
     here = PathClassifier(home="/home/me", cwd="/srv/project", protected=own)
     classifier = site.classifier_for(here, own) if site else here
-    return CallAnalyzer(Judge(Rules.shipped(), classifier, site), path_classifier=classifier)
+    return CallAnalyzer(Judge(builtin_rules(), classifier, site), path_classifier=classifier)
 
 
 def analyze(command: str, site: ExecutionSite | None) -> CallAnalysis:
@@ -71,7 +71,7 @@ def decided_by(
 
 
 def test_rules_that_a_sandbox_can_exempt_from_approval_are_builtin_and_never_blocking() -> None:
-    shipped = {rule.name: rule for rule in Rules.shipped().rules}
+    shipped = {rule.name: rule for rule in builtin_rules().rules}
     for category, rules in CONFINABLE_RULES.items():
         assert {shipped[name].category for name in rules} == {category}
         assert not any(shipped[name].blocked for name in rules)
@@ -189,7 +189,7 @@ class TestConfinement:
     def test_findings_of_custom_rules_need_approval_in_a_sandbox_too(self) -> None:
         rule = {"name": "no-nginx", "category": "fs-delete", "severity": "low", "effect": "delete"}
         own = Rules.from_tables([{**rule, "description": "d", "target": ["/etc/nginx*"]}])
-        judge = Judge(Rules.shipped().merge(own), MOUNTED.classifier_for(LOCAL_PATHS, []), MOUNTED)
+        judge = Judge(builtin_rules().merge(own), MOUNTED.classifier_for(LOCAL_PATHS, []), MOUNTED)
         analysis = CallAnalyzer(judge).analyze_command("rm -rf /etc/nginx")
         assert "no-nginx" in analysis.rules
         assert DecisionChain(isolated=ALL_CATEGORIES).decide(analysis, "s") is None

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from tests.conftest import RuntimeOpener
+from tests.thorough import try_examples
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.call_analysis import CallAnalyzer
 from toolfold.approval.session_grants import MAX_SESSIONS, SessionGrants
@@ -236,7 +237,7 @@ class TestProjectSettings:
 
 class TestEntriesWithJudge:
     CLASSIFIER = PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False)
-    ANALYZER = CallAnalyzer(Judge(Rules.shipped(), CLASSIFIER), path_classifier=CLASSIFIER)
+    ANALYZER = CallAnalyzer(Judge(builtin_rules(), CLASSIFIER), path_classifier=CLASSIFIER)
 
     @pytest.mark.parametrize(
         "command",
@@ -348,7 +349,7 @@ class TestFileFormat:
         assert read_file_value(file, "tools.disabled") == ["x", "y"]
         assert read_file_value(file, KEY) == ["y"]
 
-    @settings(deadline=None, max_examples=50)
+    @try_examples(50)
     @given(
         before=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1)),
         after=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h", ""])),

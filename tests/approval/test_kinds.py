@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.test_faults import Terminal
 from tests.conftest import RuntimeOpener
@@ -26,7 +26,7 @@ from toolfold.gateway.client_approval import parse_answer
 from .cases import analysis_of, finding, verdict_on
 
 BUILTIN_KINDS = FindingKinds.shipped()
-RULES = {rule.name: rule for rule in Rules.shipped().rules}
+RULES = {rule.name: rule for rule in builtin_rules().rules}
 FILE = "config.yaml"
 RECURSIVE = (
     "rm -rf build",

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Toolfold
 from tests.cli.test_mcp import TOKEN, run_at_terminal, servers
+from tests.thorough import try_examples
 from toolfold.connecting import (
     ChangeLog,
     ClientFile,
@@ -885,9 +886,7 @@ def is_subsequence(before: bytes, after: bytes) -> bool:
     return matched == len(before)
 
 
-@settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@try_examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files())
 def test_connect_adds_the_gateway_to_any_file_and_keeps_other_content(file: tuple[ClientName, str]) -> None:
     client, text = file
@@ -905,9 +904,7 @@ def test_connect_adds_the_gateway_to_any_file_and_keeps_other_content(file: tupl
         assert is_subsequence(original.data or b"", content)
 
 
-@settings(
-    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@try_examples(100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files(), st.data())
 def test_removing_servers_from_any_client_file_keeps_other_content(
     file: tuple[ClientName, str], data: st.DataObject
@@ -929,9 +926,7 @@ def test_removing_servers_from_any_client_file_keeps_other_content(
     }
 
 
-@settings(
-    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@try_examples(50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files())
 def test_connect_undo_restores_any_client_file_exactly(file: tuple[ClientName, str]) -> None:
     client, text = file

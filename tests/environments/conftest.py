@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -22,24 +21,15 @@ from toolfold.environments import Backend, Environment, apptainer, daytona, dock
 HERE = Path(__file__).parent
 TEST_TIMEOUT_S = 300
 PROBE_TIMEOUT_S = 60.0
-RUN_ALL_VARIABLE = "TOOLFOLD_TEST_ALL"
-"""Set by `make test-all`: every test for every backend."""
 FULL_CONTRACT = ("local", "sandbox", "docker")
 REPRESENTATIVE = frozenset(
     {
         "test_exit_code_of_a_command_is_returned",
-        "test_command_reads_its_stdin",
-        "test_long_command_output_is_truncated_and_stored_on_disk",
         "test_command_that_times_out_leaves_no_process",
-        "test_cancelled_command_leaves_no_process",
-        "test_killed_client_leaves_no_command_running",
         "test_directory_and_exported_variables_persist_between_commands_of_a_task",
         "test_secrets_of_the_runtime_are_not_passed_to_commands",
-        "test_command_with_pty_has_a_terminal_with_a_size",
         "test_binary_file_is_written_and_read_back_unchanged",
         "test_end_of_a_background_process_is_reported",
-        "test_killing_a_background_process_leaves_no_process",
-        "test_background_process_survives_a_killed_client_and_is_found_again",
         "test_check_of_an_available_backend_reports_that_it_is_ready",
     }
 )
@@ -57,21 +47,19 @@ class BackendSite:
         return self.kind.make(self.options)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the contract tests to run, and limit the time of every async test."""
-    if not os.environ.get(RUN_ALL_VARIABLE):
-        left_out = [item for item in items if _is_left_out(item)]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if item not in set(left_out)]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the contract tests that only `make test-all` runs, and limit the time of every async test."""
     for item in items:
-        if item.path.parent == HERE and isinstance(item, pytest.Function):
-            item.obj = _with_timeout(item.obj)
+        if item.path.parent != HERE or not isinstance(item, pytest.Function):
+            continue
+        if _is_left_out(item):
+            item.add_marker(pytest.mark.thorough)
+        item.obj = _with_timeout(item.obj)
 
 
-def _is_left_out(item: pytest.Item) -> bool:
+def _is_left_out(item: pytest.Function) -> bool:
     """Return True for tests that `make test` skips: most contract tests of backends outside FULL_CONTRACT."""
-    if item.path != HERE / "test_contract.py" or not isinstance(item, pytest.Function):
+    if item.path != HERE / "test_contract.py":
         return False
     kind = item.callspec.params.get("site") if hasattr(item, "callspec") else None
     if not isinstance(kind, Kind):

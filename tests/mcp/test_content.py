@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import RuntimeOpener
 from tests.mcp.servers import PATIENCE, stdio_command
+from tests.thorough import try_examples
 from toolfold.model import Content, Json, Media
 from toolfold.providers import DIALECTS
 from toolfold.results import render
@@ -32,7 +33,7 @@ from toolfold.sources.mcp.content import (
 )
 from toolfold.sources.mcp.media_types import ImageInfo, detect_audio_type, detect_image
 
-modest = settings(max_examples=150, deadline=None)
+modest = try_examples(150)
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

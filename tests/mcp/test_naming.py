@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.model import Source, Tool
 from toolfold.naming import is_accepted
 from toolfold.registry import Registry
 from toolfold.sources.mcp.naming import ToolNames
 
-modest = settings(max_examples=150, deadline=None)
+modest = try_examples(150)
 servers = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?", fullmatch=True)
 tools = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
 # Few letters, so that names often are prefixes of each other.

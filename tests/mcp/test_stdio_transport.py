@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
+from tests.thorough import try_examples
 from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECOND, NotificationLimiter
 from toolfold.sources.mcp.server_process import ServerProcess
 from toolfold.sources.mcp.stdio_transport import MAX_MESSAGE_BYTES, StdioTransport
@@ -113,7 +114,7 @@ def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None
 
 
 @given(data=st.binary(max_size=400), cuts=st.lists(st.integers(0, 10_000), max_size=6))
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 def test_any_server_output_split_into_any_chunks_is_read_to_the_end(data: bytes, cuts: list[int]) -> None:
     async def read() -> None:
         async with open_session() as session:
@@ -129,7 +130,7 @@ def test_any_server_output_split_into_any_chunks_is_read_to_the_end(data: bytes,
     lines=st.lists(st.one_of(NOISE, st.integers(0, 99)), max_size=20),
     cuts=st.lists(st.integers(0, 10_000), max_size=6),
 )
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 def test_messages_between_invalid_output_lines_arrive_in_order(
     lines: list[bytes | int], cuts: list[int]
 ) -> None:
@@ -145,7 +146,7 @@ def test_messages_between_invalid_output_lines_arrive_in_order(
 @given(
     st.lists(st.sampled_from([b"{", b"}", b'"jsonrpc"', b":", b'"2.0"', b'"id"', b"1", b",", b'"result"']))
 )
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 def test_incomplete_message_of_a_server_fails_at_most_the_request_it_names(pieces: list[bytes]) -> None:
     async def read() -> list[Any]:
         async with open_session() as session:
@@ -257,7 +258,7 @@ async def test_server_that_closed_its_stdin_ends_the_connection() -> None:
 
 
 @given(st.integers(0, 3 * MAX_NOTIFICATIONS_PER_SECOND))
-@settings(max_examples=20, deadline=None)
+@try_examples(20)
 def test_flood_of_server_notifications_is_dropped_but_responses_are_not(count: int) -> None:
     notes: list[str] = []
     sieve = NotificationLimiter(notes.append)

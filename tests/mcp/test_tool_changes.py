@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.approval import parameter_names
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp import tools
@@ -279,7 +280,7 @@ schemas = st.dictionaries(
 )
 
 
-@settings(max_examples=150)
+@try_examples(150)
 @given(schemas, schemas, json_values, json_values)
 def test_comparing_tools_never_raises_and_its_reasons_are_safe_to_show(
     old: Any, new: Any, hint: Any, other_hint: Any

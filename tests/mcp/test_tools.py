@@ -11,7 +11,7 @@ import pytest
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from toolfold.approval.call_analysis import CallAnalyzer
 from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, PATH_NAMES
 from toolfold.config.servers import McpServerSettings, parse_server_settings
@@ -24,7 +24,7 @@ from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools
 
 SETTINGS = parse_server_settings({"command": "serve", "max_call_seconds": 60})
 CONTEXT = CallContext(session_id="s")
-SUBJECTS = CallAnalyzer(Judge(Rules.shipped(), PathClassifier(home="/home/ann", cwd="/home/ann/project")))
+SUBJECTS = CallAnalyzer(Judge(builtin_rules(), PathClassifier(home="/home/ann", cwd="/home/ann/project")))
 
 
 def listed_tool(name: str = "read", **fields: Any) -> ListedTool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.retrieval.document import (
     MAX_DESCRIPTION_CHARS,
@@ -159,7 +160,7 @@ def test_text_is_truncated_at_a_word_boundary_if_possible() -> None:
 
 
 @given(ANY_TEXT, ANY_TEXT, JUNK, ANY_TEXT, st.lists(ANY_TEXT, max_size=3))
-@settings(max_examples=150, deadline=None)
+@try_examples(150)
 def test_text_to_embed_of_any_tool_has_no_control_characters(
     name: str, said: str, schema: Any, server: str, also: list[str]
 ) -> None:
@@ -169,7 +170,7 @@ def test_text_to_embed_of_any_tool_has_no_control_characters(
 
 
 @given(ANY_TEXT)
-@settings(max_examples=100, deadline=None)
+@try_examples(100)
 def test_clean_text_collapses_all_white_space(text: str) -> None:
     cleaned = clean_text(text)
     assert cleaned == " ".join(cleaned.split())

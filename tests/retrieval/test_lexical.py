@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import make_tool
+from tests.thorough import try_examples
 from tests.timing import cost_ratio
 from toolfold.model import Source, Tool, freeze
 from toolfold.retrieval.lexical import KeywordIndex, field_texts
@@ -264,7 +265,7 @@ def make_described_tool(position: int, said: Sequence[str]) -> Tool:
 
 
 @given(st.lists(describing, min_size=6, max_size=6), changes)
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 def test_keyword_index_after_any_sequence_of_changes_equals_a_new_one(
     start: list[list[str]], steps: list[tuple[int, list[str] | None]]
 ) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
+from tests.thorough import try_examples
 from toolfold.retrieval.embedding import Encoder, LightEmbedder
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.language import FOREIGN_THRESHOLD, foreign_probability, is_latin
@@ -53,7 +54,7 @@ def test_latin_and_other_scripts_are_distinguished() -> None:
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 def test_probability_that_a_message_is_foreign_is_between_zero_and_one(text: str) -> None:
     assert 0 <= foreign_probability(text, ENCODER.pieces) <= 1
 

@@ -6,10 +6,11 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
+from tests.thorough import try_examples
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.retrieval.lexical import KeywordIndex
 from toolfold.retrieval.need import Head, NeedClassifier, catalog_similarity, hashed_features
@@ -95,7 +96,7 @@ def test_need_for_a_tool_in_a_long_message_is_estimated_from_its_truncated_text(
 
 
 @given(st.text(st.characters(), max_size=200))
-@settings(max_examples=100, deadline=None)
+@try_examples(100)
 def test_any_text_gives_a_valid_probability_of_needing_a_tool(message: str) -> None:
     said = need("text").probability(message, legs("x"))
     assert 0.0 <= said <= 1.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tests.thorough import try_examples
 from toolfold.retrieval.ranking import (
     EXCLUDED_SCORE,
     RRF_K,
@@ -34,7 +35,7 @@ def floats(*numbers: float) -> Scores:
 
 
 @given(some_scores, st.integers(0, 100))
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 def test_best_ranked_positions_are_those_of_a_full_sort(scores: Scores, depth: int) -> None:
     full = sorted(range(len(scores)), key=lambda position: (-float(scores[position]), position))
     assert best_positions(scores, depth).tolist() == full[:depth]
@@ -54,7 +55,7 @@ def test_empty_ranking_does_not_change_the_fused_ranking() -> None:
 
 
 @given(st.permutations(range(12)))
-@settings(max_examples=50, deadline=None)
+@try_examples(50)
 def test_tool_ranked_high_by_both_search_methods_ranks_above_others(order: list[int]) -> None:
     fused = fuse_reciprocal_ranks([positions(*order), positions(*order)], 12)
     assert best_positions(fused, 12).tolist() == order

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.retrieval.schemas import MAX_VARIANTS, iterate_schemas, listed_values, schema_variants
 
 KEYS = [
@@ -108,7 +109,7 @@ def test_list_of_allowed_values_of_a_schema_contains_only_strings() -> None:
 
 
 @given(JUNK)
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 def test_arbitrary_input_is_walked_as_a_schema_within_limits(junk: Any) -> None:
     for name, inner in iterate_schemas(junk, depth=3, limit=50):
         assert isinstance(name, str)

@@ -10,10 +10,11 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
+from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.model import Tool
 from toolfold.registry import Registry
@@ -154,7 +155,7 @@ def test_search_in_an_empty_catalog_or_grant_finds_nothing(searcher: Searcher, m
     st.sampled_from(MODES),
     st.sampled_from(sorted(SEARCHERS)),
 )
-@settings(max_examples=150, deadline=None)
+@try_examples(150)
 def test_search_never_returns_ungranted_tools(granted: set[str], message: str, mode: Mode, by: str) -> None:
     hits = SEARCHERS[by].search(INDEX, message, mode=mode, limit=50, granted=granted)
     names = [hit.name for hit in hits]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.retrieval.text import (
     ABBREVIATIONS,
@@ -160,7 +161,7 @@ def test_concurrent_threads_can_share_one_word_tokenizer(tokenizer: WordTokenize
 
 
 @given(ANY_TEXT)
-@settings(max_examples=150, deadline=None)
+@try_examples(150)
 def test_tokenizing_any_text_into_terms_is_deterministic(text: str) -> None:
     tokenizer = WordTokenizer()
     tokens = tokenizer.tokens(text)

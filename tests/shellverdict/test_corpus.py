@@ -10,7 +10,7 @@ import pytest
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Verdict
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -21,7 +21,7 @@ MIN_RECALL, MIN_HARD_RECALL, MAX_FALSE_POSITIVE_RATE = 0.95, 0.99, 0.02
 @cache
 def judge_data_set(name: str) -> tuple[tuple[str, Verdict], ...]:
     """Return the tier and the verdict of each command of a data set."""
-    judge = Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
+    judge = Judge(builtin_rules(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
     text = (CORPUS / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
     return tuple((row.get("tier", ""), judge(row["command"])) for row in rows)

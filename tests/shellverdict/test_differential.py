@@ -15,7 +15,7 @@ import pytest
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from tests.shellverdict.differential import (
     HOME,
     PROJECT,
@@ -38,7 +38,7 @@ KNOWN_UNSEEN = frozenset({"delete/curl/download-curlrc", "delete/make/foreach"})
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home=HOME, cwd=PROJECT, follow_links=False))
+    return Judge(builtin_rules(), PathClassifier(home=HOME, cwd=PROJECT, follow_links=False))
 
 
 @cache

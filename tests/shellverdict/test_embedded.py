@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.shell.embedded import MAX_CANDIDATE_LENGTH, MAX_CANDIDATES, find_embedded_commands
 
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
+    return Judge(builtin_rules(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.embedded_code import CodeAnalysis, analyze_code
 from shellverdict.embedded_code.dispatch import MAX_CODE_CHARS
 from shellverdict.shell.words import GAP, STAR, Word
 from shellverdict.verdict import EffectKind
+from tests.thorough import try_examples
 
 
 def analyze(language: str, code: str) -> CodeAnalysis:
@@ -476,7 +477,7 @@ _CODE_FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@try_examples(400)
 @given(
     st.sampled_from(LANGUAGES),
     st.one_of(

@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import Rules, builtin_rules
 from shellverdict.shell.reader import read_command
 from shellverdict.verdict import Verdict
 from tests.shellverdict.fuzzing import (
@@ -30,6 +30,7 @@ from tests.shellverdict.fuzzing import (
 )
 from tests.shellverdict.recording import RecordingShell, SandboxUnavailable
 from tests.shellverdict.run_comparison import find_unpredicted_runs, format_runs
+from tests.thorough import try_examples
 
 CORPUS = Path(__file__).with_name("corpus")
 CASE_COUNT = int(os.environ.get("TOOLFOLD_FUZZ_CASES", "300"))
@@ -61,7 +62,7 @@ def shell() -> Iterator[RecordingShell]:
 
 @pytest.fixture(scope="module")
 def rules() -> Rules:
-    return Rules.shipped()
+    return builtin_rules()
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@try_examples(300)
 @example(text="alias g='if true; then rm'\ng x; fi")
 @given(text=st.one_of(st.lists(FRAGMENTS, max_size=30).map("".join), st.text(max_size=60)))
 def test_any_text_can_be_analyzed_as_a_command(text: str) -> None:
@@ -218,7 +219,7 @@ def test_any_text_can_be_analyzed_as_a_command(text: str) -> None:
     assert reading.is_incomplete in (True, False)
 
 
-@settings(max_examples=100, deadline=None)
+@try_examples(100)
 @given(data=st.data())
 def test_randomly_damaged_command_gets_a_verdict(judge: Judge, data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(load_dangerous_commands()))

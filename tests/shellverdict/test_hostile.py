@@ -6,7 +6,7 @@ import pytest
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.shell.reader import CommandReading, read_command
 from tests.shellverdict.hostile import HOSTILE_INPUTS
 
@@ -17,7 +17,7 @@ MAX_CHARACTERS = 4_000_000
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
+    return Judge(builtin_rules(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
 
 
 def count_characters(reading: CommandReading) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.shell.inner import InnerCommand, find_inner_commands
 from shellverdict.shell.inner.programs import load_programs
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import GAP, Word
+from tests.thorough import try_examples
 
 
 def find_inner(line: str, stdin: str | None = None) -> tuple[InnerCommand, ...]:
@@ -383,7 +384,7 @@ _WORDS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@try_examples(300)
 @given(
     st.sampled_from(_PROGRAM_NAMES),
     st.lists(_WORDS, max_size=6),

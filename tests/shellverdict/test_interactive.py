@@ -10,24 +10,25 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.interactive.code_reader import MAX_ANALYZED_CHARS, MAX_STATEMENT_LINES, CodeReader
 from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.judging import FAILED, Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.verdict import Verdict
 from tests.shellverdict.input_sequences import DANGEROUS, HARMLESS, Sequence
+from tests.thorough import try_examples
 
 WORKDIR = "/home/user/project"
 
 
 @functools.cache
 def builtin_judge() -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home="/home/user", cwd=WORKDIR))
+    return Judge(builtin_rules(), PathClassifier(home="/home/user", cwd=WORKDIR))
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ PIECES += [
 ]
 
 
-@settings(deadline=None, max_examples=80)
+@try_examples(80)
 @given(
     command=st.sampled_from(
         ["bash", "python3", "psql a", "node", "cat", "redis-cli", "vim x", "gdb a", "python3; bash"]

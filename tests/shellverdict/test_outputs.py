@@ -8,12 +8,13 @@ import shlex
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.shell.outputs import is_shell_setup_command, predict_output
 from shellverdict.shell.runs import ProgramRun, Taint, TextStream
 from shellverdict.shell.words import GAP, Word
+from tests.thorough import try_examples
 
 
 def create_run(line: str, stdin: TextStream | None = None) -> ProgramRun:
@@ -159,7 +160,7 @@ _PROGRAMS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@try_examples(150)
 @given(
     st.sampled_from(_PROGRAMS),
     st.lists(st.text(alphabet="-ndec%s\\x0b19,[:alnum:]/a*.'" + GAP, max_size=8), max_size=4),
@@ -201,7 +202,7 @@ _ARGUMENTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 @given(
     st.one_of(
         st.tuples(st.just("printf"), _FORMATS, _ARGUMENTS).map(
@@ -223,7 +224,7 @@ def test_predicted_output_equals_the_output_of_bash(argv: list[str]) -> None:
     assert predicted == printed or GAP in predicted
 
 
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 @given(
     st.sampled_from(
         [

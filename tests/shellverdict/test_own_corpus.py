@@ -15,7 +15,7 @@ import pytest
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Verdict
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -29,7 +29,7 @@ class Row(TypedDict, total=False):
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
+    return Judge(builtin_rules(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
 
 
 def rows(name: str) -> list[Row]:

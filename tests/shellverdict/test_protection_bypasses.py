@@ -6,13 +6,13 @@ import pytest
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Severity, Verdict
 
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False))
+    return Judge(builtin_rules(), PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False))
 
 
 def rules(verdict: Verdict) -> set[str]:
@@ -194,7 +194,7 @@ class TestDeletionSeverity:
 
     def test_parent_directory_named_build_does_not_make_sources_build_output(self) -> None:
         judge = Judge(
-            Rules.shipped(), PathClassifier(home="/home/ann", cwd="/home/ann/build/shop", follow_links=False)
+            builtin_rules(), PathClassifier(home="/home/ann", cwd="/home/ann/build/shop", follow_links=False)
         )
         assert rules(judge("rm -rf src")) == {"delete-project-tree"}
 

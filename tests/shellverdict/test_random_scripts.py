@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from shellverdict.shell.reader import read_command
 from tests.shellverdict.recording import RecordingShell
 from tests.shellverdict.run_comparison import find_unpredicted_runs, format_runs
+from tests.thorough import count_examples
 
 NAMES = st.sampled_from(["a", "b", "c"])
 TEXTS = st.text(alphabet="ab -/.,*'\"\\$", max_size=6)
@@ -115,7 +116,7 @@ SCRIPTS = st.lists(STATEMENTS, min_size=2, max_size=6).map("\n".join)
 
 
 @settings(
-    max_examples=200,
+    max_examples=count_examples(200),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.judging import Judge
@@ -19,6 +19,7 @@ from shellverdict.paths.gitignore import is_ignored, matches_name, read_patterns
 from shellverdict.paths.regenerable import ProjectFiles
 from shellverdict.paths.repository import find_repository
 from tests.shellverdict.workspace import judge_in, make_workspace
+from tests.thorough import try_examples
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -103,7 +104,7 @@ def test_unusual_git_index_is_read_correctly_or_reported_as_unknown(tmp_path: Pa
     assert repository.tracks_anything("build") is (None if how in ("sha256", "split") else True)
 
 
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 @given(
     st.binary(max_size=400), st.sampled_from([b"", b"DIRC\0\0\0\2\0\0\0\5", b"DIRC\0\0\0\4\xff\xff\xff\xff"])
 )
@@ -152,7 +153,7 @@ def test_gitignore_patterns_match_the_same_paths_as_git_check_ignore(tmp_path: P
         assert repository.ignores(path) == (result.returncode == 0), path
 
 
-@settings(max_examples=300, deadline=None)
+@try_examples(300)
 @given(st.text("ab*?[]!^-\\/", max_size=40), st.text("ab/", min_size=1, max_size=30))
 def test_arbitrary_gitignore_patterns_never_raise(pattern: str, path: str) -> None:
     parts = [part for part in path.split("/") if part] or ["a"]

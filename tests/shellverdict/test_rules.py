@@ -17,12 +17,12 @@ import shellverdict.rules
 from shellverdict.errors import RuleError
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rule, Rules
+from shellverdict.rules import Rule, Rules, builtin_rules
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import ANY, GAP, STAR, Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
 
-BUILTIN_RULES = Rules.shipped()
+BUILTIN_RULES = builtin_rules()
 RULE_FILES = Path(shellverdict.rules.__file__).parent
 RULE_FILE_NAMES = sorted(file.name for file in RULE_FILES.glob("*.toml"))
 JUDGE = Judge(BUILTIN_RULES, PathClassifier(home="/home/ada", cwd="/home/ada/project", follow_links=False))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import builtin_rules
 
 IGNORED = """
 node_modules/
@@ -72,7 +72,7 @@ def make_workspace(home: Path) -> Path:
 
 
 def judge_in(project: Path, home: Path) -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home=str(home), cwd=str(project)))
+    return Judge(builtin_rules(), PathClassifier(home=str(home), cwd=str(project)))
 
 
 def _write(file: Path, text: str) -> None:

@@ -20,6 +20,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.environments.test_kills import children
+from tests.thorough import count_examples
 from toolfold.errors import CallError
 from toolfold.files import Workspace, search
 from toolfold.model import CallContext, Effect, Json, Tool
@@ -366,7 +367,7 @@ few = st.text(st.sampled_from("ab \n\t"), max_size=30)
 
 
 @given(few, few.filter(bool), few)
-@without_deadline(max_examples=300)
+@without_deadline(max_examples=count_examples(300))
 def test_any_patch_is_applied_correctly_or_not_at_all(before: str, old: str, new: str) -> None:
     with make_context() as (root, _):
         try:

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.errors import BridgeMisuse, InvalidArguments
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
 from toolfold.turn import unwrap
@@ -30,7 +31,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 @given(
     st.one_of(
         JUNK,

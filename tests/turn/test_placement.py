@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import RuntimeOpener
+from tests.thorough import try_examples
 from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
@@ -548,7 +549,7 @@ CHOSEN = st.lists(st.sampled_from(NAMES[:12]), unique=True, max_size=4)
 STEPS = st.lists(st.tuples(st.sampled_from(["user", "call", "say", "again"]), CONTENTS, CHOSEN), max_size=14)
 
 
-@settings(max_examples=40, deadline=None)
+@try_examples(40)
 @given(STEPS, st.sampled_from(sorted(DIALECTS)), st.sampled_from(PLACEMENTS))
 def test_messages_already_sent_never_change(
     steps: list[tuple[str, Any, list[str]]], form: DialectName, placement: Placement
@@ -584,7 +585,7 @@ EDITS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@try_examples(40)
 @given(EDITS, st.sampled_from(sorted(DIALECTS)))
 def test_messages_that_the_caller_has_not_edited_are_sent_unchanged_again(
     steps: list[tuple[str, int, list[str]]], form: DialectName

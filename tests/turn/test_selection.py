@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import RuntimeOpener
+from tests.thorough import try_examples
 from toolfold import Runtime, Session
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
@@ -215,7 +216,7 @@ class TestTokens:
         st.integers(100, 3_000),
         st.integers(0, 3),
     )
-    @settings(max_examples=40, deadline=None)
+    @try_examples(40)
     def test_selection_by_estimated_tokens_equals_selection_by_exact_tokens(
         self, lengths: list[int], most: int, used: int
     ) -> None:

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold import sample_catalog
 from toolfold.model import Tool, freeze
 from toolfold.turn.signature import MAX_SIGNATURE_CHARS, signature
@@ -144,7 +145,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@try_examples(200)
 @given(st.dictionaries(KEYS, JUNK, max_size=6))
 def test_signature_of_any_schema_is_one_printable_line_of_bounded_length(schema: dict[str, Any]) -> None:
     written = render_signature(schema)

@@ -10,9 +10,10 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.complexity import MAX_VISITS, VisitCounter
 from toolfold.model import Definition, FrozenDict, Json, Tool, freeze
@@ -139,7 +140,7 @@ ANY_SCHEMA = roots(POINTERS) | roots(POINTERS | ODD_POINTERS)
 ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@try_examples(60)
 @given(ANY_SCHEMA, st.lists(ARGUMENTS | VALUES, min_size=1, max_size=8))
 def test_shortened_schema_accepts_the_same_instances(schema: Json, values: list[Any]) -> None:
     looks = VisitCounter(schema)
@@ -154,20 +155,20 @@ def test_shortened_schema_accepts_the_same_instances(schema: Json, values: list[
             assert slimmed.is_valid(value) == original.is_valid(value)
 
 
-@settings(max_examples=30, deadline=None)
+@try_examples(30)
 @given(ANY_SCHEMA)
 def test_shortening_a_schema_twice_equals_shortening_it_once(schema: Json) -> None:
     once = slim(make_definition(schema))
     assert slim(once) == once
 
 
-@settings(max_examples=30, deadline=None)
+@try_examples(30)
 @given(ANY_SCHEMA)
 def test_shortening_never_makes_a_schema_longer(schema: Json) -> None:
     assert tokens(slim_schema(schema, "do_it", "Does it.")) <= tokens(schema)
 
 
-@settings(max_examples=20, deadline=None)
+@try_examples(20)
 @given(ANY_SCHEMA)
 def test_shortening_a_schema_does_not_modify_the_original(schema: Json) -> None:
     definition = make_definition(schema)

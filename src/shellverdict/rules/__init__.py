@@ -68,6 +68,10 @@ class Rules:
 
     def merge(self, more: Rules) -> Rules:
         """Return a rule set with the rules of both sets; rule names must be unique."""
+        if not more.rules and not more._programs:
+            return self
+        if not self.rules and not self._programs:
+            return more
         programs = dict(self._programs)
         for name, program in more._programs.items():
             programs[name] = programs[name].merge(program) if name in programs else program

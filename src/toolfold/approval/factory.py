@@ -15,7 +15,7 @@ from shellverdict.execution_site import ExecutionSite
 from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.paths import PathClassifier
 from shellverdict.paths.own_program import runtime_program_paths
-from shellverdict.rules import Rule, Rules
+from shellverdict.rules import Rule, Rules, builtin_rules
 from shellverdict.shell.words import NO_VARIABLES, Word
 from shellverdict.verdict import Severity, Verdict
 from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
@@ -176,7 +176,7 @@ def _exact_entries(config: Config) -> list[str]:
 
 
 def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule]:
-    known = (*Rules.shipped().rules, *configured_rules(config).rules, *more)
+    known = (*builtin_rules().rules, *configured_rules(config).rules, *more)
     return {rule.name: rule for rule in known}
 
 
@@ -256,13 +256,13 @@ def _build_judge(
     def make() -> Judge:
         from shellverdict.judging import Judge
 
-        return Judge(Rules.shipped().merge(own).merge(Rules(deny_rules.rules)), classifier, site)
+        return Judge(builtin_rules().merge(own).merge(Rules(deny_rules.rules)), classifier, site)
 
     try:
         configured = configured_rules(config)
         own = configured.merge(Rules({rule.name: rule for rule in rules}.values()))
         if deny_rules.entries_for("rule") or deny_rules.entries_for("category"):
-            deny_rules.check_names(Rules.shipped().merge(own).rules)
+            deny_rules.check_names(builtin_rules().merge(own).rules)
         return make() if configured.rules else _LazyJudge(make)  # report an invalid rule at startup
     except RuleError as error:
         raise add_location(config_error(error), config) from None

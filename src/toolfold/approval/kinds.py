@@ -6,6 +6,7 @@ the chain decides which findings can be allowed as a kind.
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
@@ -30,8 +31,9 @@ class FindingKinds:
         self._kind_of = {rule: kind for kind, rules in self._rules.items() for rule in rules}
 
     @classmethod
+    @functools.cache  # the file belongs to the package and does not change while it is in use
     def shipped(cls) -> FindingKinds:
-        """Load the built-in kinds of findings."""
+        """Return the built-in kinds of findings, which are read on the first call."""
         text = files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
         return cls({kind: table["rules"] for kind, table in tomllib.loads(text).items()})
 
