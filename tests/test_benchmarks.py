@@ -81,6 +81,7 @@ def run(out: Path, data: Path, peers: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 def test_benchmark_measures_all_search_modes_and_the_compared_retrievers(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["ours"]) == {
@@ -115,6 +116,7 @@ def test_benchmark_writes_its_tables(out: Path) -> None:
     assert "first_ones" in table
 
 
+@pytest.mark.thorough
 def test_benchmark_reuses_results_of_the_compared_retrievers_in_the_next_run(
     out: Path, data: Path, peers: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_benchmark_curve_ranges_from_selecting_tools_for_all_messages_to_none() 
     assert (0.6, 0.0, 1 / 3) in points
 
 
+@pytest.mark.thorough
 def test_enrichment_benchmark_compares_numbers_of_messages_per_tool(data: Path, tmp_path: Path) -> None:
     catalog = (data / "small" / "catalog.jsonl").read_text(encoding="utf-8").splitlines()
     names = [json.loads(line)["function"]["name"] for line in catalog]

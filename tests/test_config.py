@@ -1140,6 +1140,7 @@ def test_unset_value_does_not_create_a_missing_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_concurrent_processes_keep_each_others_changes_of_settings(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     code = "import sys; from pathlib import Path; from toolfold.config import set_value\n"

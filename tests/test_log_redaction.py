@@ -51,6 +51,7 @@ import logging
 """
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     "statements",
     [

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener
+from tests.thorough import thorough_count
 from toolfold import ApprovalRequest, Runtime
 from toolfold.provenance import Beacon, find_tool_call
 
@@ -102,6 +103,7 @@ PROGRAMS |= {"bubblewrap": "bwrap", "plain": "", "sh -c": "sh", "script without 
 PROGRAMS |= {"setsid in the background": "setsid"}
 
 
+@pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_process_of_a_tool_call_is_detected_behind_every_launcher_program(
     runtime: Runtime, tmp_path: Path, launcher: str
@@ -264,11 +266,12 @@ def settings_of(home: Path) -> dict[str, bytes]:
 def test_every_administrative_command_is_refused_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     (home / "config.yaml").write_text("mcp:\n  servers:\n    some: {command: 'true'}\n")
     before = settings_of(home)
-    script = "\n".join(f'{toolfold_in(home)} {each} 2>&1; echo "= $?"' for each in ADMINISTRATION)
+    commands = ADMINISTRATION[:: thorough_count(1, 5)]  # the next test covers the others in this process
+    script = "\n".join(f'{toolfold_in(home)} {each} 2>&1; echo "= $?"' for each in commands)
     output = run_command(runtime, script, timeout=300)
     answers = output.split("= 1\n")
-    assert len(answers) == len(ADMINISTRATION) + 1, output
-    for command, answer in zip(ADMINISTRATION, answers, strict=False):
+    assert len(answers) == len(commands) + 1, output
+    for command, answer in zip(commands, answers, strict=False):
         assert "is not allowed here" in answer, (command, answer)
         assert "in your own terminal" in " ".join(answer.split()), (command, answer)
     assert settings_of(home) == before
@@ -312,6 +315,7 @@ def test_group_that_runs_without_a_subcommand_is_refused_in_a_tool_call_unless_i
         restrict_command(danger, "danger", "call-1").main([], standalone_mode=False)
 
 
+@pytest.mark.thorough
 def test_read_only_commands_of_toolfold_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     own = toolfold_in(home)
     commands = ("config show", "approvals list", "token list", "tools list", "approvals test 'ls'")
@@ -334,6 +338,7 @@ PYTHON_ATTEMPTS = {
 }
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("attempt", PYTHON_ATTEMPTS)
 def test_python_code_in_a_tool_call_cannot_change_settings(
     runtime: Runtime, home: Path, attempt: str
@@ -355,6 +360,7 @@ def read_log(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("answer", ["y", "o", "a"])
 def test_process_of_a_tool_call_cannot_answer_its_own_approval_question(
     runtime: Runtime, home: Path, tmp_path: Path, answer: str
@@ -399,6 +405,7 @@ def test_approver_in_a_process_of_a_tool_call_is_never_asked(
     assert settings_of(home) == {}
 
 
+@pytest.mark.thorough
 def test_harmless_toolfold_call_inside_a_tool_call_works(runtime: Runtime, home: Path) -> None:
     nested = shlex.quote(json.dumps({"command": "echo nested works"}))
     output = run_command(runtime, f"{toolfold_in(home)} call terminal {nested}", timeout=120)

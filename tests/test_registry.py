@@ -473,6 +473,7 @@ def test_ten_thousand_tools_can_be_registered(large: Registry) -> None:
     assert set(large.snapshot()) == {f"tool_{number}" for number in range(10_000)}
 
 
+@pytest.mark.thorough
 def test_time_to_register_tools_is_linear() -> None:
     grown = cost_ratio(lambda: fill_registry(500), lambda: fill_registry(4_000))
     assert grown < 24  # 8 if linear, 64 if quadratic
@@ -547,6 +548,7 @@ def test_concurrent_registrations_of_tools_are_not_lost(
     assert generations == sorted(generations)
 
 
+@pytest.mark.thorough
 def test_snapshot_never_shows_a_partially_registered_batch(registry: Registry) -> None:
     sizes: set[int] = set()
     done = threading.Event()

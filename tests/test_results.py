@@ -233,6 +233,7 @@ def test_part_of_a_result_that_cannot_be_serialized_does_not_affect_the_rest() -
     assert answer == {"good": 1, "bad": "… (Unprintable cannot be shown: RuntimeError)"}
 
 
+@pytest.mark.thorough
 def test_rendered_result_of_densely_linked_objects_is_limited_in_size() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:

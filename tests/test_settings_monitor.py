@@ -93,6 +93,7 @@ WAYS = {
 }
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_settings_change_during_a_call_is_reported_and_has_no_effect(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
@@ -228,6 +229,7 @@ HIDING = {
 }
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", HIDING)
 def test_settings_change_by_a_left_over_process_that_hides_its_origin_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path, way: str
@@ -576,6 +578,7 @@ def test_settings_lock_held_by_another_process_is_an_error_after_the_timeout(
     assert str(config_file) in watch.notice
 
 
+@pytest.mark.thorough
 async def test_settings_are_compared_without_blocking_the_event_loop(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path
 ) -> None:

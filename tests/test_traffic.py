@@ -14,9 +14,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.gateway.harness import fault_server, result_text
+from tests.thorough import thorough_count
 from tests.tracing import Trace, read_trace, trace_argv, untraceable_reason
 
-TELEMETRY_DELAY_S = 15
+TELEMETRY_DELAY_S = thorough_count(15, 1)
 """How long programs stay after the model was loaded: telemetry of a library begins some ten seconds later."""
 RUN_TIMEOUT_S = 300
 LINGERING = f"""
@@ -108,18 +109,21 @@ def _is_temporary(path: Path, folder: Path) -> bool:
     return bool(inside) and re.fullmatch(r"(?:tmp|toolfold-(?:[a-z]+-)?)?[a-z0-9_]{8}", inside[0]) is not None
 
 
-async def test_commands_demo_and_search_and_gateway_use_no_network_and_write_only_own_files(
-    environment: dict[str, str], tmp_path: Path
+@pytest.mark.thorough(keep=("search",))
+@pytest.mark.parametrize("program", ["demo", "search", "gateway"])
+async def test_command_or_gateway_uses_no_network_and_writes_only_own_files(
+    program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    python = (sys.executable, "-c", LINGERING)
-    traces = await asyncio.gather(
-        run_traced([*python, "demo"], environment, tmp_path / "demo.trace"),
-        run_traced([*python, "search", "--sample", "write to Ana"], environment, tmp_path / "search.trace"),
-        use_gateway(environment, tmp_path / "gateway.trace"),
-    )
-    assert all(trace.written for trace in traces), "nothing was recorded"
-    assert [contact for trace in traces for contact in trace.contacts] == []
-    assert [path for trace in traces for path in find_foreign_writes(trace, tmp_path)] == []
+    record = tmp_path / "trace"
+    arguments = {"demo": ["demo"], "search": ["search", "--sample", "write to Ana"]}
+    if program == "gateway":
+        trace = await use_gateway(environment, record)
+    else:
+        command = [sys.executable, "-c", LINGERING, *arguments[program]]
+        trace = await run_traced(command, environment, record)
+    assert trace.written, "nothing was recorded"
+    assert trace.contacts == []
+    assert find_foreign_writes(trace, tmp_path) == []
     assert list((tmp_path / "home").iterdir()) == []
 
 

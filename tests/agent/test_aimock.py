@@ -103,6 +103,7 @@ async def run_and_record(runtime: Runtime, agent: Agent, message: str) -> tuple[
         unsubscribe()
 
 
+@pytest.mark.thorough(keep=1)
 @each_dialect
 @with_and_without_streaming
 async def test_parallel_tool_calls_run_and_the_model_api_accepts_their_results(
@@ -118,6 +119,7 @@ async def test_parallel_tool_calls_run_and_the_model_api_accepts_their_results(
     assert agent.history.dialect.find_result_ids(agent.history.messages) == {"call_a", "call_b"}
 
 
+@pytest.mark.thorough(keep=1)
 @each_dialect
 @with_and_without_streaming
 async def test_rate_limited_model_call_is_retried_after_the_time_the_server_requests(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.killed_agent import open_agent_runtime
+from tests.thorough import thorough_count
 from toolfold.agent import Agent
 from toolfold.agent.history import NOT_RUN, UNKNOWN_OUTCOME
 from toolfold.model import Json
@@ -17,8 +18,8 @@ from toolfold.providers.scripted import ScriptedProvider
 from toolfold.runtime import Runtime
 from toolfold.store import SqliteSessionStore
 
-POINTS = 100
-PARTS = 4  # so that they can run in parallel
+POINTS = thorough_count(100, 10)
+PARTS = thorough_count(4, 1)  # so that they can run in parallel
 
 
 def kill_at(directory: Path, points: range) -> list[Json]:

@@ -127,6 +127,7 @@ class TestNewServers:
         assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")
         assert read_file_value(file, KEY) == [ENTRY]
 
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(("answer", "entries"), [(b"y\n", [ENTRY]), (b"\n", None), (b"\x04", None)])
     def test_mcp_add_asks_about_destructive_tools_at_a_terminal_and_defaults_to_no(
         self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None

@@ -99,6 +99,7 @@ class TestTurn:
             chat.text.index("I look there.") < chat.text.index("read_file(") < chat.text.index("four boats")
         )
 
+    @pytest.mark.thorough
     def test_chat_shows_a_running_tool_call_until_it_ends(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
@@ -111,6 +112,7 @@ class TestTurn:
         finish_turn(chat)
         assert re.search(r"terminal\(command=.*✓ ", chat.text)
 
+    @pytest.mark.thorough
     def test_answer_longer_than_the_screen_is_printed_completely_and_once(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -120,6 +122,7 @@ class TestTurn:
         finish_turn(chat)
         assert [each for each in paragraphs if chat.text.count(each) != 1] == []
 
+    @pytest.mark.thorough
     def test_chat_shows_tool_calls_of_sub_agents_indented(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -212,6 +215,7 @@ def show_last_session(chat: Terminal) -> str:
 
 
 class TestInterruption:
+    @pytest.mark.thorough
     def test_ctrl_c_stops_a_streamed_answer_and_the_next_message_works(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -243,6 +247,7 @@ class TestInterruption:
         finish_turn(chat, 2)
         assert "Next one." in chat.text
 
+    @pytest.mark.thorough
     def test_ctrl_c_withdraws_an_approval_question(
         self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
     ) -> None:
@@ -258,6 +263,7 @@ class TestInterruption:
         assert "Fine." in chat.text
         assert victim.exists()
 
+    @pytest.mark.thorough
     def test_ctrl_c_withdraws_a_question_of_an_mcp_server(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
@@ -275,6 +281,7 @@ class TestInterruption:
         finish_turn(chat, 2)
         assert "Fine." in chat.text
 
+    @pytest.mark.thorough
     def test_ctrl_c_at_the_prompt_clears_the_input_and_pressed_twice_leaves_the_chat(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -289,6 +296,7 @@ class TestInterruption:
         chat.type(CTRL_C)
         assert chat.wait_for_exit() == 0
 
+    @pytest.mark.thorough
     def test_termination_signal_ends_the_chat_in_the_middle_of_a_turn(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -315,6 +323,7 @@ def is_running(pid: int) -> bool:
 
 
 class TestInput:
+    @pytest.mark.thorough
     def test_chat_message_can_have_several_lines(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -328,6 +337,7 @@ class TestInput:
         assert chat.wait_for_exit() == 0
         assert "> first\n> second\n> third" in show_last_session(chat)
 
+    @pytest.mark.thorough
     def test_lines_typed_during_a_chat_turn_are_sent_one_after_the_other_when_the_turn_ends(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
@@ -343,6 +353,7 @@ class TestInput:
         assert shown.index("> Second message\n") < shown.index("Second answer.")
         assert shown.index("Second answer.") < shown.index("> Third message\n") < shown.index("Third answer.")
 
+    @pytest.mark.thorough
     def test_chat_completes_slash_commands_and_keeps_the_message_history(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -405,6 +416,7 @@ class TestCommands:
         chat.send("/halp")
         chat.wait_for("Did you mean /help")
 
+    @pytest.mark.thorough
     def test_slash_command_why_explains_why_each_tool_was_sent(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
@@ -419,6 +431,7 @@ class TestCommands:
         chat.wait_for_prompt()
         assert "search_files" in chat.text
 
+    @pytest.mark.thorough
     def test_message_that_starts_with_a_path_is_not_a_slash_command(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -427,6 +440,7 @@ class TestCommands:
         finish_turn(chat)
         assert "It names hosts." in chat.text
 
+    @pytest.mark.thorough
     def test_slash_command_undo_removes_the_last_turn_and_restores_its_message_for_editing(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -447,6 +461,7 @@ class TestCommands:
         assert "First answer." not in shown
         assert "Second answer." in shown
 
+    @pytest.mark.thorough
     def test_slash_command_resume_continues_a_stored_session(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -503,6 +518,7 @@ class TestTerminals:
             assert sequence not in chat.raw
         assert "toolfold scripted:" in chat.text  # the screen was not cleared
 
+    @pytest.mark.thorough
     def test_chat_prints_no_colours_if_no_color_is_set(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -512,6 +528,7 @@ class TestTerminals:
         codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", chat.raw) for code in found.split(";")}
         assert not codes & {str(number) for number in (*range(30, 39), *range(40, 49), *range(90, 98))}
 
+    @pytest.mark.thorough
     def test_tool_call_is_cut_to_one_line_in_a_narrow_terminal(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -522,6 +539,7 @@ class TestTerminals:
         finish_turn(chat)
         assert [line for line in chat.lines if re.search(r"search_files\(.*… [✓✗] ", line)], chat.text
 
+    @pytest.mark.thorough
     def test_terminal_echo_is_on_again_after_the_chat_ends(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
@@ -567,6 +585,7 @@ class TestPlain:
         assert out.count("tokens in,") == 2
         assert "\x1b" not in out
 
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("line", ["/", "/help"])
     def test_a_slash_alone_lists_the_commands_like_slash_help(
         self, line: str, environment: dict[str, str], project: Path, write_script: WriteScript
@@ -596,6 +615,7 @@ class TestPlain:
         assert "✗ refused" in out
         assert victim.exists()
 
+    @pytest.mark.thorough
     def test_chat_prints_plain_lines_in_a_dumb_terminal(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
@@ -611,6 +631,7 @@ class TestPlain:
 
 
 class TestFirstStart:
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
@@ -659,6 +680,7 @@ class TestDemo:
             assert chat.wait_for_exit() == 0
         assert not list(Path(environment["TOOLFOLD_HOME"]).rglob("sessions.db"))  # nothing was stored
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("answer", [f"deny{ENTER}", CTRL_D], ids=["deny", "Ctrl-D"])
     def test_demo_model_says_that_the_user_declined_the_call(
         self, answer: str, environment: dict[str, str], project: Path
@@ -672,6 +694,7 @@ class TestDemo:
             assert "You declined, so the folder old-exports stays." in chat.text
             assert "That did not work" not in chat.text
 
+    @pytest.mark.thorough
     def test_lines_typed_while_the_demo_is_indexing_run_one_after_the_other(
         self, environment: dict[str, str], project: Path
     ) -> None:
@@ -682,6 +705,7 @@ class TestDemo:
             assert "I am a script, not a model" in chat.text
             assert "model: scripted:demo" in chat.text
 
+    @pytest.mark.thorough
     def test_demo_says_how_to_switch_back_to_the_demo_model(
         self, environment: dict[str, str], project: Path
     ) -> None:
@@ -697,6 +721,7 @@ class TestDemo:
             finish_turn(chat)
             assert "I am a script, not a model" in chat.text
 
+    @pytest.mark.thorough
     def test_number_of_available_tools_is_the_same_in_banner_turn_summary_and_tools_command(
         self, environment: dict[str, str], project: Path
     ) -> None:
@@ -714,6 +739,7 @@ class TestDemo:
             assert listed
             assert banner[1] == turn[1] == listed[1]
 
+    @pytest.mark.thorough
     def test_chat_without_a_model_offers_the_demo(self, environment: dict[str, str], project: Path) -> None:
         with Terminal([TOOLFOLD, "chat"], env=environment, cwd=project) as chat:
             chat.wait_for("Start the demo now?")
@@ -726,6 +752,7 @@ class TestDemo:
             assert "This model is a script." in chat.text
 
 
+@pytest.mark.thorough
 def test_recorded_chat_in_the_readme_is_up_to_date() -> None:
     script = Path(__file__).parents[2] / "scripts" / "record_chat.py"
     done = subprocess.run(

@@ -290,19 +290,20 @@ def test_command_line_option_set_overrides_every_settings_file(toolfold: Toolfol
     assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
 
 
-def test_demo_shows_how_many_tokens_tool_selection_saves(toolfold: Toolfold) -> None:
+def test_demo_shows_saved_tokens_and_a_conversation_with_tool_calls_and_leaves_no_files(
+    toolfold: Toolfold, home: Path
+) -> None:
     done = toolfold("demo")
     assert done.code == 0
     assert "tokens before" in done.out
     assert "not available in this session" in done.out
-
-
-def test_demo_ends_with_a_conversation_in_which_tools_run(toolfold: Toolfold) -> None:
-    lines = toolfold("demo").out.partition("A conversation")[2]
+    lines = done.out.partition("A conversation")[2]
     calls = [line.split()[1] for line in lines.splitlines() if line.startswith("  call ")]
     assert calls == ["ferrywell_list-shipments", "ferrywell_track-consignment", "larkpost_send_message"]
     assert "sample data" in lines
     assert "The parcel **FW-77310** arrived at the depot in Lisbon and is due on **2026-04-03**." in lines
+    assert not home.exists()
+    assert list(Path().iterdir()) == []
 
 
 def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:
@@ -311,12 +312,6 @@ def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:
     assert row["tokens_sent"] < row["tokens_all"] / 10
     assert {"read_file", "search_files"} < set(row["selected"])
     assert any(name.startswith("tallyhouse_") for name in row["selected"])
-
-
-def test_demo_leaves_no_files(toolfold: Toolfold, home: Path) -> None:
-    toolfold("demo")
-    assert not home.exists()
-    assert list(Path().iterdir()) == []
 
 
 def test_text_that_looks_like_rich_markup_is_printed_unchanged(

@@ -315,6 +315,7 @@ class TestCommand:
         assert set(servers()) == {"git"}
         assert set(read_servers(person, "cursor")) == {"one", "two", "toolfold"}
 
+    @pytest.mark.thorough
     def test_connect_asks_for_confirmation_at_a_terminal(self, person: Path) -> None:
         before = read_all_files(person)
         command = ("connect", "cursor")
@@ -601,6 +602,7 @@ class TestCommand:
         assert now["projects"] == document["projects"]
         assert set(now["mcpServers"]) == {"toolfold"}
 
+    @pytest.mark.thorough
     def test_connect_can_change_a_large_client_file(self, person: Path, toolfold: Toolfold) -> None:
         history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
         text = json.dumps({"history": history, "mcpServers": {}}, indent=2)
@@ -726,6 +728,7 @@ ChangeLog(Path(sys.argv[2])).apply(client_file, content, name="toolfold", entry=
 """
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_connect_killed_at_any_moment_can_be_undone(tmp_path: Path, at: int, late: int) -> None:

@@ -85,6 +85,7 @@ def test_cost_is_the_same_for_the_same_seed(toolfold: Toolfold, catalog: str) ->
     assert toolfold(*arguments, "--seed", "8").json != first
 
 
+@pytest.mark.thorough
 def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "cost", "--turns", "2", "--json")
     assert done.code == 0
@@ -223,6 +224,7 @@ def test_cost_plot_without_matplotlib_names_the_missing_package(
     assert not (tmp_path / "cost.png").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="drawing is an extra")
 def test_cost_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "cost.png"

@@ -31,6 +31,7 @@ def test_answer_of_the_user_to_an_elicitation_reaches_the_server(call_with_quest
     assert "Ada" in shown.rpartition("result")[2]
 
 
+@pytest.mark.thorough
 def test_refusal_of_an_elicitation_is_sent_to_the_server(call_with_question: tuple[str, ...]) -> None:
     shown = run_at_terminal(*call_with_question, typed=b"\n", after=b"Answer it?")
     assert "decline" in shown.rpartition("result")[2]

@@ -133,6 +133,7 @@ def test_informational_candidates_do_not_limit_the_search_in_eval(run_eval: RunE
     assert row["ranked"][0] == "get_weather"
 
 
+@pytest.mark.thorough
 def test_eval_accepts_gzipped_files(
     run_eval: RunEval, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_text_that_a_plugin_prints_is_kept_out_of_json_lines(
     assert "hello from a plugin" in done.err
 
 
+@pytest.mark.thorough
 def test_eval_process_writes_json_lines_with_any_encoding(home: Path, catalog: Path, queries: Path) -> None:
     toolfold = str(Path(sys.executable).with_name("toolfold"))
     done = subprocess.run(
@@ -376,6 +378,7 @@ def test_eval_report_escapes_control_characters(run_eval: RunEval, queries: Path
 # Plots
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("name", "start"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.PDF", b"%PDF")])
 def test_eval_plot_is_written_in_the_format_of_its_suffix(
     run_eval: RunEval, tmp_path: Path, name: str, start: bytes

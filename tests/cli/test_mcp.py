@@ -744,6 +744,7 @@ class TestImport:
         assert named.code != 0
         assert "own gateway" in named.err
 
+    @pytest.mark.thorough
     def test_mcp_import_lets_the_user_choose_servers_by_number(self, person: Path) -> None:
         shown = run_at_terminal("mcp", "import", typed=b"9\n2\n\n", after=b"Which servers to import?")
         assert "Please answer" in shown
@@ -760,6 +761,7 @@ class TestImport:
         for command in ("list", "test"):
             assert "no MCP servers are configured" in toolfold("mcp", command).out
 
+    @pytest.mark.thorough
     def test_mcp_import_with_no_chosen_server_imports_nothing(self, person: Path) -> None:
         shown = run_at_terminal("mcp", "import", typed=b"none\n", after=b"Which servers to import?")
         assert "nothing was imported" in shown
@@ -804,6 +806,7 @@ class TestLogin:
         assert "logged out of web" in toolfold("mcp", "logout", "web").out
         assert list((home / "state/oauth").glob("web-*.json")) == []
 
+    @pytest.mark.thorough
     def test_mcp_login_accepts_the_pasted_final_url(self, toolfold: Toolfold, issuer: OAuthSetup) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", issuer.url)
         words = ("mcp", "login", "web", "--no-browser")

@@ -88,6 +88,7 @@ def test_mcp_status_shows_servers_and_clients_of_a_running_gateway(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+@pytest.mark.thorough
 def test_mcp_status_does_not_list_a_stopped_gateway(
     gateway: subprocess.Popen[str], toolfold: Toolfold
 ) -> None:

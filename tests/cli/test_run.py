@@ -200,6 +200,7 @@ class TestExitCodes:
         assert "there is no session 'nope'" in unknown.err
         assert toolfold("run", "Hi", "--toolset", "nope", "--model", model).code == 4
 
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_signal_ends_run_with_exit_code_130_and_the_session_can_be_continued(
         self, number: signal.Signals, tmp_path: Path, write_script: WriteScript, toolfold: Toolfold
@@ -232,6 +233,7 @@ class TestApproval:
         assert allowed.code == 0, allowed.err
         assert not Path("build").exists()
 
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("command", ["rm -rf /", "mkfs.ext4 /dev/sda"])
     def test_run_with_option_yes_does_not_run_always_blocked_commands(
         self, command: str, toolfold: Toolfold, write_script: WriteScript

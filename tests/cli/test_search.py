@@ -146,6 +146,7 @@ def test_search_does_not_find_disabled_tools(toolfold: Toolfold) -> None:
     assert "read_file" not in [hit["name"] for hit in without.json]
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "message", ["", " ", "\udcff\udcfe", "[bold]red[/bold] [/]", "\x1b[31m", "a" * 9_000]
 )

@@ -50,6 +50,7 @@ def test_cli_commands_list_the_tool_names_that_gateway_clients_see(file: Path, t
         assert "mcp_notes_echo" not in shown
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_call_command_accepts_every_spelling_of_an_mcp_tool_name(
     file: Path, toolfold: Toolfold, name: str
@@ -60,6 +61,7 @@ def test_call_command_accepts_every_spelling_of_an_mcp_tool_name(
     assert "hello" in toolfold("--set", "tools.tool_search=on", "call", "tool_call", bridged).out
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_tools_disable_and_enable_accept_every_spelling_of_a_tool_name(
     file: Path, toolfold: Toolfold, name: str
@@ -80,6 +82,7 @@ def test_tool_disabled_by_its_name_with_the_prefix_mcp_can_be_enabled_without_th
     assert read_file_value(file, "tools.disabled") == []
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["echo", *SPELLINGS])
 def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
     file: Path, toolfold: Toolfold, name: str
@@ -93,6 +96,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
     assert "Did you mean notes_echo?" in unknown.err
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
 def test_approval_question_shows_the_listed_tool_name_for_every_spelling_in_a_call(
     file: Path, toolfold: Toolfold, name: str

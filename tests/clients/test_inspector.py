@@ -146,6 +146,7 @@ class TestMcpInspector:
             outcome = Outcome(client.list_names(), results, read_calls(record))
         run_checks(outcome, CHECKS, subtests)
 
+    @pytest.mark.thorough
     def test_gateway_answers_one_shot_inspector_requests_over_stdio(self, home: Home, record: Path) -> None:
         client = OneShot(home, ("-e", f"TOOLFOLD_HOME={home.environment['TOOLFOLD_HOME']}", *GATEWAY))
         assert set(client.list_names()) == BRIDGE
@@ -154,6 +155,7 @@ class TestMcpInspector:
         assert f"toolfold approvals allow {DELETE}" in refused
         assert read_calls(record) == ["echo hello"]
 
+    @pytest.mark.thorough
     def test_approval_forms_are_answered_by_the_inspector_over_stdio(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:

@@ -79,6 +79,7 @@ class FrameworkTests(LibraryTests):
     def command(self, plan: str) -> Sequence[str]:
         return client_libraries_python(), str(HERE / self.program), plan
 
+    @pytest.mark.thorough
     def test_client_library_uses_the_gateway_over_http(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:

@@ -134,6 +134,7 @@ class AskingProgramTests(ProgramTests):
 class SilentProgramTests(ProgramTests):
     """The tests of a program that cannot show approval forms, not even in its text interface."""
 
+    @pytest.mark.thorough
     def test_risky_call_is_refused_if_the_client_cannot_show_approval_forms(self, tmp_path: Path) -> None:
         script = (delete_note("draft"), Say(END))
         with connect(self.program, tmp_path, script) as client, client.open_terminal() as terminal:

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.environments.servers import ROOT
 
 
+@pytest.mark.thorough
 def test_benchmark_compares_an_environment_with_direct_use_of_its_client_program() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "local", "--runs", "2", "--json"],

@@ -74,6 +74,7 @@ async def test_two_concurrent_clients_share_a_cloud_sandbox(name: str, options: 
     assert len(CLOUD_SERVERS.list_running(name, options)) == 1
 
 
+@pytest.mark.thorough(keep=("daytona",))
 async def test_cloud_sandbox_with_other_settings_is_not_reused(name: str, options: Options) -> None:
     async with (
         Environment(make(name, options)) as one,
@@ -109,6 +110,7 @@ async def test_lost_cloud_sandbox_is_reported_and_replaced_for_the_next_command(
         assert (await environment.run("echo on")).output == "on\n"
 
 
+@pytest.mark.thorough(keep=("daytona",))
 async def test_silent_cloud_server_is_reported_and_the_next_command_works(
     name: str, options: Options, token: str
 ) -> None:
@@ -123,6 +125,7 @@ async def test_silent_cloud_server_is_reported_and_the_next_command_works(
     await wait_until_gone(token)
 
 
+@pytest.mark.thorough
 async def test_silent_cloud_server_does_not_block_callers(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +145,7 @@ async def test_silent_cloud_server_does_not_block_callers(
                         await other.run("true")
 
 
+@pytest.mark.thorough
 async def test_long_command_in_a_cloud_sandbox_can_run_in_background(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         process = await environment.start_process(f": {'x' * 50_000}\nread line; echo got $line")
@@ -150,6 +154,7 @@ async def test_long_command_in_a_cloud_sandbox_can_run_in_background(name: str, 
         assert await environment.processes.read_log(process.name, 0, 100) == b"got it\n"
 
 
+@pytest.mark.thorough
 async def test_output_of_a_program_in_a_cloud_sandbox_is_not_lost_if_it_is_read_late(
     name: str, options: Options
 ) -> None:
@@ -210,6 +215,7 @@ async def test_missing_cloud_credentials_are_reported_with_advice(name: str, opt
     assert any(variable in said.decode() for variable in TOKENS[name])
 
 
+@pytest.mark.thorough(keep=("daytona",))
 async def test_unreachable_cloud_server_is_reported(name: str, options: Options) -> None:
     program = (
         "import asyncio\n"
@@ -224,6 +230,7 @@ async def test_unreachable_cloud_server_is_reported(name: str, options: Options)
     assert "network" in said.decode()
 
 
+@pytest.mark.thorough
 async def test_output_of_a_cloud_program_is_readable_while_input_is_written(
     name: str, options: Options
 ) -> None:
@@ -253,6 +260,7 @@ async def test_interrupt_in_a_cloud_sandbox_reaches_only_the_program(name: str, 
         await environment.finish(running)
 
 
+@pytest.mark.thorough
 async def test_finished_program_leaves_no_files_in_a_cloud_sandbox(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         for n in range(5):
@@ -264,6 +272,7 @@ async def test_finished_program_leaves_no_files_in_a_cloud_sandbox(name: str, op
         await wait_until(tidy)
 
 
+@pytest.mark.thorough
 async def test_killed_program_leaves_no_files_in_a_cloud_sandbox(
     name: str, options: Options, token: str
 ) -> None:
@@ -275,6 +284,7 @@ async def test_killed_program_leaves_no_files_in_a_cloud_sandbox(
         await wait_until_gone(token)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["daytona"])  # the other one has none for a command this short
 async def test_killed_client_leaves_no_files_in_a_cloud_sandbox(name: str, options: Options) -> None:
     wanted = {**options, **SHORT_LEASE}

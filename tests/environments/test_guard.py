@@ -66,6 +66,7 @@ def guards(options: dict[str, str]) -> list[int]:
     return [int(each.partition(":")[0]) for each in find_traces(options["notes"]) if "shell/guard" in each]
 
 
+@pytest.mark.thorough
 async def test_machine_that_stops_answering_is_reported_before_the_command_timeout(
     options: dict[str, str], token: str
 ) -> None:
@@ -117,6 +118,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
 
 
+@pytest.mark.thorough
 async def test_unanswered_request_to_the_guard_process_times_out(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +135,7 @@ async def test_unanswered_request_to_the_guard_process_times_out(
         await environment.close()
 
 
+@pytest.mark.thorough
 async def test_command_that_could_not_be_terminated_is_reported_as_possibly_still_running(
     options: dict[str, str], token: str
 ) -> None:

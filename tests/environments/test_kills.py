@@ -97,6 +97,7 @@ async def commands_work_again(environment: Environment) -> bool:
 
 
 class TestKilledClient:
+    @pytest.mark.thorough(keep=("docker", "ssh"))
     async def test_killed_client_program_leaves_no_process_and_the_next_command_works(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
@@ -110,6 +111,7 @@ class TestKilledClient:
                 assert (await command).exit_code == 137
                 assert find_traces(token) == []
 
+    @pytest.mark.thorough(keep=("ssh",))
     async def test_killed_connection_to_the_guard_process_terminates_the_commands(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
@@ -128,6 +130,7 @@ class TestKilledClient:
 
 
 class TestContainer:
+    @pytest.mark.thorough(keep=("docker",))
     async def test_killed_container_is_reported_and_restarted_with_its_files(
         self, containers: Options, token: str
     ) -> None:
@@ -140,6 +143,7 @@ class TestContainer:
                 assert find_traces(token) == []
             assert (await environment.run("cat file")).output == "kept\n"
 
+    @pytest.mark.thorough
     async def test_removed_container_is_recreated_for_the_next_command(
         self, containers: Options, token: str
     ) -> None:
@@ -149,6 +153,7 @@ class TestContainer:
             with pytest.raises(EnvironmentFailed):
                 await command
 
+    @pytest.mark.thorough
     async def test_paused_container_is_resumed_for_the_next_command(self, containers: Options) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
             await environment.run("echo kept >/dev/shm/file")
@@ -156,12 +161,14 @@ class TestContainer:
         async with Environment(server_backends.make_container(containers)) as environment:
             assert (await environment.run("cat /dev/shm/file")).output == "kept\n"
 
+    @pytest.mark.thorough(keep=("docker",))
     async def test_temporary_container_is_removed_with_its_client(self, containers: Options) -> None:
         async with Environment(temporary_container(containers)) as environment:
             await environment.run("true")
             assert len(list_temporary_containers(containers)) == 1
         assert list_temporary_containers(containers) == []
 
+    @pytest.mark.thorough(keep=("docker",))
     async def test_container_of_a_killed_client_is_removed_by_the_next_client(
         self, containers: Options
     ) -> None:
@@ -180,6 +187,7 @@ class TestContainer:
             (other,) = list_temporary_containers(containers)
             assert other != orphan
 
+    @pytest.mark.thorough(keep=("docker",))
     async def test_container_of_a_running_client_is_not_removed(self, containers: Options) -> None:
         async with (
             Environment(temporary_container(containers)) as one,
@@ -189,6 +197,7 @@ class TestContainer:
             await other.open()
             assert len(list_temporary_containers(containers)) == 2
 
+    @pytest.mark.thorough(keep=("docker",))
     async def test_container_has_few_privileges(self, containers: Options) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
             status = (await environment.run("cat /proc/self/status; ls /sys/class/net")).output
@@ -196,6 +205,7 @@ class TestContainer:
         assert "NoNewPrivs:\t1\n" in status
         assert status.splitlines()[-1] == "lo"
 
+    @pytest.mark.thorough
     async def test_process_limit_of_a_container_is_enforced(self, containers: Options) -> None:
         wanted = ContainerSpec(image=containers["image"], processes=64)
         environment = {**os.environ, **containers}
@@ -209,6 +219,7 @@ class TestContainer:
         finally:
             await backend.remove()
 
+    @pytest.mark.thorough(keep=("docker",))
     async def test_project_files_written_in_a_container_belong_to_the_project_owner(
         self, containers: Options, tmp_path: Path
     ) -> None:
@@ -222,6 +233,7 @@ class TestContainer:
             assert (await remote.run("echo mine >file; cat file; id -u")).output == "mine\n4321\n"
         assert (tmp_path / "file").stat().st_uid == 4_321
 
+    @pytest.mark.thorough
     async def test_clients_with_equal_specifications_share_a_container(self, containers: Options) -> None:
         first, second = server_backends.make_container(containers), server_backends.make_container(containers)
         async with Environment(first) as one, Environment(second) as other:
@@ -239,6 +251,7 @@ class TestContainer:
         readiness = await server_backends.make_container(nowhere).check()
         assert (readiness.available, "daemon is running" in readiness.advice) == (False, True)
 
+    @pytest.mark.thorough(keep=("docker",))
     async def test_missing_container_image_is_reported_with_advice(self, containers: Options) -> None:
         backend = server_backends.make_container({**containers, "image": "localhost/no-such-image"})
         async with Environment(backend) as environment:
@@ -271,6 +284,7 @@ class TestSshConnection:
                     await command
                 await wait_until_gone(token)
 
+    @pytest.mark.thorough
     async def test_remote_commands_are_terminated_if_the_ssh_connection_is_silent(
         self, machine: Options, token: str
     ) -> None:

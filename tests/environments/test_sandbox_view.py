@@ -331,6 +331,7 @@ async def test_kernel_settings_are_read_only_in_the_sandbox(workspace_root: Path
     assert output == "readable\nfinished\n"
 
 
+@pytest.mark.thorough
 async def test_no_unexpected_path_is_writable_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     plant(home)
     project = workspace_root / "project"

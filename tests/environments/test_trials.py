@@ -14,6 +14,7 @@ from toolfold.environments.trials import check_readiness, run_trials
 from toolfold.errors import EnvironmentFailed
 
 
+@pytest.mark.thorough(keep=("local", "docker"))
 async def test_all_trial_steps_of_an_environment_pass_and_leave_nothing_running(
     environment: Environment,
 ) -> None:

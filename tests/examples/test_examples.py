@@ -54,6 +54,7 @@ def test_every_example_program_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED_OUTPUT)
 
 
+@pytest.mark.thorough(keep=("quickstart", "approval_queue", "tool_search"))
 @pytest.mark.parametrize("name", sorted(EXPECTED_OUTPUT))
 def test_example_program_prints_the_expected_output(
     name: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -832,6 +832,7 @@ def test_file_listing_can_be_stopped_even_if_there_are_only_empty_directories(
     assert len(asked) < 30
 
 
+@pytest.mark.thorough
 def test_file_listing_handles_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
     folder = root
     for _ in range(300):

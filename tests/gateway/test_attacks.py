@@ -140,6 +140,7 @@ async def test_open_stream_of_a_client_ends_when_its_token_is_revoked(two_server
                     assert "".join([each async for each in received]) == ""
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_ungranted_tool_cannot_be_called_under_any_spelling_of_its_name(
     two_servers: RunningGateway, revision: str
@@ -174,6 +175,7 @@ async def test_ungranted_tool_cannot_be_called_under_any_spelling_of_its_name(
         assert [each.name for each in (await client.list_prompts()).prompts] == ["one_plan"]
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_ungranted_and_missing_tools_give_clients_the_same_error(
     two_servers: RunningGateway, revision: str
@@ -315,6 +317,7 @@ def has_unmarked_order(words_: str) -> bool:
     return ORDER in words_ and "no instruction" not in words_
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_injected_instructions_are_marked_in_every_kind_of_result_for_clients(
     two_servers: RunningGateway, revision: str
@@ -337,6 +340,7 @@ async def test_injected_instructions_are_marked_in_every_kind_of_result_for_clie
             assert not has_unmarked_order(said_)
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_secret_in_a_server_error_is_redacted_for_clients(tmp_path: Path, revision: str) -> None:
     secret = "hunter2-hunter2-hunter2"
@@ -350,6 +354,7 @@ async def test_secret_in_a_server_error_is_redacted_for_clients(tmp_path: Path, 
             assert secret not in f"{caught.value} {caught.value.error.data}"
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_log_messages_of_a_call_reach_only_the_calling_client(tmp_path: Path, revision: str) -> None:
     received: dict[str, list[str]] = {"a": [], "b": []}
@@ -415,6 +420,7 @@ async def test_elicitation_outside_of_a_call_or_with_several_clients_is_declined
     assert asked == []
 
 
+@pytest.mark.thorough
 async def test_client_that_does_not_read_does_not_delay_notifications_to_other_clients(
     tmp_path: Path,
 ) -> None:
@@ -446,6 +452,7 @@ async def test_client_that_does_not_read_does_not_delay_notifications_to_other_c
                             await asyncio.sleep(0.2)
 
 
+@pytest.mark.thorough
 async def test_flood_of_server_log_messages_during_requests_is_limited(tmp_path: Path) -> None:
     received: list[Any] = []
 
@@ -567,6 +574,7 @@ async def test_long_client_names_are_shortened_before_they_are_stored(two_server
     assert all(len(key) < 300 for key in courier_keys)
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_block_other_servers(
     tmp_path: Path, revision: str, monkeypatch: pytest.MonkeyPatch
@@ -587,6 +595,7 @@ async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_blo
     assert any(str(each.uri).startswith("two+") for each in found)
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_state_of_a_server_with_one_process_per_client_is_not_visible_to_other_clients(
     tmp_path: Path, revision: str

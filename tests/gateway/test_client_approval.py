@@ -27,6 +27,7 @@ async def call_delete(client: Any, text: str = "draft") -> Any:
     return await client.call_tool(NAME, {"text": text})
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_allowed_tool_entry_for_a_client_matches_the_token_name(tmp_path: Path, revision: str) -> None:
     allowed = {"approval.allowed_tools": ["server:notes client=desk"]}
@@ -36,6 +37,7 @@ async def test_allowed_tool_entry_for_a_client_matches_the_token_name(tmp_path: 
                 assert (await call_delete(client)).is_error is not runs
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize(
     ("action", "reason"),
@@ -76,6 +78,7 @@ async def test_approval_question_to_a_client_is_published_as_events(tmp_path: Pa
     assert (answered.allowed, answered.answer) == (True, "once")
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_session_approval_by_a_client_covers_calls_with_other_arguments(
     tmp_path: Path, revision: str
@@ -94,6 +97,7 @@ async def test_session_approval_by_a_client_covers_calls_with_other_arguments(
     assert f"this and any call of {NAME}, with any arguments, until the client disconnects" in offered
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_setting_trust_client_approval_skips_the_approval_question(
     tmp_path: Path, trusted: bool

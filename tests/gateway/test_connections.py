@@ -74,6 +74,7 @@ def initialize(gateway: GatewayProcess) -> bytes:
         return connection.recv(65_536).split(b"\r\n")[0]
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "sent",
     [
@@ -102,6 +103,7 @@ def test_connection_with_an_incomplete_second_http_request_is_closed_after_the_t
         assert b" 404 " in read_until_closed(connection)
 
 
+@pytest.mark.thorough
 def test_open_event_stream_is_not_closed_by_the_timeouts(short_timeouts: GatewayProcess) -> None:
     body = json.dumps(HELLO).encode()
     with connect(short_timeouts) as connection:
@@ -209,6 +211,7 @@ async def _wait_until_settled(server: uvicorn.Server) -> None:
         await asyncio.sleep(0.3)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
 def test_gateway_logs_a_lack_of_file_descriptors_once_and_recovers(tmp_path: Path) -> None:
     """The limit on open files leaves room for only a few connections."""

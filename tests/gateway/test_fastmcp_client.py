@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.harness import fault_server, serve_gateway
 from tests.mcp.servers import fastmcp_python
 
@@ -25,6 +27,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.thorough
 async def test_concurrent_fastmcp_clients_use_their_own_grants(tmp_path: Path) -> None:
     python = fastmcp_python()
     servers = {"one": fault_server("--tools", "2"), "two": fault_server("--tools", "2")}

@@ -151,6 +151,7 @@ async def test_client_session_cannot_be_used_with_another_token(two_servers: Run
             assert "one_echo" not in stolen.text
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_concurrent_clients_get_their_own_tools_and_results(
     two_servers: RunningGateway, revision: str
@@ -168,6 +169,7 @@ async def test_concurrent_clients_get_their_own_tools_and_results(
     assert all(name.startswith("two_") for name in two)
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_progress_notifications_of_servers_are_forwarded_to_clients(
     tmp_path: Path, revision: str
@@ -185,6 +187,7 @@ async def test_progress_notifications_of_servers_are_forwarded_to_clients(
     assert len(steps) >= 7
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: Path, revision: str) -> None:
     diary = tmp_path / "diary"
@@ -198,6 +201,7 @@ async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: P
         wait_until(lambda: "cancelled" in diary.read_text())
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revision: str) -> None:
     servers = {
@@ -236,6 +240,7 @@ async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revi
     assert dead.is_error
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_stateful_server_has_one_process_per_client(tmp_path: Path, revision: str) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}
@@ -302,6 +307,7 @@ async def asked_client(served: RunningGateway, revision: str, answer: str) -> As
         yield client, questions
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_kind_of_finding_approved_through_a_client_applies_only_to_its_session(
     tmp_path: Path, revision: str
@@ -342,6 +348,7 @@ async def test_dangerous_call_asks_the_user_through_the_client(tmp_path: Path, r
             assert not victim.exists()
 
 
+@pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize(
     ("action", "content", "runs"),

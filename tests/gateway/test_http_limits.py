@@ -255,6 +255,7 @@ def test_body_of_an_http_request_other_than_post_is_refused(served: RunningGatew
     assert answer.startswith(("HTTP/1.1 400", "HTTP/1.1 405"))
 
 
+@pytest.mark.thorough
 async def test_large_call_arguments_within_the_limits_are_accepted(served: RunningGateway) -> None:
     text = "1,2:[3]{4}\n" * 400_000
     async with served.client() as client:

@@ -71,6 +71,7 @@ def test_size_of_the_tool_list_is_measured_in_tools_and_tokens(tmp_path: Path) -
     )
 
 
+@pytest.mark.thorough
 def test_gateway_prints_the_size_of_its_tool_list_at_start(tmp_path: Path) -> None:
     write_settings(tmp_path, {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}})
     with gateway_process(tmp_path) as gateway:

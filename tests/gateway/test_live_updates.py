@@ -62,6 +62,7 @@ async def test_gateway_notifies_only_clients_whose_tool_list_has_changed(tmp_pat
             assert (wide.count, narrow.count) == (2, 0)
 
 
+@pytest.mark.thorough
 @each_transport
 async def test_cli_commands_that_change_settings_take_effect_in_a_running_gateway(
     tmp_path: Path, transport: str
@@ -90,6 +91,7 @@ async def test_cli_commands_that_change_settings_take_effect_in_a_running_gatewa
         await wait_for_tools(client, "one_tool_3")
 
 
+@pytest.mark.thorough(keep=1)
 @each_transport
 async def test_running_gateway_applies_edited_settings_and_ignores_an_invalid_file(
     tmp_path: Path, transport: str

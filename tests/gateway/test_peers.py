@@ -77,6 +77,7 @@ def read_answer(file: Path, output: str = "") -> Any:
     return json.loads(file.read_text())
 
 
+@pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize("start", STARTS)
 def test_client_process_started_by_a_tool_call_cannot_approve(
@@ -91,6 +92,7 @@ def test_client_process_started_by_a_tool_call_cannot_approve(
     assert decisions(gateway.log.parent, victim) == [("nobody to ask (started by a tool call)", False)]
 
 
+@pytest.mark.thorough
 def test_client_process_with_a_token_started_by_a_tool_call_cannot_approve(
     gateway: GatewayProcess, tmp_path: Path, victim: Path
 ) -> None:
@@ -108,6 +110,7 @@ def add_token(gateway: GatewayProcess, name: str) -> str:
     return next(word for word in done.stdout.split() if word.startswith("tf_"))
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("with_token", [False, True])
 def test_client_of_the_user_is_asked_for_approval_and_named_in_the_log(

@@ -11,9 +11,10 @@ import pytest
 
 from tests.gateway.gateway_process import environment, write_settings
 from tests.mcp.faults import server_entry
+from tests.thorough import thorough_count
 
 STARTER = Path(__file__).with_name("start_many.py")
-STARTS = 50
+STARTS = thorough_count(50, 4)
 RACE = """
 import threading
 from toolfold.sources.mcp.sdk_compat import load_sdk
@@ -39,7 +40,7 @@ assert not failures, failures
 
 
 @pytest.mark.timeout(1_200)
-def test_gateway_started_fifty_times_with_dead_and_slow_servers_always_responds(tmp_path: Path) -> None:
+def test_gateway_started_many_times_with_dead_and_slow_servers_always_responds(tmp_path: Path) -> None:
     unset = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${UNSET_VARIABLE}"}}
     good = {f"good_{number}": server_entry("", "--tools", "2") for number in range(3)}
     bad = {

@@ -75,6 +75,7 @@ async def open_stream(
         yield
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("has_token", [False, True])
 async def test_abandoned_client_sessions_do_not_block_new_ones(
     served: RunningGateway, has_token: bool

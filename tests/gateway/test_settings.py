@@ -27,6 +27,7 @@ async def tool_names(client: Client) -> set[str]:
     return {tool.name for tool in (await client.list_tools()).tools}
 
 
+@pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
 async def test_denied_tool_is_refused_to_clients_under_each_of_its_names(
@@ -41,6 +42,7 @@ async def test_denied_tool_is_refused_to_clients_under_each_of_its_names(
             assert await call_text(client, "two_echo", {"text": "hello"}) == "hello"
 
 
+@pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("name", ["mcp_one_tool_2", "one_tool_2"])
 async def test_disabled_tool_is_neither_listed_to_clients_nor_callable(

@@ -219,6 +219,7 @@ def test_gateway_answers_list_requests_from_recorded_lists_before_the_runtime_is
         assert not any(map(gateway.count_notifications, ("tools", "resources", "prompts")))
 
 
+@pytest.mark.thorough
 def test_clients_that_skip_the_handshake_are_answered_from_the_recorded_lists(home: GatewayHome) -> None:
     with home.start() as gateway:
         first = {each: gateway.ask(each, each, MODERN) for each in ("server/discover", "tools/list")}
@@ -231,6 +232,7 @@ def test_clients_that_skip_the_handshake_are_answered_from_the_recorded_lists(ho
         assert all(len(gateway.answers(each)) == 1 for each in first)
 
 
+@pytest.mark.thorough
 def test_calls_sent_during_gateway_startup_are_answered_by_the_runtime(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
@@ -243,6 +245,7 @@ def test_calls_sent_during_gateway_startup_are_answered_by_the_runtime(home: Gat
         assert gateway.answer(7)["result"]["content"][0]["text"] == "hello"
 
 
+@pytest.mark.thorough
 def test_tool_list_that_differs_from_the_recorded_one_is_announced_once(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env=EXTRA) as gateway:
@@ -298,6 +301,7 @@ def test_recorded_lists_are_ignored_if_one_of_their_inputs_has_changed(home: Gat
     assert not record.read()
 
 
+@pytest.mark.thorough
 def test_recorded_lists_are_not_used_after_a_change_of_settings(home: GatewayHome) -> None:
     run_once(home)
     settings = json.loads((home.folder / "config.yaml").read_text())
@@ -313,6 +317,7 @@ def test_recorded_lists_are_not_used_after_a_change_of_settings(home: GatewayHom
         assert gateway.tools("list") == ["a_tool_2"]
 
 
+@pytest.mark.thorough
 def test_different_gateway_arguments_and_clients_have_separate_recorded_lists(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env={"TOOLFOLD_LOG_LEVEL": "error"}) as gateway:
@@ -373,6 +378,7 @@ def test_invalid_input_lines_are_handled_during_gateway_startup_as_they_are_late
         assert len(gateway.answers("list")) == 1
 
 
+@pytest.mark.thorough
 def test_very_long_input_line_during_startup_is_handled_after_the_gateway_has_opened(
     home: GatewayHome,
 ) -> None:
@@ -388,6 +394,7 @@ def test_very_long_input_line_during_startup_is_handled_after_the_gateway_has_op
         assert len(gateway.tools("list")) == 2
 
 
+@pytest.mark.thorough
 def test_end_of_input_during_startup_ends_the_gateway_after_the_answers(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
@@ -400,6 +407,7 @@ def test_end_of_input_during_startup_ends_the_gateway_after_the_answers(home: Ga
         assert [len(gateway.answers(id_)) for id_ in ("hello", 2, 3)] == [1, 1, 1]
 
 
+@pytest.mark.thorough
 def test_client_that_leaves_during_startup_does_not_damage_the_recorded_lists(home: GatewayHome) -> None:
     run_once(home)
     before = home.record.read_bytes()
@@ -410,6 +418,7 @@ def test_client_that_leaves_during_startup_does_not_damage_the_recorded_lists(ho
     assert home.record.read_bytes() == before
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_during_startup_ends_the_gateway(home: GatewayHome, number: signal.Signals) -> None:
     run_once(home)
@@ -420,6 +429,7 @@ def test_signal_during_startup_ends_the_gateway(home: GatewayHome, number: signa
         assert gateway.process.wait(TIMEOUT_S) in (-number, 130)
 
 
+@pytest.mark.thorough
 def test_listing_recorded_resources_and_prompts_does_not_start_their_server(
     home: GatewayHome, tmp_path: Path
 ) -> None:
@@ -434,6 +444,7 @@ def test_listing_recorded_resources_and_prompts_does_not_start_their_server(
     assert diary.read_text().count("start") == before
 
 
+@pytest.mark.thorough
 def test_start_of_a_server_with_unchanged_tools_is_not_announced_to_clients(
     home: GatewayHome, tmp_path: Path
 ) -> None:
@@ -450,6 +461,7 @@ def test_start_of_a_server_with_unchanged_tools_is_not_announced_to_clients(
         assert not any(map(gateway.count_notifications, ("tools", "resources", "prompts")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "kind"), [("changing-list", "tools"), ("more-resources", "resources")])
 def test_change_of_a_servers_tools_is_announced_to_clients_once(
     tmp_path: Path, fault: str, kind: str
@@ -472,6 +484,7 @@ def test_change_of_a_servers_tools_is_announced_to_clients_once(
         }
 
 
+@pytest.mark.thorough
 def test_tools_of_slow_new_servers_are_announced_when_they_are_ready(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     servers = {"slow": fault_server("--fault", "slow-at-start", "--until", str(ready))}

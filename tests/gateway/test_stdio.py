@@ -99,6 +99,7 @@ async def test_sdk_client_can_start_the_stdio_gateway_and_list_tools_and_call_th
         assert len(result_text(await client.call_tool("a_echo", {"text": large}))) > 1_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_server_with_one_process_per_client_keeps_running_between_calls(
     revision: str, tmp_path: Path
@@ -115,6 +116,7 @@ async def test_server_with_one_process_per_client_keeps_running_between_calls(
         assert diary.read_text().count("start") == start_gateway
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_stdio_gateway_requests_approval_through_the_client(
     revision: str, tmp_path: Path, settings: dict[str, str]
@@ -137,6 +139,7 @@ async def test_stdio_gateway_requests_approval_through_the_client(
     assert not victim.exists()
 
 
+@pytest.mark.thorough
 async def test_long_result_is_scanned_for_injections_like_a_short_one(settings: dict[str, str]) -> None:
     command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})
     long = "The parcel was sent to Porto on Friday. " * 500
@@ -160,6 +163,7 @@ def test_stdio_gateway_ignores_invalid_lines_and_exits_at_the_end_of_input(setti
         assert b"a_echo" not in out
 
 
+@pytest.mark.thorough
 def test_too_long_line_is_refused_and_the_next_line_is_answered(settings: dict[str, str]) -> None:
     with start_gateway(settings) as gateway:
         assert "result" in gateway.ask(1, "initialize", HELLO)
@@ -167,6 +171,7 @@ def test_too_long_line_is_refused_and_the_next_line_is_answered(settings: dict[s
         assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("value", [b"[" + b"[]," * 900_000 + b"1]", b"[" * 5_000 + b"]" * 5_000])
 def test_line_with_too_many_json_values_is_refused_and_the_next_line_is_answered(
     settings: dict[str, str], value: bytes

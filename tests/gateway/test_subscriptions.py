@@ -145,6 +145,7 @@ async def test_slow_resource_subscription_completes_while_the_stream_is_open(
         assert set(one.received) == {"new+note://slow"}
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_resource_subscription_survives_a_restart_of_the_server(
     served: RunningGateway, revision: str
@@ -160,6 +161,7 @@ async def test_resource_subscription_survives_a_restart_of_the_server(
         assert set(one.received) == {uri}
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_server_is_unsubscribed_when_the_last_client_unsubscribes(
     tmp_path: Path, revision: str
@@ -179,6 +181,7 @@ async def test_server_is_unsubscribed_when_the_last_client_unsubscribes(
             await wait_for(lambda: "unsubscribed note://secret" in read_server_log(served, "old"))
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_resource_subscriptions_end_when_the_client_disconnects(tmp_path: Path, revision: str) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
@@ -203,6 +206,7 @@ async def test_resource_subscriptions_are_limited_and_end_with_the_stream(tmp_pa
             await wait_until_unsubscribed(client)
 
 
+@pytest.mark.thorough
 async def test_concurrent_streams_share_the_subscription_limit(tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
@@ -225,6 +229,7 @@ async def test_concurrent_streams_share_the_subscription_limit(tmp_path: Path) -
             await wait_until_unsubscribed(client)
 
 
+@pytest.mark.thorough
 async def test_cancelled_streams_leave_no_resource_subscriptions(tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:

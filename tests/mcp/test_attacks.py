@@ -202,6 +202,7 @@ def test_project_lock_file_cannot_accept_a_poisoned_tool(tmp_path: Path) -> None
         assert again.check_call("notes", "pin", found[0]) is None
 
 
+@pytest.mark.thorough
 def test_server_that_announces_tool_changes_endlessly_is_queried_with_growing_delay(tmp_path: Path) -> None:
     with open_runtime_with(tmp_path, {"evil": attack_server_entry()}) as runtime:
         session = runtime.session()
@@ -247,6 +248,7 @@ def test_texts_of_a_server_cannot_contain_terminal_escape_sequences(
             assert bad not in said, (command, bad)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )

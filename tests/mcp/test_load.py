@@ -100,6 +100,7 @@ async def test_number_of_parts_and_stored_files_of_a_result_is_limited(runtime: 
     assert stored(runtime) <= before + MAX_FILES + 1
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "kind", ["newlines", "tabs", "escapes", "zero-width", "surrogates", "csv", "prose", "json text"]
 )
@@ -119,6 +120,7 @@ async def test_results_with_a_large_image_a_table_and_long_numbers_are_accepted(
     assert table.value == {"x": [12345] * 90_000}
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("kind", list(LINES))
 async def test_endless_lines_of_a_server_are_dropped_or_end_the_connection(
     runtime: Runtime, kind: str

@@ -66,6 +66,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough(keep=1)
 def test_newest_protocol_revision_is_used_and_its_subscription_reports_new_tools(
     open_test_runtime: RuntimeOpener, entry: dict[str, Any]
 ) -> None:
@@ -92,6 +93,7 @@ def test_tool_change_between_first_listing_and_subscription_is_not_missed(
     wait_until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
 
 
+@pytest.mark.thorough
 def test_interrupted_notification_subscription_is_reopened(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:

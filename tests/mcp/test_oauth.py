@@ -411,6 +411,7 @@ async def test_failure_to_open_the_login_page_is_reported_without_its_url(notes:
     assert "state=" not in str(raised.value)
 
 
+@pytest.mark.thorough
 async def test_concurrent_logins_of_two_processes_open_only_one_login_page(notes: NotesServer) -> None:
     script = """
 import asyncio, sys, urllib.request

@@ -76,6 +76,7 @@ def value(result: ToolResult) -> Any:
     return found["result"] if isinstance(found, dict) and set(found) == {"result"} else found
 
 
+@pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", CALLED)
 def test_real_mcp_server_lists_its_known_tools(name: str, tmp_path: Path) -> None:
     with open_single_server(name, tmp_path) as session:
@@ -140,6 +141,7 @@ def test_long_operation_of_a_real_server_is_cancelled_and_the_next_call_works(ev
     assert value(asyncio.run(bounded())) == "Echo: hello"
 
 
+@pytest.mark.thorough
 def test_progress_of_a_real_server_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
     heard: list[tuple[float, float | None]] = []
 
@@ -198,6 +200,7 @@ def test_memory_server_stores_entities(tmp_path: Path) -> None:
     assert [each["name"] for each in found["entities"]] == ["Ada"]
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
 def test_git_servers_report_changes_of_a_repository(tmp_path: Path, name: str, argument: str) -> None:
     with open_single_server(name, tmp_path) as session:
@@ -207,6 +210,7 @@ def test_git_servers_report_changes_of_a_repository(tmp_path: Path, name: str, a
     assert "new.txt" in str(told)
 
 
+@pytest.mark.thorough
 def test_git_server_over_http_reports_changes(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
@@ -257,6 +261,7 @@ class Page(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+@pytest.mark.thorough
 def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Page) as page, open_single_server("fetch", tmp_path) as session:
         thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.02})

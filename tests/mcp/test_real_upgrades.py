@@ -75,6 +75,7 @@ def held_after_upgrade(
     return held
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("name", "older", "version", "held"),
     [

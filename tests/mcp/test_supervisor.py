@@ -159,6 +159,7 @@ async def test_lost_connection_to_a_server_is_reopened_automatically(tmp_path: P
         await wait_until(lambda: diary_counts(diary)["start"] == 2 and server.state_name == "up")
 
 
+@pytest.mark.thorough
 async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
     tmp_path: Path, diary: Path
 ) -> None:
@@ -170,6 +171,7 @@ async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
         assert time.monotonic() - began >= (0.5 + 1.0) * supervisor.INITIAL_BACKOFF_S
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("fault", ["crash", "close-output", "hang", "broken-frame", "huge"])
 async def test_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
     limit = {"call_timeout_seconds": CALL_TIMEOUT_S} if fault == "hang" else {}
@@ -261,6 +263,7 @@ async def test_keepalive_check_keeps_a_responsive_server(
     assert diary_counts(diary)["start"] == 1
 
 
+@pytest.mark.thorough
 async def test_progress_notifications_extend_the_timeout_up_to_the_maximum(tmp_path: Path) -> None:
     heard: list[float] = []
 
@@ -298,6 +301,7 @@ async def test_timed_out_call_is_cancelled_at_the_server(tmp_path: Path, diary: 
         await wait_until(lambda: diary_counts(diary)["cancelled"])
 
 
+@pytest.mark.thorough
 async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
     with serve_in_thread("hang-before-headers") as http:
         async with open_supervisor(

@@ -73,6 +73,7 @@ async def call(client: ModelClient, retries: list[float] | None = None, **option
     return reply, "".join(text)
 
 
+@pytest.mark.thorough(keep=("True",))
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_model_reply_is_the_same_in_every_provider_format(

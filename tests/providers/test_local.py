@@ -83,6 +83,7 @@ async def test_packaged_model_calls_a_tool_with_valid_arguments_streams_and_can_
     await asyncio.wait_for(client.close(), 60)  # waits for the generation, which ends with the next token
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 async def test_tool_is_called_if_the_engine_refuses_the_schema_of_its_arguments(client: LocalClient) -> None:
     parameters = {"type": "object", "properties": {"city": {"$ref": "#/missing"}}, "required": ["city"]}
@@ -93,6 +94,7 @@ async def test_tool_is_called_if_the_engine_refuses_the_schema_of_its_arguments(
     assert [call.name for call in call_stream.reply.calls] == ["get_weather"]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 async def test_tool_is_not_called_if_the_request_for_its_arguments_is_too_long(client: LocalClient) -> None:
     names = {f"{'harbour_of_a_town_' * 3}{number}": {"type": "string"} for number in range(1000)}

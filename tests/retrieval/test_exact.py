@@ -201,6 +201,7 @@ def test_number_of_tools_named_in_a_message_is_not_limited() -> None:
     assert find_names("page_007", *many)[0] == "page_007"
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("word", ["get_x ", "geTx ", "gEt_X Get_x get_x ", "use getx "])
 def test_tool_name_repeated_in_a_message_is_found_once(word: str) -> None:
     many = [replace(make_tool(f"t{n:03}"), original_name="Get_x" if n % 2 else "geTx") for n in range(500)]

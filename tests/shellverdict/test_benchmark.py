@@ -47,6 +47,7 @@ def test_benchmark_reports_recall_and_false_alarms_and_latencies(data: Path) -> 
     assert row["p50"] <= row["p99"] <= row["worst"]
 
 
+@pytest.mark.thorough
 def test_benchmark_runs_other_detectors_on_the_same_commands_and_names_missing_ones(data: Path) -> None:
     package = data / "peers" / "shellguard"
     package.mkdir(parents=True)

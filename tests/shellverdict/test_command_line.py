@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from shellverdict.__main__ import main
 
 RULE = """
 [[rule]]
@@ -27,13 +31,28 @@ blocked: must not run
 """
 
 
-def run(
-    *arguments: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[bytes]:
+def run(*arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run the command line in this process, because loading the rules takes longer than a verdict."""
+    output, errors = io.BytesIO(), io.BytesIO()
+    with (
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(io.TextIOWrapper(output, "utf-8", write_through=True)),
+        contextlib.redirect_stderr(io.TextIOWrapper(errors, "utf-8", write_through=True)),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        written = output.getvalue(), errors.getvalue()
+    return subprocess.CompletedProcess(arguments, code, *written)
+
+
+def run_process(*arguments: str, stdin: bytes = b"", **variables: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "shellverdict", *arguments],
         input=stdin,
-        cwd=cwd,
         env={**os.environ, **variables},
         capture_output=True,
         check=False,
@@ -41,7 +60,7 @@ def run(
 
 
 def test_harmless_command_exits_with_0() -> None:
-    done = run("ls -la")
+    done = run_process("ls -la")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
 
 
@@ -122,6 +141,7 @@ def test_invalid_rule_file_exits_with_2_and_an_error(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text(RULE.format(name="one"))
@@ -133,9 +153,10 @@ def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file
 def test_directory_option_sets_the_directory_for_relative_paths(tmp_path: Path) -> None:
     assert run("--cwd", "/home/someone", "rm -rf ../..").returncode == 2
     (tmp_path / "a" / "b").mkdir(parents=True)
-    assert run("--cwd", str(tmp_path / "a" / "b"), "rm -rf ../..", HOME="/home/someone").returncode == 1
+    assert run_process("--cwd", str(tmp_path / "a" / "b"), "rm -rf ../..", HOME="/home/someone").returncode == 1
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("arguments", [(), ("rm", "-rf", "/"), ("--jsn", "ls"), ("--rules",)])
 def test_invalid_command_line_exits_with_2_and_an_explanation(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
@@ -155,7 +176,7 @@ def test_control_characters_are_escaped_in_the_output() -> None:
 
 
 def test_output_works_on_a_terminal_that_cannot_encode_a_character() -> None:
-    done = run("rm -rf /é", PYTHONIOENCODING="ascii")
+    done = run_process("rm -rf /é", PYTHONIOENCODING="ascii")
     assert done.returncode == 1
     assert b"part: rm -rf /\\xe9" in done.stdout
 

@@ -77,6 +77,7 @@ def generate_spellings(batch: int) -> Iterator[tuple[PlainCommand, Spelling]]:
         yield plain, respell_command(plain, random, random.randint(1, MAX_STEPS))
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_dangerous_commands_in_other_spellings_start_the_predicted_programs_and_stay_dangerous(
     batch: int, shell: RecordingShell, rules: Rules

@@ -32,6 +32,7 @@ def assert_all_started_programs_are_predicted(command: str, shell: RecordingShel
     assert find_unpredicted_runs(starts, reading) == [], format_runs(reading.runs)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs_that_a_command_starts_in_bash_are_predicted(part: int, shell: RecordingShell) -> None:
     unpredicted = []

@@ -288,6 +288,7 @@ async def test_tool_calls_and_closing_work_if_the_otlp_collector_is_unreachable(
         await asyncio.wait_for(asyncio.to_thread(runtime.close), 60)
 
 
+@pytest.mark.thorough
 def test_closing_does_not_wait_for_a_silent_otlp_collector_to_accept_many_spans() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

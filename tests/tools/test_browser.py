@@ -116,6 +116,7 @@ def test_browser_tools_fill_in_and_submit_a_form(session: Session, server: WebSe
     assert call(session, "console")["messages"] == []
 
 
+@pytest.mark.thorough
 def test_browser_click_press_and_back_navigate_between_pages(session: Session, server: WebServer) -> None:
     opened = call(session, "navigate", url=f"{server.url}/")
     call(session, "click", ref=find_ref(opened["snapshot"], 'link "Next page"'))
@@ -131,12 +132,14 @@ def test_browser_click_press_and_back_navigate_between_pages(session: Session, s
     wait_until(lambda: call(session, "snapshot")["title"] == "Next")
 
 
+@pytest.mark.thorough
 def test_browser_images_lists_the_images_of_a_page(session: Session, server: WebServer) -> None:
     call(session, "navigate", url=f"{server.url}/")
     (image,) = call(session, "images")["images"]
     assert (image["src"], image["alt"]) == (f"{server.url}/cat.png", "a cat")
 
 
+@pytest.mark.thorough
 def test_browser_scroll_moves_the_page_down_and_up(session: Session, server: WebServer) -> None:
     server.pages["/long"] = Page(b"<title>Long</title><div style='height: 9000px'>tall</div>")
     call(session, "navigate", url=f"{server.url}/long")
@@ -241,6 +244,7 @@ def list_driver_processes() -> set[str]:
     return found
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("delay_s", [0.0, 0.2, 0.5])
 async def test_cancelled_start_of_the_browser_leaves_no_driver_process(delay_s: float) -> None:
     before = list_driver_processes()  # those of earlier tests may be ending
@@ -256,6 +260,7 @@ async def test_cancelled_start_of_the_browser_leaves_no_driver_process(delay_s: 
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_error_for_an_unknown_element_reference_names_the_tool_to_use(
     session: Session, server: WebServer
 ) -> None:
@@ -321,6 +326,7 @@ def test_address_policy_applies_to_everything_a_page_loads(session: Session, ser
         assert "root:" not in call(session, "snapshot")["snapshot"]
 
 
+@pytest.mark.thorough
 def test_page_used_in_the_address_policy_test_reaches_a_server_if_that_is_allowed(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
@@ -355,6 +361,7 @@ def test_browser_page_cannot_send_udp_around_the_proxy(session: Session, server:
             listener.recv(100)
 
 
+@pytest.mark.thorough
 def test_javascript_dialogs_are_closed_and_listed_by_browser_console(
     session: Session, server: WebServer
 ) -> None:
@@ -376,6 +383,7 @@ def test_browser_navigate_refuses_downloads(session: Session, server: WebServer)
     assert "download" in call_error(session, "navigate", url=f"{server.url}/a.bin")
 
 
+@pytest.mark.thorough
 def test_popup_window_becomes_the_current_browser_page(session: Session, server: WebServer) -> None:
     server.pages["/opener"] = Page(b"<title>Opener</title><a href=/next target=_blank>Open</a>")
     opened = call(session, "navigate", url=f"{server.url}/opener")
@@ -416,6 +424,7 @@ def test_secret_from_the_environment_is_not_typed_into_a_page_or_sent_in_a_url(
     assert "contains a secret" in call_error(session, "type", ref=ref, text="it is s3cr3t-value")
 
 
+@pytest.mark.thorough
 def test_browser_navigate_fails_after_the_time_limit_if_the_server_sends_nothing(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
@@ -441,6 +450,7 @@ def list_browser_processes(marker: str) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_idle_browser_is_closed_and_started_again_on_demand(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
@@ -453,6 +463,7 @@ def test_idle_browser_is_closed_and_started_again_on_demand(
     assert call(session, "navigate", url=f"{server.url}/")["title"] == "Form"
 
 
+@pytest.mark.thorough
 def test_browser_pages_are_closed_with_their_session_or_above_the_session_limit(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
@@ -483,6 +494,7 @@ def test_closing_the_runtime_leaves_no_browser_process_and_no_file(
     assert not running.home.exists()
 
 
+@pytest.mark.thorough
 def test_crashed_browser_is_started_again(open_test_runtime: RuntimeOpener, server: WebServer) -> None:
     runtime = open_test_runtime(LOCAL)
     session = runtime.session(["browser"])

@@ -160,6 +160,7 @@ def test_events_name_the_tools_that_executed_code_calls(session: Session, runtim
     assert finished == [("count_boats", True), ("count_boats", True), ("execute_code", True)]
 
 
+@pytest.mark.thorough
 def test_executed_code_can_call_tools_that_were_not_sent_to_the_model(
     open_test_runtime: RuntimeOpener,
 ) -> None:
@@ -224,6 +225,7 @@ def test_executed_code_gets_a_large_result_complete_if_a_hook_returns_it_unchang
     )
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("length", [10, 400_000])
 def test_executed_code_gets_large_results_with_files_in_the_same_form_as_short_ones(
     session: Session, runtime: Runtime, length: int
@@ -237,11 +239,13 @@ def test_executed_code_gets_large_results_with_files_in_the_same_form_as_short_o
     assert run_code(session, code)["output"] == f"{length} chart\n"
 
 
+@pytest.mark.thorough
 def test_annotations_of_executed_code_are_evaluated_as_in_a_script(session: Session) -> None:
     code = "def moor(pier: int): pass\nprint(moor.__annotations__['pier'] is int)"
     assert run_code(session, code)["output"] == "True\n"
 
 
+@pytest.mark.thorough
 def test_later_tool_calls_get_their_own_replies_after_executed_code_interrupts_a_call(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
@@ -265,6 +269,7 @@ def test_later_tool_calls_get_their_own_replies_after_executed_code_interrupts_a
     )
 
 
+@pytest.mark.thorough
 def test_code_that_ends_without_reading_tool_replies_shows_no_internal_traceback(session: Session) -> None:
     code = (
         "import gc\n"
@@ -418,6 +423,7 @@ class TestNoBypass:
         outer = next(each for each in events if isinstance(each, ToolStarted) and each.tool == "execute_code")
         assert [(each.call_id, each.session_id) for each in nested] == [(f"{outer.call_id}.1", session.id)]
 
+    @pytest.mark.thorough(keep=3)
     @pytest.mark.parametrize(
         "line",
         [
@@ -543,6 +549,7 @@ class TestLimits:
         assert len(answer["output"]) < 50_000
         assert Path(answer["stored"]).stat().st_size == answer["bytes"] == 1_000_011
 
+    @pytest.mark.thorough
     def test_output_of_executed_code_beyond_the_limit_is_dropped(self, session: Session) -> None:
         answer = run_code(session, "for _ in range(15):\n    print('x' * 1_000_000)")
         assert answer["bytes"] == 10_000_000
@@ -568,6 +575,7 @@ class TestLimits:
         assert "too large" in answer["output"]
         assert answer["exit_code"] != 0
 
+    @pytest.mark.thorough(keep=2)
     @pytest.mark.parametrize(
         ("code", "exit_code"),
         [
@@ -657,6 +665,7 @@ def open_backend(tmp_path: Path, home: Path, settings: Json, env: dict[str, str]
     return open_runtime(config)
 
 
+@pytest.mark.thorough(keep=("local", "sandbox"))
 @pytest.mark.parametrize("backend", ["local", "sandbox", "docker", "ssh"])
 def test_executed_code_calls_tools_in_every_terminal_backend(
     backend: str, tmp_path: Path, home: Path

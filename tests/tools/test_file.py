@@ -541,6 +541,7 @@ def test_size_of_the_diff_shown_by_patch_is_limited(tmp_path: Path) -> None:
     assert answer["diff"].endswith("[diff truncated]")
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(
     ("before", "old", "replace_all"),
     [
@@ -691,6 +692,7 @@ def test_file_search_stops_and_reports_an_endless_regex(
     assert answer["partial"].startswith(f"stopped while searching 'b': {seconds} seconds were not enough")
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("pattern", ["((a)|(b))*c", "(?:(a)|(b)|(ab))*?c"])
 def test_file_search_stops_and_reports_a_memory_hungry_regex(
     tmp_path: Path, call: Call, pattern: str, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,7 @@ def wait_for_end(session: Session, process: str) -> str:
     )
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("prepared", "fatal"),
     [
@@ -77,6 +78,7 @@ def test_shell_input_split_over_several_writes_is_judged_as_a_whole(
     assert (marker / "file").read_text() == "still here"
 
 
+@pytest.mark.thorough
 def test_approved_process_input_split_over_several_writes_runs(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
@@ -212,6 +214,7 @@ def test_closing_the_input_of_a_process_is_judged(session: Session, marker: Path
     assert marker.exists()
 
 
+@pytest.mark.thorough
 def test_process_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
     process = start(session, "cat > /dev/null")
     line = "plain text " * 1_800 + "\n"
@@ -221,6 +224,7 @@ def test_process_input_beyond_the_log_limit_needs_approval(session: Session) -> 
     call_tool(session, "process", action="kill", process=process)
 
 
+@pytest.mark.thorough
 def test_partially_delivered_write_makes_the_input_log_incomplete(open_test_runtime: RuntimeOpener) -> None:
     reasons: list[str] = []
 
