@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.authoring import ToolFunction, build_tool, tool, tool_from_function
 from toolfold.errors import InvalidArguments, InvalidTool
@@ -70,7 +71,7 @@ DIALECTS: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@check_cases("dialect", DIALECTS)
 def test_every_format_of_tool_schemas_gives_the_same_tool(dialect: str) -> None:
     made = make_tool(DIALECTS[dialect])
     assert made.definition() == {
@@ -86,7 +87,7 @@ def test_plain_json_schema_is_used_as_the_parameters_of_a_tool() -> None:
     assert made.parameters["required"] == ["q"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "schema",
     [
         {"type": "object", "additionalProperties": {"type": "string"}},
@@ -100,7 +101,7 @@ def test_plain_json_schema_without_properties_is_kept(schema: Json) -> None:
     assert make_tool(schema).parameters == {"type": "object", "properties": {}, **schema}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "schema",
     [
         {},
@@ -134,12 +135,12 @@ def test_explicit_description_of_a_tool_overrides_the_schema() -> None:
     assert make_tool(DIALECTS["mcp"], description="").description == "Find."
 
 
-@pytest.mark.parametrize("description", [None, 5, ["Find."]])
+@check_cases("description", [None, 5, ["Find."]])
 def test_description_in_a_schema_that_is_no_string_is_ignored(description: object) -> None:
     assert make_tool({"description": description, "parameters": PARAMETERS}).description == ""
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("schema", "reason"),
     [
         (5, "the schema must be a mapping, not int"),
@@ -195,13 +196,13 @@ def test_any_schema_gives_a_tool_or_raises_invalid_tool(schema: Any) -> None:
 # The parts of a registration
 
 
-@pytest.mark.parametrize("name", ["", "  ", None, 5])
+@check_cases("name", ["", "  ", None, 5])
 def test_tool_without_a_name_is_rejected(name: Any) -> None:
     with pytest.raises(InvalidTool, match="a tool needs a name"):
         make_tool(name=name)
 
 
-@pytest.mark.parametrize("toolset", ["", "  ", None, 5])
+@check_cases("toolset", ["", "  ", None, 5])
 def test_tool_without_a_toolset_is_rejected(toolset: Any) -> None:
     with pytest.raises(InvalidTool, match="tool 'search' needs a toolset"):
         make_tool(toolset=toolset)
@@ -260,7 +261,7 @@ def test_unknown_effect_of_a_tool_is_rejected_with_the_allowed_ones() -> None:
         make_tool(effects=["destroys"])
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+@check_cases("timeout", [0, -1, float("nan")])
 def test_tool_timeout_that_is_not_positive_is_rejected(timeout: float) -> None:
     with pytest.raises(InvalidTool, match="its timeout must be more than 0 seconds"):
         make_tool(timeout=timeout)
@@ -388,7 +389,7 @@ def default_args(args: Json | None = None) -> Any:
 IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("handler", "answer"),
     [
         (only_args, "x"),
@@ -432,7 +433,7 @@ def test_handler_is_called_with_the_parameters_it_declares(
     assert call_tool(make_tool(handler=handler)) == answer
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("handler", "is_async"),
     [
         (only_args, False),
@@ -445,7 +446,7 @@ def test_async_handler_of_a_tool_is_detected(handler: Callable[..., Any], is_asy
     assert make_tool(handler=handler).is_async is is_async
 
 
-@pytest.mark.parametrize("is_async", [True, False])
+@check_cases("is_async", [True, False])
 def test_handler_can_be_declared_async(is_async: bool) -> None:
     assert make_tool(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
 
@@ -455,7 +456,7 @@ def only_named(*, q: str) -> None: ...
 def only_keywords(**kwargs: Any) -> None: ...
 
 
-@pytest.mark.parametrize("handler", [no_arguments, only_named, only_keywords])
+@check_cases("handler", [no_arguments, only_named, only_keywords])
 def test_handler_without_parameters_is_rejected(handler: Callable[..., Any]) -> None:
     with pytest.raises(InvalidTool, match="its handler must accept the arguments as one dict"):
         make_tool(handler=handler)
@@ -466,9 +467,7 @@ def unknown_word(args: Json, *, limit: int) -> None: ...
 def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")]
-)
+@check_cases(("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")])
 def test_handler_with_a_parameter_that_the_runtime_cannot_fill_is_rejected(
     handler: Callable[..., Any], parameter: str
 ) -> None:
@@ -476,7 +475,7 @@ def test_handler_with_a_parameter_that_the_runtime_cannot_fill_is_rejected(
         make_tool(handler=handler)
 
 
-@pytest.mark.parametrize("handler", [None, "module.function", {}])
+@check_cases("handler", [None, "module.function", {}])
 def test_handler_that_is_not_callable_is_rejected(handler: Any) -> None:
     with pytest.raises(InvalidTool, match="its handler is not callable"):
         make_tool(handler=handler)
@@ -570,7 +569,7 @@ def rest(place: str, days: int = 3) -> None:
     """
 
 
-@pytest.mark.parametrize("function", [google, numpy_style, rest])
+@check_cases("function", [google, numpy_style, rest])
 def test_every_docstring_style_gives_the_same_descriptions(function: Callable[..., Any]) -> None:
     made = tool_from_function(function)
     assert made.description == "Forecast the weather.\n\nOnly for places on land."
@@ -665,7 +664,7 @@ def typed(  # type: ignore[no-untyped-def]
     return locals()
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("name", "schema"),
     [
         ("text", {"type": "string"}),
@@ -814,7 +813,7 @@ ODD_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
+@check_cases("name", ODD_NAMES)
 def test_parameter_of_a_tool_function_may_have_any_name(name: str) -> None:
     space: dict[str, Any] = {}
     exec(f"def odd(first: int, {name}: str = 'd') -> tuple:\n    return first, {name}", space)
@@ -829,7 +828,7 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("args", "problem"),
     [
         ({}, "at /a: Field required"),
@@ -897,7 +896,7 @@ def takes_context_annotated(a: int, *, context: Annotated[CallContext, "note"]) 
     return a, context.session_id
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "function", [takes_context, takes_context_by_any_name, takes_context_maybe, takes_context_annotated]
 )
 def test_context_parameter_of_a_tool_function_is_filled_in_and_hidden_from_the_model(
@@ -1050,7 +1049,7 @@ def double_starred(**values: int) -> None: ...
 def in_place(value: int, /) -> None: ...
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("function", "parameter"), [(starred, "values"), (double_starred, "values"), (in_place, "value")]
 )
 def test_tool_function_with_a_parameter_that_cannot_be_passed_by_name_is_rejected(
@@ -1081,7 +1080,7 @@ def broken_type(a: Any) -> None: ...
 broken_type.__annotations__["a"] = "list["
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "function",
     [opaque, callback, wrong_bound, unknown_type, broken_type, functools.partial(add, b=1), dict],
 )

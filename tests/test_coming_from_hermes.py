@@ -14,6 +14,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold.cli.app import app
 from toolfold.config.settings import Settings
@@ -100,18 +101,18 @@ def test_every_row_of_the_migration_table_names_the_old_and_new_item_and_its_kin
     assert sorted(names) == sorted(set(names)), "a name stands in two rows"
 
 
-@pytest.mark.parametrize("path", sorted(set(rows_of_kind("python"))))
+@check_cases("path", sorted(set(rows_of_kind("python"))))
 def test_every_python_name_in_the_migration_table_can_be_imported(path: str) -> None:
     assert import_object(path) is not None
 
 
-@pytest.mark.parametrize("name", sorted(set(rows_of_kind("parameter"))))
+@check_cases("name", sorted(set(rows_of_kind("parameter"))))
 def test_every_parameter_in_the_migration_table_exists(name: str) -> None:
     function, _, parameter = name.rstrip(")").partition("(")
     assert parameter in inspect.signature(import_object(function)).parameters
 
 
-@pytest.mark.parametrize("key", sorted(set(rows_of_kind("setting"))))
+@check_cases("key", sorted(set(rows_of_kind("setting"))))
 def test_every_setting_in_the_migration_table_exists(key: str) -> None:
     assert find_setting(key) is not None
 
@@ -138,7 +139,7 @@ def test_tool_search_has_the_argument_limit_named_in_the_migration_table() -> No
     assert {"query", "queries", "limit"} <= search.parameters["properties"].keys()
 
 
-@pytest.mark.parametrize("words", sorted(set(rows_of_kind("command"))))
+@check_cases("words", sorted(set(rows_of_kind("command"))))
 def test_every_command_in_the_migration_table_exists(words: str) -> None:
     assert find_command(words).callback is not None
 
@@ -163,7 +164,7 @@ def test_names_that_the_migration_table_lists_as_absent_do_not_exist_in_toolfold
     assert not [name for name in registered if name.startswith(families)]
 
 
-@pytest.mark.parametrize("path", sorted(set(rows_of_kind("module"))))
+@check_cases("path", sorted(set(rows_of_kind("module"))))
 def test_every_file_in_the_migration_table_exists(path: str) -> None:
     assert (ROOT / path).is_file()
 

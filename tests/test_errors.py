@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 
-import pytest
-
 import toolfold.errors as errors
+from tests.cases import check_cases
 from toolfold.errors import (
     CallError,
     ConfigError,
@@ -44,7 +43,7 @@ def test_tree_of_exception_classes_in_the_docstring_of_errors_is_correct() -> No
     assert parse_tree() == classes
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("error", "said_by_it"),
     [
         (ReservedName("tool_call"), "'tool_call' is reserved for the runtime's own bridge tools."),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused, ToolfoldError
 from toolfold.hooks import POST, PRE, Hooks
@@ -249,7 +250,7 @@ async def test_post_hook_gets_a_copy_of_the_arguments(hooks: Hooks) -> None:
 # -- adding ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("event", "hook", "problem"),
     [
         ("pre_tool", lambda: None, "unknown hook event 'pre_tool'; use pre_tool_call or post_tool_call"),

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.model import (
@@ -109,7 +110,7 @@ def test_changing_a_frozen_json_value_raises(value: Any) -> None:
     assert frozen == value
 
 
-@pytest.mark.parametrize("kind", [dict, list])
+@check_cases("kind", [dict, list])
 def test_all_mutating_methods_of_frozen_values_are_blocked(kind: type) -> None:
     frozen: Any = FrozenDict({"a": 1}) if kind is dict else FrozenList([1])
     reading = {
@@ -164,7 +165,7 @@ def test_freezing_turns_other_mappings_and_tuples_into_plain_json() -> None:
     assert freeze(UserDict({"a": (1, UserDict({"b": ()}))})) == {"a": [1, {"b": []}]}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "stranger",
     [
         *(float("nan"), float("inf"), float("-inf"), {1, 2}, object(), b"x", bytearray(b"x")),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool, ReservedName
@@ -108,7 +109,7 @@ def test_tool_name_that_providers_accept_is_unchanged(name: str) -> None:
     assert (registered.name, registered.original_name) == (name, "")
 
 
-@pytest.mark.parametrize("name", ["", "a" * 65, "a.b", "a b", "a\n", "é", "a/b", "٣", "a\x00"])
+@check_cases("name", ["", "a" * 65, "a.b", "a b", "a\n", "é", "a/b", "٣", "a\x00"])
 def test_tool_names_that_providers_reject_are_not_accepted(name: str) -> None:
     assert not is_accepted(name)
 
@@ -203,7 +204,7 @@ def test_look_alike_of_a_reserved_tool_name_is_rejected(name: str) -> None:
     assert len(registry.snapshot()) == registry.snapshot().generation == 0
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "name",
     ["tool_searcher", "my_tool_call", "tool_call_2", "tool", "search_tools", "日本_tool_call", "toolcalls"],
 )
@@ -228,7 +229,7 @@ def test_tool_with_a_reserved_original_name_is_rejected() -> None:
     assert registry.snapshot().find("tool_call") is None
 
 
-@pytest.mark.parametrize("name", ["", " ", "\n\t"])
+@check_cases("name", ["", " ", "\n\t"])
 def test_registering_a_tool_without_a_name_is_rejected(name: str) -> None:
     registry = Registry()
     with pytest.raises(InvalidTool, match="needs a name"):

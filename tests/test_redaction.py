@@ -6,10 +6,10 @@ import json
 import string
 from urllib.parse import quote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.redaction_corpus import LOOKALIKES, SPELLINGS
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
@@ -68,7 +68,7 @@ def test_secret_with_surrogates_is_redacted() -> None:
     assert secret not in Redaction([secret])(f"<{secret}>")
 
 
-@pytest.mark.parametrize("secret", ['pa"ss\\word\n1', "p@ss/w rd?&1", "geheim-ü-123"])
+@check_cases("secret", ['pa"ss\\word\n1', "p@ss/w rd?&1", "geheim-ü-123"])
 def test_secret_is_redacted_in_json_python_literals_and_urls(secret: str) -> None:
     redact = Redaction([secret])
     for spelling in (json.dumps({"k": secret}), repr([secret]), f"http://h/?q={quote(secret, safe='')}"):
@@ -79,7 +79,7 @@ def test_secret_is_redacted_in_json_python_literals_and_urls(secret: str) -> Non
         assert quote(secret, safe="") not in redacted
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("text", "token"),
     [
         ("key sk-abcdefghijklmnop1234 end", "sk-abcdefghijklmnop1234"),
@@ -113,7 +113,7 @@ def test_text_around_a_redacted_token_is_unchanged() -> None:
     assert redacted == f"GET https://h/path?api_key={HIDDEN}&page=2 failed: token: {HIDDEN}, try again"
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     [
         "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/keys/token.txt'",
@@ -128,7 +128,7 @@ def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
     assert Redaction(["unrelated-secret"])(text) == text
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "command",
     [
         "token=\"rm -rf docs\" sh -c '$token'",
@@ -148,7 +148,7 @@ def test_code_that_a_command_executes_is_not_redacted(command: str) -> None:
     assert Redaction()(command) == command
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "command",
     [
         "echo hunter22x | sudo -S apt update",
@@ -190,7 +190,7 @@ def test_redacting_known_secrets_twice_equals_redacting_them_once() -> None:
     assert "Kq7" not in once
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "piece",
     ["a", "a_", "a-", "eyJ-", "eyJaaaaaaaa.", "sk-", "token", "token=", "bearer ", "a://", "a://b:",
      "-----BEGIN ", "password'", "-----BEGIN PRIVATE KEY-----", "AKIA", " ", "\0", "secret_secret_", ":@"],
@@ -207,7 +207,7 @@ def test_long_text_is_truncated_and_marked_by_redaction() -> None:
     assert Redaction(max_chars=10)("abcdefghij") == "abcdefghij"
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@check_cases("spelling", SPELLINGS)
 def test_secret_is_redacted_in_every_spelling_of_the_corpus(spelling: str) -> None:
     for secret in ("Hunter2xyz", "p4ss!word+1"):
         text = spelling.replace("{s}", secret)
@@ -222,12 +222,12 @@ def test_redaction_corpora_have_the_documented_size() -> None:
     assert len(set(LOOKALIKES)) >= 120
 
 
-@pytest.mark.parametrize("text", LOOKALIKES)
+@check_cases("text", LOOKALIKES)
 def test_text_that_only_looks_like_a_secret_is_unchanged(text: str) -> None:
     assert Redaction(max_chars=20_000)(text) == text
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("command", "redacted"),
     [
         ("mysql -uroot -pHunter2 shop; rm -rf ~", f"mysql -uroot -p{HIDDEN} shop; rm -rf ~"),
@@ -244,7 +244,7 @@ def test_redaction_removes_only_the_secret_from_a_command(command: str, redacted
     assert Redaction()(command) == redacted
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "command",
     [
         'PASSWORD="$(rm -rf ~/work)" make',
@@ -279,7 +279,7 @@ def test_redacting_any_text_twice_equals_redacting_it_once(pieces: list[str], ma
     assert len(once) <= max_chars + len("… (cut)")
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "piece",
     ["'", '"', "\\", "\\\"", "<<", "<<E\n", "<<E ", "$(", "`", "mysql -p ", "mysql ", "echo | sudo -S ",
      "vault put ",

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold import results as results_module
@@ -166,7 +167,7 @@ ANYTHING = st.recursive(
 )
 
 
-@pytest.mark.parametrize("made", ODDITIES)
+@check_cases("made", ODDITIES)
 def test_unusual_tool_result_renders_as_strict_json(made: Callable[[], object]) -> None:
     for value in (made(), [made(), made()], {"a": made()}, Point(made())):
         render_and_load(value)
@@ -178,7 +179,7 @@ def test_any_tool_result_renders_as_strict_json(value: object) -> None:
     render_and_load(value)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("value", "meant"),
     [
         ({"a": 1}, {"a": 1}),
@@ -207,12 +208,12 @@ def test_common_tool_results_render_as_expected(value: object, meant: object) ->
     assert render_and_load(value) == meant
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
+@check_cases("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
 def test_tool_result_that_is_json_text_is_unchanged(text: str) -> None:
     assert render(text) == text
 
 
-@pytest.mark.parametrize("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
+@check_cases("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
 def test_tool_result_that_is_other_text_is_wrapped_unchanged(text: str) -> None:
     assert render_and_load(text) == {"result": text}
 

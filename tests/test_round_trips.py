@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold import sample_catalog
 from toolfold.retrieval.evaluation import Query
 
@@ -78,7 +79,7 @@ def test_signatures_in_search_results_make_a_call_of_tool_describe_unnecessary(
     assert model_calls(outcomes["search, describe, call"])[0] == 4
 
 
-@pytest.mark.parametrize("placement", ["replace", "append", "tail"])
+@check_cases("placement", ["replace", "append", "tail"])
 def test_scripted_model_needs_no_search_for_selected_tools_in_any_placement(
     outcomes: dict[str, Outcome], placement: str
 ) -> None:

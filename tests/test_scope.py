@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.errors import UnknownToolset
@@ -136,7 +137,7 @@ def test_toolset_all_includes_every_tool_even_inside_another_toolset() -> None:
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
-@pytest.mark.parametrize(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
+@check_cases(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
 def test_old_toolset_name_resolves_to_the_current_one(legacy: str, modern: str) -> None:
     registry = Registry()
     registry.add(tool("x", modern))
@@ -168,7 +169,7 @@ def test_every_kind_of_client_has_a_preset_toolset() -> None:
     assert all(preset.description and preset.includes for preset in PRESETS)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("preset", "has", "lacks"),
     [
         ("toolfold-cli", {"search", "read", "sh"}, {"send", "commit"}),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
 from toolfold import CallContext, LocalAgent, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
@@ -638,12 +639,12 @@ WRONG: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(WRONG))
+@check_cases("kind", sorted(WRONG))
 def test_malformed_bridge_call_is_an_error(kind: str, bad: tuple[Session, list[Any]]) -> None:
     call_error(bad, *WRONG[kind])
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "name",
     [
         "hub_list_fоlder",  # with a Cyrillic о
@@ -661,7 +662,7 @@ def test_look_alike_of_a_tool_name_reaches_no_tool(name: str, bad: tuple[Session
     assert "is not available in this session" in error
 
 
-@pytest.mark.parametrize("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
+@check_cases("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
 def test_look_alike_of_a_bridge_tool_name_is_rejected(name: str, bad: tuple[Session, list[Any]]) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
     assert "is not available in this session" in call_error(bad, name, arguments)

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.authoring import build_tool
@@ -205,7 +206,7 @@ def test_argument_given_as_json_text_is_converted_like_its_value(schema: object,
 # -- coercion -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("schema", "written", "meant"),
     [
         ({"type": "integer"}, "5", 5),
@@ -277,7 +278,7 @@ def test_object_argument_is_converted_by_the_matching_alternative_of_its_schema(
     assert coerce({"anyOf": alternatives}, {"kind": "square", "side": "5"}) == {"kind": "square", "side": 5}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("schema", "written"),
     [
         ({"type": "string"}, "5"),
@@ -305,17 +306,17 @@ def test_argument_that_matches_one_alternative_is_not_converted_by_another() -> 
     assert coerce({"anyOf": alternatives}, {"side": 5, "radius": "5"}) == {"side": 5, "radius": "5"}
 
 
-@pytest.mark.parametrize("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
+@check_cases("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
 def test_text_that_is_no_integer_is_rejected_for_an_integer_argument(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": written})
 
 
-@pytest.mark.parametrize("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
+@check_cases("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
 def test_number_too_large_for_its_type_is_rejected(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "number"}), {"x": written})
 
 
-@pytest.mark.parametrize("written", ["yes", "1", "on", "T"])
+@check_cases("written", ["yes", "1", "on", "T"])
 def test_texts_other_than_true_and_false_are_not_converted_to_booleans(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "boolean"}), {"x": written})
 
@@ -353,7 +354,7 @@ def test_validated_arguments_are_deep_copies_of_the_given_ones() -> None:
 # -- input formats --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
+@check_cases("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
 def test_empty_arguments_in_any_form_are_an_empty_object(arguments: str | None) -> None:
     assert parse_arguments("probe", arguments) == {}
 
@@ -362,7 +363,7 @@ def test_arguments_encoded_twice_as_json_are_decoded() -> None:
     assert parse_arguments("probe", json.dumps(json.dumps({"x": 1}))) == {"x": 1}
 
 
-@pytest.mark.parametrize("arguments", ["[1]", "5", "true", '"text"', "{", "{'x': 1}", '{"x": NaN}'])
+@check_cases("arguments", ["[1]", "5", "true", '"text"', "{", "{'x': 1}", '{"x": NaN}'])
 def test_arguments_text_that_is_no_json_object_is_rejected(arguments: str) -> None:
     with pytest.raises(InvalidArguments, match="'probe' was not invoked"):
         parse_arguments("probe", arguments)
@@ -402,7 +403,7 @@ def test_arguments_may_be_other_mapping_types_than_dict() -> None:
     assert Validation()(tool_with_schema(inner), arguments) == {"x": {"y": 5}}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
 )
 def test_argument_that_is_not_json_is_rejected_with_its_path(value: object) -> None:
@@ -511,7 +512,7 @@ def test_file_reference_in_a_tool_schema_is_not_opened(tmp_path: Path) -> None:
     assert coerce({"$ref": file.as_uri()}, "text") == "text"
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "schema",
     [
         {"type": "nonsense"},

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold.authoring import build_tool
 from toolfold.model import freeze
@@ -22,7 +23,7 @@ CLEANED_TEXT = "[8m\n"
 """HIDDEN_TEXT after cleaning."""
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("written", "seen"),
     [
         ("a\u200bb", "ab"),
@@ -40,7 +41,7 @@ def test_invisible_characters_are_removed_from_tool_texts(written: str, seen: st
     assert remove_invisible(written) == seen
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     [
         "plain",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold import LocalAgent, Runtime, ToolResult
 from toolfold.agent import TodoList
 from toolfold.agent.todo import MAX_ITEMS
@@ -62,7 +63,7 @@ def test_merging_todos_updates_by_id_and_keeps_the_order() -> None:
     assert answer["summary"] == {"completed": 1, "pending": 2}
 
 
-@pytest.mark.parametrize("merge", [True, False])
+@check_cases("merge", [True, False])
 def test_duplicate_todo_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
     plan = TodoList()
     before = plan.run({"todos": [item("a")]})

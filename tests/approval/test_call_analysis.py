@@ -14,6 +14,7 @@ from shellverdict.paths import PathClassifier
 from shellverdict.shell.words import MAX_TEXT_CHARS
 from shellverdict.verdict import Verdict
 from tests.approval.cases import finding, verdict_on
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold.approval.annotations import effects_of_annotations
 from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
@@ -171,7 +172,7 @@ class TestServers:
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["ours"]).rules == ()
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["others"]).rules == ("delete-folder",)
 
-    @pytest.mark.parametrize("trusted", [[], ["shady"]])
+    @check_cases("trusted", [[], ["shady"]])
     def test_claim_of_any_server_that_a_tool_is_destructive_is_accepted(self, trusted: list[str]) -> None:
         tool = make_tool("destructive", server="shady")
         assert analyze(tool, {}, trusted_servers=trusted).rules == ("destructive:probe",)
@@ -184,7 +185,7 @@ class TestServers:
             assert analyze(make_tool("read", server="shady"), args).verdict.blocked
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("annotations", "effects"),
     [
         (None, set()),
@@ -274,7 +275,7 @@ class TestWrittenPaths:
         assert analyze(make_tool("read"), {"path": "~/.bashrc"}).rules == ()
 
 
-@pytest.mark.parametrize("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
+@check_cases("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
 def test_tool_with_an_invalid_value_of_judged_as_is_rejected(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)

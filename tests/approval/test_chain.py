@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.cases import SHELL, analysis_of, finding, verdict_on
+from tests.cases import check_cases
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.chain import DecidedBy, DecisionChain, Mode
 from toolfold.approval.deny_rules import DenyRules
@@ -94,7 +95,7 @@ def test_one_blocked_finding_blocks_the_whole_command() -> None:
     assert not decision.allowed
 
 
-@pytest.mark.parametrize("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
+@check_cases("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
 def test_deny_list_accepts_tool_names_rule_names_and_categories(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
@@ -108,14 +109,14 @@ def test_denied_tool_is_refused_even_without_findings() -> None:
     assert decision.decided_by is DecidedBy.DENY
 
 
-@pytest.mark.parametrize("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
+@check_cases("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
 def test_deny_entry_for_a_tool_matches_only_its_name(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "command", ["true; rm -rf x", "$(rm -rf x)", "(rm -rf x)", "bash -c 'rm -rf x'", "a |\nrm  -rf x"]
 )
 def test_deny_entry_matches_inside_commands_that_cannot_be_parsed(command: str) -> None:
@@ -228,7 +229,7 @@ class TestSmartApprovalEligibility:
         assert not self.is_eligible(finding(), mode="manual")
         assert not self.is_eligible(finding(), mode="off")
 
-    @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
+    @check_cases("category", ["unreadable", "spoof", "self-protection"])
     def test_smart_mode_does_not_review_unreadable_code(self, category: str) -> None:
         assert not self.is_eligible(finding(category=category))
         assert not self.is_eligible(finding(), unread=True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
 from toolfold.approval.allowlist import KEY, AllowList
@@ -239,7 +240,7 @@ class TestEntriesWithJudge:
     CLASSIFIER = PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False)
     ANALYZER = CallAnalyzer(Judge(builtin_rules(), CLASSIFIER), path_classifier=CLASSIFIER)
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "rm -rf build",
@@ -293,7 +294,7 @@ class TestEntriesWithJudge:
         (record,) = caplog.records
         assert (record.levelname, why in record.message) == ("WARNING", True)
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "entry",
         ["rm -rf build", "rm *", "cd /srv/x; (in /srv/x) rm -rf y", "ls", 'tool:wipe {"what": "all"}'],
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.test_faults import Terminal
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from toolfold import Answer, ApprovalRequest, build_tool
 from toolfold.approval.allowlist import AllowList
@@ -53,7 +54,7 @@ def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 class TestKindsTable:
-    @pytest.mark.parametrize("kind", BUILTIN_KINDS.names)
+    @check_cases("kind", BUILTIN_KINDS.names)
     def test_every_rule_in_a_kind_of_finding_exists_and_can_be_allowlisted(self, kind: str) -> None:
         for name in BUILTIN_KINDS.rules_of(kind):
             rule = RULES[name]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.spoof import INVISIBLE_CHARACTERS
+from tests.cases import check_cases
 from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.visible_text import remove_invisible
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     [
         "rm -rf build",
@@ -29,7 +29,7 @@ def test_ordinary_text_is_displayed_unchanged(text: str) -> None:
     assert make_visible(text) == text
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("text", "visible"),
     [
         ("ls\rrm -rf ~", "ls‹CR›rm -rf ~"),

@@ -14,6 +14,7 @@ import pytest
 
 from shellverdict.verdict import Finding, Severity
 from tests.approval.cases import SHELL, analysis_of, finding, verdict_on
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.retrieval.endpoint import (
     MAX_HEADERS,
@@ -153,9 +154,7 @@ async def test_unreachable_review_endpoint_does_not_allow_the_call(loops: EventL
     )
 
 
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://x/y", "nonsense", "", "http://user:pw@127.0.0.1:9/"]
-)
+@check_cases("url", ["file:///etc/passwd", "ftp://x/y", "nonsense", "", "http://user:pw@127.0.0.1:9/"])
 def test_invalid_review_endpoint_url_is_an_error(url: str) -> None:
     with pytest.raises(ModelUnavailable):
         ChatModel(url, "small", timeout=2)([])

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.cases import check_cases
 from tests.cli.scripts import WriteScript, call, write_script
 from tests.cli.terminal_driver import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
 from tests.cli.test_process import TOOLFOLD
@@ -771,7 +772,7 @@ class TestMarkdownStream:
         "| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd."
     )
 
-    @pytest.mark.parametrize("size", [1, 2, 7, 24, 1_000])
+    @check_cases("size", [1, 2, 7, 24, 1_000])
     def test_markdown_blocks_do_not_depend_on_how_the_stream_splits_the_text(self, size: int) -> None:
         stream, blocks = MarkdownStream(), list[str]()
         for start in range(0, len(self.TEXT), size):
@@ -785,7 +786,7 @@ class TestMarkdownStream:
         assert stream.add("One.\n\nTwo") == ["One."]
         assert stream.pending == "Two"
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "markup",
         ["{}", "# {}", "- {}", "[pier]({})", "![{}](pier.png)", "| {} |\n|---|\n| {} |", "```{}\nx\n```"],
     )

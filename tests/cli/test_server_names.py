@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.cli.server_names import derive_name, is_launcher
 from toolfold.sources.mcp.importing import normalise_server_name
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("command", "name"),
     [
         ("uvx mcp-server-time", "time"),
@@ -57,13 +57,11 @@ def test_every_command_gives_a_valid_server_name(words: list[str]) -> None:
     assert normalise_server_name(name) == name
 
 
-@pytest.mark.parametrize(
-    "word", ["uvx", "npx", "python3.12", "docker", "./run", "C:\\x\\run.exe", "https://x.example"]
-)
+@check_cases("word", ["uvx", "npx", "python3.12", "docker", "./run", "C:\\x\\run.exe", "https://x.example"])
 def test_launchers_paths_and_urls_are_not_taken_for_server_names(word: str) -> None:
     assert is_launcher(word)
 
 
-@pytest.mark.parametrize("word", ["time", "git", "mcp-server-time", "pythonic", "my.server"])
+@check_cases("word", ["time", "git", "mcp-server-time", "pythonic", "my.server"])
 def test_words_that_are_not_launcher_programs_can_be_server_names(word: str) -> None:
     assert not is_launcher(word)

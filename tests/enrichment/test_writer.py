@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from toolfold.enrichment import (
     MessageOptions,
@@ -116,7 +117,7 @@ def test_messages_that_name_another_tool_of_the_catalog_are_not_stored(tmp_path:
     ]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("text", "found"),
     [
         ('{"1": ["a", 5, "b"], "3": ["x"], "0": ["y"], "z": ["w"], "2": "text"}', {0: ["a", "b"]}),

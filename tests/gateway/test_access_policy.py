@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.errors import ConfigError
 from toolfold.gateway.http_app import AccessPolicy, guard_app, is_loopback, make_access_policy
 from toolfold.gateway.server import CLIENT_SCOPE_KEY
@@ -185,7 +186,7 @@ def test_gateway_on_another_address_without_any_token_is_a_config_error(tokens: 
         make_access_policy("0.0.0.0", tokens, toolsets=None, hosts=(), origins=())
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("host", "expected"),
     [
         ("127.0.0.1", True),

@@ -17,6 +17,7 @@ import mcp_types
 import pytest
 from mcp import Client, MCPError
 
+from tests.cases import check_cases
 from tests.gateway.harness import REVISIONS, TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES
@@ -521,7 +522,7 @@ def send_raw_request(served: RunningGateway, request: bytes) -> bytes:
 _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "headers",
     [
         b"Host: evil.example\r\n",

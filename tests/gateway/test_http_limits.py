@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from tests.cases import check_cases
 from tests.gateway.harness import TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
 from tests.mcp.load_server import chunk
 from toolfold.gateway import http_protocol, request_bodies
@@ -121,7 +122,7 @@ def test_request_refused_because_of_its_headers_is_closed_without_reading_its_bo
     assert not counted
 
 
-@pytest.mark.parametrize("size", [MIN_CHUNK_BYTES + 8, 5_000])
+@check_cases("size", [MIN_CHUNK_BYTES + 8, 5_000])
 def test_large_request_body_in_chunks_of_usual_size_is_accepted(served: RunningGateway, size: int) -> None:
     body = call(json.dumps("a" * 1_000_000))
     with RawClient(served) as raw:
@@ -149,7 +150,7 @@ def test_pipelined_http_requests_are_answered_in_order(served: RunningGateway) -
         assert raw.receive().count("Missing session ID") == 3
 
 
-@pytest.mark.parametrize("place", ["headers", "trailers"])
+@check_cases("place", ["headers", "trailers"])
 def test_endless_http_headers_are_refused(served: RunningGateway, place: str) -> None:
     flood = b"a: b\r\n" * 200_000
     with RawClient(served) as raw:
@@ -247,7 +248,7 @@ def test_concurrent_request_bodies_per_client_are_limited(
     wait_until(lambda: "Missing session ID" in post(served, PING, "Connection: close"))
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
+@check_cases("method", ["GET", "DELETE", "OPTIONS"])
 def test_body_of_an_http_request_other_than_post_is_refused(served: RunningGateway, method: str) -> None:
     with RawClient(served) as raw:
         raw.start(*CHUNKED, method=method)

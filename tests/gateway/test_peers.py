@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import REVISIONS, TIMEOUT_S, wait_until
 from tests.test_provenance import DETACH, read_log
@@ -181,9 +182,7 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Pee
             yield client, PeerConnection(address[:2], accepted.getsockname()[:2])
 
 
-@pytest.mark.parametrize(
-    ("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")]
-)
+@check_cases(("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")])
 def test_client_process_is_found_by_the_socket_of_its_connection(host: str, listening_on: str) -> None:
     with connected(host, listening_on) as (client, connection):
         inode = find_socket(connection)

@@ -16,6 +16,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from tests.cases import check_cases
 from tests.gateway.harness import (
     TIMEOUT_S,
     RunningGateway,
@@ -186,7 +187,7 @@ def never_busy(_session: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
+@check_cases("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
 def test_sdk_session_manager_that_lacks_an_overridden_method_is_rejected(method: str) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
     with pytest.raises(SourceError, match=f"Manager has no {method}"):

@@ -6,10 +6,11 @@ import ipaddress
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.internet.address_policy import AddressPolicy, AddressRefused, check_url, parse_networks
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "address",
     [
         "127.0.0.1",
@@ -57,9 +58,7 @@ def test_address_outside_the_public_internet_is_refused(address: str) -> None:
     assert not AddressPolicy().allows(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize(
-    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
-)
+@check_cases("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"])
 def test_public_address_is_allowed(address: str) -> None:
     assert AddressPolicy().allows(ipaddress.ip_address(address))
 
@@ -109,7 +108,7 @@ async def test_error_names_a_host_that_does_not_exist() -> None:
         await AddressPolicy().resolve("nowhere.invalid", 80)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "url",
     [
         "file:///etc/passwd",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import check_cases
 from tests.mcp import servers
 from tests.mcp.conformance import (
     SCORED,
@@ -47,7 +48,7 @@ def test_client_passes_the_mcp_conformance_scenario(
     assert outcome.is_passed, f"{outcome.problems or outcome.exit_code}\n{outcome.output[-4_000:]}"
 
 
-@pytest.mark.parametrize("revision", SCORED)
+@check_cases("revision", SCORED)
 def test_all_scenarios_of_the_conformance_runner_are_covered(revision: str) -> None:
     package = Path(servers.conformance_command()[1]).parents[1]
     required = (package / f"requirements/{revision}.yaml").read_text()

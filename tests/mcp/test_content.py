@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.mcp.servers import PATIENCE, stdio_command
 from tests.thorough import try_examples
@@ -79,7 +80,7 @@ def test_text_blocks_of_a_tool_result_become_text() -> None:
     assert read_result().value == ""
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("texts", "structured"),
     [
         (['{"a": 1, "b": [true]}'], {"b": [True], "a": 1}),
@@ -97,7 +98,7 @@ def test_result_text_that_repeats_the_structured_value_is_dropped(texts: list[st
     assert read_result(*map(text, texts), structuredContent=structured).value == structured
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("texts", "structured"),
     [
         (["Found 2 files."], {"files": ["a", "b"]}),
@@ -201,7 +202,7 @@ def test_audio_type_is_detected_from_its_content() -> None:
     assert (odd.kind, odd.mime_type) == ("audio", "audio/midi")
 
 
-@pytest.mark.parametrize("data", ["not base64!", "", None, 5, ["a"]])
+@check_cases("data", ["not base64!", "", None, 5, ["a"]])
 def test_undecodable_data_in_a_result_is_reported(data: Any) -> None:
     content = read_result({"type": "image", "data": data, "mimeType": "image/png"})
     assert content.blocks == ()
@@ -402,7 +403,7 @@ def test_images_structured_values_and_resources_of_a_server_reach_the_model(sess
 # -- media detection ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("data", "found"),
     [
         (png(3, 2), ImageInfo("image/png", 3, 2)),

@@ -18,6 +18,7 @@ from mcp import Client
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.exceptions import MCPError
 
+from tests.cases import check_cases
 from toolfold.config.servers import parse_server_settings
 from toolfold.sources.mcp.elicitation import MAX_QUEUED_REQUESTS, MAX_SAMPLING_TOKENS, InteractionCallbacks
 from toolfold.sources.mcp.elicitation_requests import (
@@ -290,7 +291,7 @@ async def test_elicitation_with_a_deceptive_url_is_refused(url: str) -> None:
     assert elicit.asked == []
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("url", "host", "warning"),
     [
         ("http://example.com/", "example.com", "not encrypted"),
@@ -355,7 +356,7 @@ def test_default_values_of_an_elicitation_form_are_sent_unless_removed() -> None
     }
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("name", "value"),
     [
         ("text", "x"),
@@ -382,7 +383,7 @@ def test_error_for_an_invalid_form_value_names_the_field(name: str, value: Any) 
         validate_values(parse_form("notes", "", ALL_KINDS), {name: value})
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("name", "typed", "value"),
     [
         ("age", " 41 ", 41),

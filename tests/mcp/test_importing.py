@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.connecting import servers_key
 from toolfold.errors import ConfigError
@@ -482,13 +483,13 @@ GATEWAYS = (
 )
 
 
-@pytest.mark.parametrize("words", GATEWAYS)
+@check_cases("words", GATEWAYS)
 def test_imported_command_that_starts_or_reaches_the_gateway_is_detected(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])}
     assert is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "words",
     [
         ("uvx", "mcp", "serve"),
@@ -503,7 +504,7 @@ def test_imported_commands_that_do_not_start_the_gateway_are_not_taken_for_it(wo
     assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("url", "is_toolfold"),
     [
         ("http://127.0.0.1:8765/mcp", True),

@@ -27,6 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull
 from starlette.responses import PlainTextResponse
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.mcp.issuers import (
     OAuthSetup,
@@ -755,7 +756,7 @@ def test_synchronous_http_client_is_rejected_for_oauth(notes: NotesServer) -> No
         client.get(notes.there.url)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("url", "server", "allowed"),
     [
         ("https://login.example/token", "https://mcp.example/mcp", True),

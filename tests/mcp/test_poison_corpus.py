@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.cases import check_cases
 
 CORPUS_DIR = Path(__file__).parent / "poison"
 HALVES = ("seen", "held")
@@ -37,7 +37,7 @@ def word_triples(text: str) -> frozenset[tuple[str, ...]]:
     return frozenset(zip(words, words[1:], words[2:], strict=False))
 
 
-@pytest.mark.parametrize("half", HALVES)
+@check_cases("half", HALVES)
 def test_files_of_the_injection_corpus_match_their_frozen_hashes(half: str) -> None:
     frozen = re.findall(
         rf"^([0-9a-f]{{64}})  {half}\.jsonl$", (CORPUS_DIR / "README.md").read_text("utf-8"), re.MULTILINE
@@ -45,7 +45,7 @@ def test_files_of_the_injection_corpus_match_their_frozen_hashes(half: str) -> N
     assert [hashlib.sha256((CORPUS_DIR / f"{half}.jsonl").read_bytes()).hexdigest()] == frozen
 
 
-@pytest.mark.parametrize("half", HALVES)
+@check_cases("half", HALVES)
 def test_halves_of_the_injection_corpus_are_large_enough_and_well_formed(half: str) -> None:
     rows = read_cases(half)
     expected = Counter(case["expect"] for case in rows)

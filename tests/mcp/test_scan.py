@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.sources.mcp.scan import (
     ScanFinding,
     escape_hidden,
@@ -171,7 +172,7 @@ def test_injections_are_found_in_many_languages(injections: tuple[str, ...]) -> 
     assert missed == []
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "polite",
     [
         "Tell the user about this.",
@@ -264,7 +265,7 @@ def test_tool_name_listed_again_by_the_same_server_is_no_finding() -> None:
     assert scan_tool(make_tool("read_file"), "files", {"files": [make_tool("read_file")]}) == ()
 
 
-@pytest.mark.parametrize("name", ["a\nb", "x\x1b[2J", "na\u200bme", 'x","y', "re\u0430d"])
+@check_cases("name", ["a\nb", "x\x1b[2J", "na\u200bme", 'x","y', "re\u0430d"])
 def test_tool_name_with_unprintable_or_mixed_characters_is_found(name: str) -> None:
     findings = scan_tool(make_tool(name), "s", {})
     assert "hidden" in kinds(findings)
@@ -345,7 +346,7 @@ def test_any_tool_definition_can_be_scanned(schema: Any, name: str) -> None:
     scan_tool(parse_tool(tool), "s", {"t": [make_tool(name)], "s": [make_tool(name)]})
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "piece",
     [
         "a ",

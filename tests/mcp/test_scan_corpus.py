@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.sources.mcp.scan import ScanFinding, scan_text, scan_tool, scan_tools
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
@@ -65,7 +66,7 @@ def split_kinds(total: Counter[str]) -> tuple[set[str], set[str]]:
     return set(total) - clean - {"change", "change-equal"}, clean
 
 
-@pytest.mark.parametrize(("half", "floor", "alone"), [("seen", 0.95, 0.95), ("held", 0.87, 0.84)])
+@check_cases(("half", "floor", "alone"), [("seen", 0.95, 0.95), ("held", 0.87, 0.84)])
 def test_injection_detection_and_false_positive_rates_on_the_corpus_are_good_enough(
     half: str, floor: float, alone: float
 ) -> None:
@@ -79,7 +80,7 @@ def test_injection_detection_and_false_positive_rates_on_the_corpus_are_good_eno
     assert left_alone >= alone
 
 
-@pytest.mark.parametrize("half", ["seen", "held"])
+@check_cases("half", ["seen", "held"])
 def test_fingerprints_of_two_tool_versions_differ_exactly_if_the_tool_changed(half: str) -> None:
     total, right = count_correct(half)
     for kind in ("change", "change-equal"):
@@ -111,7 +112,7 @@ def find_grave_alone() -> dict[str, tuple[ScanFinding, ...]]:
     return find_grave(load_real_tools(), {})
 
 
-@pytest.mark.parametrize(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
+@check_cases(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
 def test_poisoned_tools_of_the_corpus_need_a_review(half: str, floor: float) -> None:
     held: Counter[bool] = Counter()
     total: Counter[bool] = Counter()

@@ -6,8 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
+from tests.cases import check_cases
 from toolfold.sources.mcp import scan
 from toolfold.sources.mcp.scan.classifier import load_classifier
 from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_words, load_phrases
@@ -35,13 +34,13 @@ def test_phrases_of_the_scanner_are_not_empty() -> None:
     assert [name for name, phrases in load_phrases().items() if not all(phrases)] == []
 
 
-@pytest.mark.parametrize("name", names_in("patterns.toml"))
+@check_cases("name", names_in("patterns.toml"))
 def test_every_pattern_of_the_scanner_compiles_and_is_used(name: str) -> None:
     assert get_pattern(name).pattern
     assert re.search(rf'get_pattern\(\s*"{name}"', SOURCE)
 
 
-@pytest.mark.parametrize("name", names_in("words.toml"))
+@check_cases("name", names_in("words.toml"))
 def test_every_word_list_of_the_scanner_has_no_duplicates_and_is_used(name: str) -> None:
     words = get_words(name)
     assert len(set(words)) == len(words) > 0

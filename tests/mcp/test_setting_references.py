@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.setting_references import (
@@ -32,7 +33,7 @@ def fake_keyring(service: str, name: str) -> str | None:
     return {("work/mail", "me@example.com"): SECRET}.get((service, name))
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("text", "expected"),
     [
         ("plain", "plain"),
@@ -58,7 +59,7 @@ def test_error_for_an_unset_variable_names_only_the_variable() -> None:
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     ["${input:token}", "${}", "${A B}", "${A:+x}", "${A", "${A:-${B}}", "${keyring:x}", "${keyring:/}"],
 )
@@ -143,7 +144,7 @@ def test_proxy_variable_without_a_password_is_passed_to_servers() -> None:
     assert "http_proxy" in build_environment(stdio_settings(pass_env=["http_proxy"]), environment)
 
 
-@pytest.mark.parametrize("proxy", ["me:pw@proxy:3128", "http://[broken"])
+@check_cases("proxy", ["me:pw@proxy:3128", "http://[broken"])
 def test_proxy_variable_with_a_password_is_not_passed_to_servers(proxy: str) -> None:
     assert build_environment(stdio_settings(), {"ALL_PROXY": proxy}) == {}
 
@@ -152,7 +153,7 @@ def test_exported_shell_function_is_not_passed_to_servers() -> None:
     assert build_environment(stdio_settings(), {"TERM": "() { :; }; echo run"}) == {}
 
 
-@pytest.mark.parametrize("name", ["A=B", ""])
+@check_cases("name", ["A=B", ""])
 def test_invalid_variable_name_in_the_settings_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="has an invalid name or value"):
         build_environment(stdio_settings(env={name: "x"}), {})

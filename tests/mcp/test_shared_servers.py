@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.config.servers import parse_server_settings
 from toolfold.errors import InvalidArguments
 from toolfold.model import CallContext, Content, Json, Tool
@@ -108,7 +109,7 @@ def test_every_recorded_tool_ranks_first_for_its_own_name(retriever: Retriever) 
         assert [hit.name for hit in hits] == [name]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("message", "server", "own"),
     [
         ("open a pull request on github for the branch fix-login", "github", "create_pull_request"),
@@ -195,7 +196,7 @@ def test_refusal_of_a_call_names_the_missing_argument() -> None:
 # -- definitions ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_every_recorded_tool_has_a_valid_definition_for_every_provider(form: DialectName) -> None:
     for tool in snapshot().values():
         shown = get_dialect(form).render_tool(tool.definition())

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing.snippets import parse_snippet
 
@@ -22,7 +23,7 @@ def servers(text: str) -> Any:
     return parse_snippet(text, Path("-"), lambda words: "-".join(words))["mcpServers"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     [
         f'{{"mcpServers": {{"git": {BARE}}}}}',
@@ -52,7 +53,7 @@ def test_server_in_a_snippet_may_have_the_name_of_a_section() -> None:
     assert servers(f'{{"mcpServers": {{"servers": {BARE}}}}}') == {"servers": ENTRY}
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"a": 1}', '"git": {', "hello", '{"a": {"b": 1}}'])
+@check_cases("text", ["", "{}", "[]", "3", '{"a": 1}', '"git": {', "hello", '{"a": {"b": 1}}'])
 def test_snippet_without_servers_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         servers(text)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.approval import parameter_names
 from toolfold.errors import ConfigError
@@ -183,7 +184,7 @@ def test_new_read_only_hint_on_a_tool_that_takes_code_is_reported() -> None:
     assert any("execute" in each for each in find_meaningful_changes(before, after))
 
 
-@pytest.mark.parametrize("title", ["Show machine", "Machine", "Overview of the machine"])
+@check_cases("title", ["Show machine", "Machine", "Overview of the machine"])
 def test_new_title_that_downplays_a_tool_is_reported(title: str) -> None:
     before = tool(name="stop_vm", title="Stop machine")
     assert find_meaningful_changes(before, tool(name="stop_vm", title=title))

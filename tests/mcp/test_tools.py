@@ -12,6 +12,7 @@ import pytest
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
+from tests.cases import check_cases
 from toolfold.approval.call_analysis import CallAnalyzer
 from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, PATH_NAMES
 from toolfold.config.servers import McpServerSettings, parse_server_settings
@@ -70,7 +71,7 @@ def test_call_of_a_registered_mcp_tool_uses_its_name_on_the_server() -> None:
     assert asked == [("notes/read.all", {"limit": 1}, "s")]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("include", "exclude", "taken"),
     [
         (["*"], [], ["read", "read_all", "write"]),
@@ -89,7 +90,7 @@ def test_include_and_exclude_globs_select_tools_of_a_server(
     assert names_of(build(*listed, settings=settings)) == taken
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("annotations", "effects", "parallel"),
     [
         ({}, set(), False),
@@ -143,7 +144,7 @@ def test_default_command_argument_names_are_judged_in_addition_to_a_script_argum
     assert {name for name, meaning in tool.judged_as.items() if meaning is Meaning.PATH} == PATH_NAMES
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "silent",
     [
         tool_with_parameters("script", description="Run JavaScript in the page, not in a shell."),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.model import Definition, Json, Media, ToolResult
 from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_message
 from toolfold.providers.anthropic_messages import MAX_TOOLS
@@ -70,7 +71,7 @@ def test_tool_definition_has_the_keys_that_the_provider_expects() -> None:
     }
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_tool_schema_without_type_becomes_an_object_schema(form: DialectName) -> None:
     written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
     assert '"type": "object"' in written
@@ -108,7 +109,7 @@ def test_anthropic_cache_marker_is_on_the_last_constant_tool() -> None:
     assert ["cache_control" in tool for tool in tools] == [False, True, False]
 
 
-@pytest.mark.parametrize("form", ["openai", "responses"])
+@check_cases("form", ["openai", "responses"])
 def test_other_providers_than_anthropic_get_no_cache_marker(form: DialectName) -> None:
     assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
 
@@ -149,7 +150,7 @@ def test_anthropic_request_accepts_ten_thousand_tools() -> None:
 # -- notes ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_note_about_tools_is_added_to_the_text_of_a_message_or_as_another_content_part(
     form: DialectName,
 ) -> None:
@@ -170,7 +171,7 @@ def test_message_of_the_caller_is_not_modified() -> None:
     assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("message", "expected"),
     [
         ({"role": "user", "content": "Hi"}, True),
@@ -334,7 +335,7 @@ def test_openai_responses_and_anthropic_get_images_inside_the_tool_result() -> N
     ]
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_media_that_the_model_does_not_support_are_not_sent(form: DialectName) -> None:
     plain = answer(result_with_media(), form)
     assert answer(result_with_media(IMAGE, SOUND), form, takes=()) == plain
@@ -347,7 +348,7 @@ def test_audio_is_sent_to_models_that_support_it() -> None:
     assert len(answer(result_with_media(OGG), "openai", takes=("audio",))) == 1
 
 
-@pytest.mark.parametrize("form", ["anthropic", "responses"])
+@check_cases("form", ["anthropic", "responses"])
 def test_provider_formats_without_audio_send_only_text(form: DialectName) -> None:
     assert answer(result_with_media(SOUND), form, takes=("audio",)) == answer(result_with_media(), form)
 
@@ -408,7 +409,7 @@ def test_interrupted_openai_responses_reply_keeps_reasoning_only_before_its_mess
     assert (reply.text, reply.calls, reply.unsent_thinking) == ("Well.", (), "thought 2")
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_reply_that_is_interrupted_before_its_first_event_is_valid(form: DialectName) -> None:
     reply = get_dialect(form).start_reply().finish(interrupted=True)
     assert (reply.finish_reason, reply.calls, reply.text) == ("interrupted", (), "")

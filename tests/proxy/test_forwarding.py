@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.cases import check_cases
 from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
@@ -97,7 +98,7 @@ def test_compressed_response_is_passed_on_compressed(served: RunningProxy, upstr
         assert b"".join(response.iter_raw()) == data
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
+@check_cases("status", [400, 401, 429, 500, 529])
 def test_error_of_the_provider_is_passed_on_unchanged(
     served: RunningProxy, upstream: Upstream, status: int
 ) -> None:
@@ -256,7 +257,7 @@ def test_keys_and_messages_are_not_logged(
 TRAVERSALS = ["house-x%2f..%2f..%2fapi%2fdelete%3Fq=1", "house-x/%2e%2e/%2e%2e/admin", "a%5c..%5cb"]
 
 
-@pytest.mark.parametrize("path", TRAVERSALS)
+@check_cases("path", TRAVERSALS)
 def test_path_that_leads_out_of_the_api_of_a_provider_is_refused(
     served: RunningProxy, upstream: Upstream, path: str
 ) -> None:

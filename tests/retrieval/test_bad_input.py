@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.model import Tool, freeze
 from toolfold.retrieval.embedding import LightEmbedder
@@ -52,7 +53,7 @@ def test_repeated_tool_object_is_embedded_once() -> None:
     assert Searcher(model.embedder, None).search(index, "open a page", limit=2)[0].name == CATALOG[0].name
 
 
-@pytest.mark.parametrize("mode", MODES)
+@check_cases("mode", MODES)
 def test_tools_without_description_or_schema_are_found_by_name_words(mode: Mode) -> None:
     bare = tuple(replace(make_tool(n), parameters=freeze({})) for n in ("list_pods", "send_mail", "x", "_"))
     assert search_tools(bare, "send a mail", mode)[0].name == "send_mail"
@@ -95,9 +96,7 @@ def test_words_in_a_message_with_unusual_characters_are_matched(mode: Mode, mess
     assert search_tools(CATALOG, message, mode)[0].name == "weather_forecast"
 
 
-@pytest.mark.parametrize(
-    "message", ["the weather of the coming days", "run a shell command", "draw a picture"]
-)
+@check_cases("message", ["the weather of the coming days", "run a shell command", "draw a picture"])
 def test_tool_with_a_prompt_injection_in_its_description_does_not_rank_first(message: str) -> None:
     bad = make_tool("helper", INJECTION * 20, {"x": {"description": INJECTION, "enum": [INJECTION] * 50}})
     assert (

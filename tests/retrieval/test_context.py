@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.registry import Snapshot
 from toolfold.retrieval.context import Context, ContextRanker, Cues, is_agreement, merge_with_message
 from toolfold.retrieval.embedding import LightEmbedder
@@ -23,7 +24,7 @@ def test_cues_of_any_text_are_numbers_from_zero_to_one(message: str) -> None:
     assert all(0 <= value <= 1 for value in Cues.of(message).row())
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "message",
     ["and tomorrow?", "same for Bob", "now do that again", "what about Bergen", "und morgen?", "et demain ?"],
 )
@@ -31,30 +32,24 @@ def test_follow_up_refers_to_earlier_messages(message: str) -> None:
     assert Cues.of(message).refers
 
 
-@pytest.mark.parametrize(
-    "message", ["no, the second one", "I meant Tuesday", "nein, 16 Uhr", "make it 4pm, sorry"]
-)
+@check_cases("message", ["no, the second one", "I meant Tuesday", "nein, 16 Uhr", "make it 4pm, sorry"])
 def test_correction_is_recognized(message: str) -> None:
     assert Cues.of(message).corrects
 
 
-@pytest.mark.parametrize("message", ["list open invoices", "book a flight to Rome on Friday"])
+@check_cases("message", ["list open invoices", "book a flight to Rome on Friday"])
 def test_self_contained_request_refers_to_nothing_earlier(message: str) -> None:
     cues = Cues.of(message)
     assert not cues.refers
     assert not cues.corrects
 
 
-@pytest.mark.parametrize(
-    "message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"]
-)
+@check_cases("message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"])
 def test_message_that_only_agrees_is_an_agreement(message: str) -> None:
     assert is_agreement(message)
 
 
-@pytest.mark.parametrize(
-    "message", ["Thanks!", "ok thanks", "yes, thank you so much", "no", "danke", "谢谢", ""]
-)
+@check_cases("message", ["Thanks!", "ok thanks", "yes, thank you so much", "no", "danke", "谢谢", ""])
 def test_thanks_are_no_agreement(message: str) -> None:
     assert not is_agreement(message)
 
@@ -74,7 +69,7 @@ def retriever() -> Retriever:
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
+@check_cases("mode", MODES)
 def test_follow_up_finds_the_tool_that_was_just_called(
     retriever: Retriever, tools: Snapshot, mode: Mode
 ) -> None:
@@ -84,7 +79,7 @@ def test_follow_up_finds_the_tool_that_was_just_called(
     assert called in [hit.name for hit in found.hits]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@check_cases("mode", MODES)
 def test_context_never_finds_a_tool_that_is_not_granted(
     retriever: Retriever, tools: Snapshot, mode: Mode
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.retrieval.document import (
@@ -66,7 +66,7 @@ def test_links_and_markup_are_removed_before_embedding() -> None:
     assert text == "x. Sends mail see now"
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "name",
     ["getUserByID", "get_User-By.ID", "get User By ID", "get\x00User\u200bBy\ud800ID", " getUser__ByID "],
 )
@@ -74,9 +74,7 @@ def test_tool_names_in_all_naming_styles_split_into_the_same_words(name: str) ->
     assert split_identifier(name) == "get User By ID"
 
 
-@pytest.mark.parametrize(
-    "parameters", [None, {}, {"properties": []}, {"properties": None}, {"type": "object"}]
-)
+@check_cases("parameters", [None, {}, {"properties": []}, {"properties": None}, {"type": "object"}])
 def test_parameter_text_of_a_schema_without_properties_is_empty(parameters: Any) -> None:
     assert parameters_text(parameters) == ""
 
@@ -129,7 +127,7 @@ def test_length_of_a_chinese_description_is_measured_in_bytes() -> None:
     assert text.endswith("place")
 
 
-@pytest.mark.parametrize("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])
+@check_cases("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])
 def test_megabyte_of_hostile_description_is_processed_quickly(part: str) -> None:
     hostile = part * (1_000_000 // len(part))
     run_with_limit(lambda: tool_text("x", hostile, {"properties": {"p": {"description": hostile}}}))
@@ -147,7 +145,7 @@ def test_long_message_is_embedded_by_its_beginning_and_end() -> None:
     assert len(text) <= QUERY_HEAD_CHARS + 1 + QUERY_TAIL_CHARS
 
 
-@pytest.mark.parametrize("message", ["", "   ", "\x00\x01\u200b", "``` ``"])
+@check_cases("message", ["", "   ", "\x00\x01\u200b", "``` ``"])
 def test_blank_message_gives_an_empty_text_to_embed(message: str) -> None:
     assert query_text(message) == ""
 

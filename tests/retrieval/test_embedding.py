@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import check_cases
 from tests.retrieval.endpoint import (
     MAX_HEADERS,
     EmbeddingRequest,
@@ -101,7 +102,7 @@ def test_shipped_embedding_model_preserves_the_order_of_texts(shipped: Embedder)
         assert nearest == position
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("message", "meant", "stranger"),
     [
         ("what will it be like outside tomorrow", "Get the weather forecast.", "Delete a git branch."),
@@ -117,7 +118,7 @@ def test_encoder_model_finds_a_paraphrase_more_similar_than_an_unrelated_text(
     assert near > far
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("message", "meant", "stranger"),
     [
         ("weather forecast for tomorrow", "Get the weather of the next days.", "Delete a git branch."),
@@ -146,7 +147,7 @@ def test_shipped_embedding_model_embeds_unusual_texts(shipped: Embedder, text: s
     assert np.linalg.norm(vector) <= 1.001
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("query", MAX_QUERY_TOKENS), ("tool", MAX_TOOL_TOKENS)])
+@check_cases(("kind", "limit"), [("query", MAX_QUERY_TOKENS), ("tool", MAX_TOOL_TOKENS)])
 def test_encoder_model_truncates_long_texts(encoder: Encoder, kind: Kind, limit: int) -> None:
     start = "book a table " * limit
     one, other = encoder.embed([start + "for two", start + "and delete everything"], kind)
@@ -425,7 +426,7 @@ def test_embedding_endpoint_that_breaks_the_connection_is_unavailable(
         EndpointEmbedder(server.url, "m", timeout=60).embed(["x"], "query")
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "url",
     ["", "localhost", "ftp://127.0.0.1/v1", "file:///etc/passwd", "data:,{}", "http://", "http://a b/c"],
 )
@@ -648,7 +649,7 @@ def test_embedding_function_that_returns_no_vectors_is_unavailable(answer: Any) 
         FunctionEmbedder(lambda texts: answer, "mine").embed(["x", "y"], "query")
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@check_cases("number", [float("nan"), float("inf")])
 def test_embedding_function_that_returns_nan_is_unavailable(number: float) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not a finite number"):
         FunctionEmbedder(lambda texts: [[number, 1]], "mine").embed(["x"], "query")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold import jsonlines
 from toolfold.errors import SourceError
 from toolfold.retrieval.evaluation import (
@@ -31,7 +32,7 @@ WITH_ALTERNATIVES = Query("3", "…", ("a", "b"), {"a": ("x", "y")})
 SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("query", "ranked", "depth", "expected"),
     [
         (ONE_NEED, ["a"], 1, 1.0),
@@ -52,7 +53,7 @@ def test_recall_is_the_share_of_needed_tools_that_were_found(
     assert recall(query, ranked, depth) == expected
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("query", "ranked", "expected"),
     [
         (ONE_NEED, ["a", "b"], 1.0),
@@ -67,7 +68,7 @@ def test_reciprocal_rank_uses_the_first_needed_tool(query: Query, ranked: list[s
     assert reciprocal_rank(query, ranked) == expected
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("query", "ranked", "expected"),
     [
         (ONE_NEED, ["a"], 1.0),
@@ -88,7 +89,7 @@ def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
     assert discounted_gain(query, ranked) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("query", "ranked", "expected"),
     [
         (ONE_NEED, ["b", "a"], [2]),
@@ -105,7 +106,7 @@ def test_need_that_several_tools_can_satisfy_gets_the_rank_of_the_best_of_them(
     assert ranks(query, ranked) == expected
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("values", "share", "expected"),
     [([3.0, 1.0, 2.0], 0.5, 2.0), ([3.0, 1.0, 2.0], 0.99, 3.0), ([5.0], 0.5, 5.0), ([2.0, 1.0], 0.5, 1.0)],
 )

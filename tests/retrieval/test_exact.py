@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from tests.timing import cost_ratio, run_with_limit
 from toolfold.model import Tool
@@ -17,7 +18,7 @@ def find_names(message: str, *tools: Tool) -> list[str]:
     return [tools[position].name for position in NameIndex(tools).find_named(message)]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "message",
     [
         "use browser_navigate",
@@ -42,7 +43,7 @@ def test_compound_tool_name_is_recognised_anywhere_in_a_message(message: str) ->
     assert find_names(message) == ["browser_navigate"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "message",
     [
         "`process` them",
@@ -61,7 +62,7 @@ def test_tool_named_like_a_common_word_is_recognised_in_backticks_or_quotes(mess
     assert find_names(message) == ["process"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "message",
     [
         "process this invoice",
@@ -78,9 +79,7 @@ def test_common_word_in_a_message_does_not_name_a_tool(message: str) -> None:
     assert find_names(message) == []
 
 
-@pytest.mark.parametrize(
-    "message", ["browser navigate", "browser_navigator", "my_browser_navigate", "xbrowser_navigate"]
-)
+@check_cases("message", ["browser navigate", "browser_navigator", "my_browser_navigate", "xbrowser_navigate"])
 def test_tool_name_inside_another_word_is_not_recognised(message: str) -> None:
     assert find_names(message) == []
 
@@ -99,9 +98,7 @@ def test_several_tool_names_are_found_in_message_order() -> None:
     assert find_names("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
 
 
-@pytest.mark.parametrize(
-    "name", ["mcp_github_create_issue", "mcp__github__create_issue", "github_create_issue"]
-)
+@check_cases("name", ["mcp_github_create_issue", "mcp__github__create_issue", "github_create_issue"])
 def test_tool_is_recognised_by_its_name_without_the_server_prefix(name: str) -> None:
     tool = make_tool(name, server="github", toolset="mcp-github")
     assert find_names("create_issue about the crash", tool) == [name]
@@ -119,7 +116,7 @@ def test_name_shared_by_tools_of_two_servers_finds_both_tools() -> None:
     assert find_names("create_issue", *tools) == [tool.name for tool in tools]
 
 
-@pytest.mark.parametrize("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
+@check_cases("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
 def test_renamed_mcp_tool_is_recognised_in_a_message_by_its_name_on_the_server(name: str) -> None:
     tool = replace(make_tool(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
     for written in ("create_issue", "mcp__git.hub__create_issue", name):
@@ -134,7 +131,7 @@ def test_tool_is_recognised_in_a_message_by_its_original_name() -> None:
     assert find_names("use files_read_text", tool) == ["files_read_text"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "name",
     [
         *("Get_User", "check_in", "q_4", "Base64", "sha256sum"),
@@ -147,7 +144,7 @@ def test_distinctive_tool_name_is_recognised_in_a_message_without_quotes(name: s
     assert find_names(f"maybe {name.lower()} helps", make_tool(name)) == [name]
 
 
-@pytest.mark.parametrize("name", ["getUser", "yoU", "mcp_evil_yoU"])
+@check_cases("name", ["getUser", "yoU", "mcp_evil_yoU"])
 def test_camel_case_tool_name_is_recognised_only_in_camel_case(name: str) -> None:
     tool = make_tool(name, server="evil")
     own = name.removeprefix("mcp_evil_")
@@ -157,7 +154,7 @@ def test_camel_case_tool_name_is_recognised_only_in_camel_case(name: str) -> Non
         assert find_names(f"use {own.lower()}", tool) == [name]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "word",
     [
         *("2026", "24/7", "10am", "2026-01-01", "q4", "v2", "s3", "b2b", "k8s", "fy2026"),
@@ -173,12 +170,12 @@ def test_tool_named_like_a_number_or_common_phrase_is_recognised_only_in_quotes(
     assert find_names(f"use {word}", tool) == ["odd_tool"]
 
 
-@pytest.mark.parametrize("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
+@check_cases("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
 def test_name_with_leading_underscores_does_not_name_the_tool_without_underscores(name: str) -> None:
     assert find_names("yoU you get_x", make_tool(name, server="evil")) == []
 
 
-@pytest.mark.parametrize("other", ["procesS", "PROCESS"])
+@check_cases("other", ["procesS", "PROCESS"])
 def test_name_of_one_tool_does_not_change_how_the_name_of_another_is_recognised(other: str) -> None:
     mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
     assert find_names("thanks, what a process!", mine, theirs) == []
@@ -219,12 +216,12 @@ def test_no_tool_is_found_at_empty_index_positions_or_in_an_empty_message() -> N
     assert find_names("") == []
 
 
-@pytest.mark.parametrize("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
+@check_cases("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
 def test_tool_names_in_a_megabyte_message_are_found_quickly(part: str) -> None:
     run_with_limit(lambda: find_names(part * (1_000_000 // len(part))))
 
 
-@pytest.mark.parametrize("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
+@check_cases("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
 def test_incrementally_updated_name_index_equals_a_rebuilt_one(count: int) -> None:
     before = [make_tool(f"tool_{n}") for n in range(2 * count)] + [
         make_tool("process"),

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.model import Source, Tool
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, FunctionEmbedder, Kind, Matrix
@@ -169,7 +170,7 @@ def test_updated_large_index_equals_a_newly_built_one() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "change",
     [
         {"name": "other"},

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from tests.timing import cost_ratio
 from toolfold.retrieval.embedding import LightEmbedder
@@ -18,7 +18,7 @@ from toolfold.retrieval.text import WordTokenizer
 WORDS = WordTokenizer()
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("message", "parts"),
     [
         ("cancel my morning flight and tell Ana quickly", ["cancel my morning flight", "tell Ana quickly"]),
@@ -65,7 +65,7 @@ def test_very_long_message_has_a_limited_number_of_parts() -> None:
     )
 
 
-@pytest.mark.parametrize("blanks", [" ", "\t", " \n", "\u3000", " ,"])
+@check_cases("blanks", [" ", "\t", " \n", "\u3000", " ,"])
 def test_many_blanks_do_not_slow_down_splitting_a_message(blanks: str) -> None:
     def split_blanks(count: int) -> None:
         many = blanks * (count // len(blanks))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import make_tool
 from tests.thorough import try_examples
 from tests.timing import cost_ratio
@@ -33,7 +34,7 @@ def best(index: KeywordIndex, query: str) -> int:
     return int(np.argmax(index.scores(query)[0]))
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("more", "less"),
     [
         (make_tool("zebra"), make_tool("b", "zebra")),
@@ -112,7 +113,7 @@ def test_referenced_and_alternative_schemas_are_indexed() -> None:
     assert fields["values"].split() == ["lion", "leopard"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "properties",
     [
         {"x": None},
@@ -146,7 +147,7 @@ def test_search_in_an_empty_catalog_gives_no_scores() -> None:
     assert found.shape == (0,)
 
 
-@pytest.mark.parametrize("query", ["", "  ", "?!", "\x00", "unheard"])
+@check_cases("query", ["", "  ", "?!", "\x00", "unheard"])
 def test_query_without_indexed_words_scores_zero(query: str) -> None:
     index = build(make_tool("a", "zebra"))
     assert scores(index, query) == [0.0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG
 from tests.thorough import try_examples
 from toolfold.retrieval.embedding import Encoder, LightEmbedder
@@ -37,12 +37,12 @@ FOREIGN_MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("message", ENGLISH)
+@check_cases("message", ENGLISH)
 def test_english_messages_are_recognised_as_english(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) < FOREIGN_THRESHOLD
 
 
-@pytest.mark.parametrize("message", FOREIGN_MESSAGES)
+@check_cases("message", FOREIGN_MESSAGES)
 def test_messages_in_other_languages_are_recognised_as_foreign(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) >= FOREIGN_THRESHOLD
 
@@ -78,7 +78,7 @@ def test_multilingual_embedding_of_no_texts_gives_no_vectors() -> None:
     assert MODEL.embed([], "query").shape == (0, 384 + LIGHT.width)
 
 
-@pytest.mark.parametrize("message", [m for m in FOREIGN_MESSAGES if not m.startswith("कल")])
+@check_cases("message", [m for m in FOREIGN_MESSAGES if not m.startswith("कल")])
 def test_message_in_another_language_finds_a_tool_described_in_english(message: str) -> None:
     index = Indexer(MODEL, None).index(CATALOG)
     names = [hit.name for hit in Searcher(MODEL, None).search(index, message, mode="semantic", limit=2)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, make_tool
 from toolfold.retrieval.embedding import Embedder, LightEmbedder
 from toolfold.retrieval.index import Index
@@ -32,7 +31,7 @@ def search_names(message: str, mode: Mode, limit: int, model: Embedder | None = 
     return [hit.name for hit in Searcher(model, None).search(index, message, mode=mode, limit=limit)]
 
 
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
+@check_cases("mode", ["keyword", "semantic", "hybrid"])
 def test_two_duplicate_tools_keep_their_rank(mode: Mode) -> None:
     names = search_names("read the text of a file", mode, 5)
     assert sum(name.endswith("_read_file") for name in names) == 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG
 from tests.thorough import try_examples
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
@@ -48,17 +48,17 @@ def legs(message: str, *dense: float) -> Legs:
     return Legs(scores, best, {"dense": np.array(dense, np.float32)} if dense else {})
 
 
-@pytest.mark.parametrize("message", SMALL_TALK)
+@check_cases("message", SMALL_TALK)
 def test_small_talk_is_classified_as_needing_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) < DEFAULT_NEED_THRESHOLD
 
 
-@pytest.mark.parametrize("message", REQUESTS)
+@check_cases("message", REQUESTS)
 def test_request_is_classified_as_needing_a_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) >= DEFAULT_NEED_THRESHOLD
 
 
-@pytest.mark.parametrize("message", ["", "  \n\t", "\u3000"])
+@check_cases("message", ["", "  \n\t", "\u3000"])
 def test_message_without_words_is_classified_as_needing_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) == 0.0
 
@@ -84,7 +84,7 @@ def test_hidden_states_of_the_encoder_affect_the_probability_that_a_tool_is_need
     assert need("encoder").probability(message, near, states) != need("encoder").probability(message, near)
 
 
-@pytest.mark.parametrize("head", ["encoder", "light"])
+@check_cases("head", ["encoder", "light"])
 def test_without_an_embedding_model_the_need_for_a_tool_is_estimated_from_the_text(head: Head) -> None:
     message = "book a table for two on friday"
     assert need(head).probability(message, legs(message)) == need("text").probability(message, legs(message))

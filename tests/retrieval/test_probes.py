@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG
 from toolfold import sample_catalog
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
@@ -27,7 +28,7 @@ SEARCHER = Searcher(
 )
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("message", "wanted", "within"),
     [
         ("remind me tonight", "calendar", 5),
@@ -43,7 +44,7 @@ def test_everyday_message_finds_the_tool_it_needs(
     assert any(wanted in name for name in names), names
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "message", ["thanks!", "haha that's a good one", "who are you?", "never mind", "good night", "谢谢你"]
 )
 def test_small_talk_is_detected_and_search_still_returns_hits(index: Index, message: str) -> None:
@@ -51,7 +52,7 @@ def test_small_talk_is_detected_and_search_still_returns_hits(index: Index, mess
     assert not found.needed(DEFAULT_NEED_THRESHOLD)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "message",
     [
         "thanks! now remind me tonight",

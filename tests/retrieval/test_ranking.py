@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.retrieval.ranking import (
     EXCLUDED_SCORE,
@@ -79,7 +80,7 @@ def test_ungranted_tools_do_not_change_ranker_features() -> None:
     assert features(among, positions(1, 2, 3), floats(1, 0, 0)) == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("dense", [{}, {"dense": floats(0, 0, 0)}, {"dense": floats(-1, -1, -1)}])
+@check_cases("dense", [{}, {"dense": floats(0, 0, 0)}, {"dense": floats(-1, -1, -1)}])
 def test_equal_scores_give_finite_ranker_features(dense: dict[str, Scores]) -> None:
     rows = features(Legs(floats(0, 0, 0), 0.0, dense), positions(0, 1, 2), floats(0, 0, 0))
     assert np.isfinite(rows).all()
@@ -101,7 +102,7 @@ def test_ranker_scores_each_candidate_independently() -> None:
     assert ranker(rows[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ["encoder", "light"])
+@check_cases("name", ["encoder", "light"])
 def test_shipped_ranker_prefers_a_tool_found_by_keywords_and_by_similarity(name: str) -> None:
     legs = Legs(floats(0, 9, 1, 0), 10.0, {"dense": floats(0.1, 0.9, 0.2, 0.1)})
     scores = Ranker.shipped(name)(features(legs, positions(0, 1, 2, 3), floats(0, 1, 0, 0)))

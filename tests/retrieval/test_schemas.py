@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.retrieval.schemas import MAX_VARIANTS, iterate_schemas, listed_values, schema_variants
 
@@ -38,7 +38,7 @@ def of(*parameters: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"} for name in parameters}}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "schema",
     [
         of("wanted"),
@@ -71,7 +71,7 @@ def test_parameters_that_share_a_schema_object_are_all_listed() -> None:
     assert names({"properties": {"a": shared, "b": shared}}) == ["a", "inner", "b"]
 
 
-@pytest.mark.parametrize("reference", ["other.json#/x", "https://a.b/c", "#/$defs/Missing", "#", "", None, 3])
+@check_cases("reference", ["other.json#/x", "https://a.b/c", "#/$defs/Missing", "#", "", None, 3])
 def test_external_and_broken_schema_references_are_ignored(reference: Any) -> None:
     assert names({"properties": {"a": {"$ref": reference}}}) == ["a"]
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
@@ -187,7 +188,7 @@ def test_search_among_granted_tools_ranks_them_as_if_no_other_tools_existed(sear
     ] == alone
 
 
-@pytest.mark.parametrize("limit", [0, 1, 3, 8])
+@check_cases("limit", [0, 1, 3, 8])
 def test_search_limit_bounds_the_number_of_hits(limit: int) -> None:
     hits = SEARCHERS["fused"].search(INDEX, "use memory, terminal and browser_navigate", limit=limit)
     assert len(hits) == limit

@@ -11,6 +11,7 @@ from importlib.resources import files
 import pytest
 from tokenizers import Tokenizer
 
+from tests.cases import check_cases
 from toolfold.retrieval import subwords
 from toolfold.retrieval.subwords import MAX_WORD_CHARS, Unigram, WordPiece, split_words
 from toolfold.sources import sample_catalog
@@ -109,7 +110,7 @@ def real() -> list[str]:
     return messages + [f"{tool.name} {tool.description}" for tool in sample_catalog()]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@check_cases("text", TEXTS)
 def test_wordpiece_tokens_match_the_reference_library(
     bert: Tokenizer, word_piece: WordPiece, text: str
 ) -> None:
@@ -128,7 +129,7 @@ def test_wordpiece_tokens_of_any_text_match_the_reference_library(
     agreed(fuzzed, bert, word_piece)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@check_cases("text", TEXTS)
 def test_unigram_tokens_match_the_reference_library(likely: Tokenizer, unigram: Unigram, text: str) -> None:
     agreed([text], likely, unigram, dropped=0)
 
@@ -153,7 +154,7 @@ def test_overlong_word_is_truncated_in_unigram(unigram: Unigram) -> None:
     assert unigram.ids("ab" * MAX_WORD_CHARS, ALL) == unigram.ids("ab" * (MAX_WORD_CHARS // 2), ALL)
 
 
-@pytest.mark.parametrize("limit", [2, 3, 5, 64])
+@check_cases("limit", [2, 3, 5, 64])
 def test_wordpiece_token_limit_includes_both_special_tokens(
     bert: Tokenizer, word_piece: WordPiece, limit: int
 ) -> None:
@@ -165,7 +166,7 @@ def test_wordpiece_token_limit_includes_both_special_tokens(
         bert.no_truncation()
 
 
-@pytest.mark.parametrize("limit", [1, 3, 64])
+@check_cases("limit", [1, 3, 64])
 def test_unigram_token_limit_is_respected(unigram: Unigram, limit: int) -> None:
     text = "invoices of unbelievable customers, 1234 of them; " * 10
     assert unigram.ids(text, limit) == unigram.ids(text, ALL)[:limit]
@@ -176,7 +177,7 @@ def test_special_token_written_in_a_text_is_tokenized_as_ordinary_text(word_piec
     assert {first, last}.isdisjoint(between)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\U0010ffff", "\ue000"])
+@check_cases("text", ["\ud800", "a\udfffb", "\U0010ffff", "\ue000"])
 def test_text_with_invalid_characters_can_be_tokenized(
     word_piece: WordPiece, unigram: Unigram, text: str
 ) -> None:

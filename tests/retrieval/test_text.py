@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.retrieval.text import (
@@ -27,7 +28,7 @@ def tokenizer() -> WordTokenizer:
     return WordTokenizer()
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "name",
     ["get_user_name", "get-user-name", "getUserName", "GetUserName", "get.user/name", "GET_USER_NAME"],
 )
@@ -40,7 +41,7 @@ def test_word_with_several_capitals_is_split_before_the_last_capital() -> None:
     assert words("listAWSInstances") == ["list", "aws", "instances"]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("written", "plain"),
     [
         ("Café", "cafe"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases import check_cases
 from toolfold.retrieval.ranking import EXCLUDED_SCORE, best_positions
 from toolfold.retrieval.vectors import Matrix, PackedVectors, Vectors
 
@@ -94,7 +95,7 @@ def test_approximate_search_handles_identical_vectors() -> None:
     assert scores == pytest.approx(1.0, abs=0.02)
 
 
-@pytest.mark.parametrize("size", [300, MANY])
+@check_cases("size", [300, MANY])
 def test_vectors_added_later_score_like_original_vectors(size: int) -> None:
     rows = random_rows(size)
     before = Vectors.of(PackedVectors.of(rows[: size - 10]))

@@ -153,7 +153,9 @@ def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file
 def test_directory_option_sets_the_directory_for_relative_paths(tmp_path: Path) -> None:
     assert run("--cwd", "/home/someone", "rm -rf ../..").returncode == 2
     (tmp_path / "a" / "b").mkdir(parents=True)
-    assert run_process("--cwd", str(tmp_path / "a" / "b"), "rm -rf ../..", HOME="/home/someone").returncode == 1
+    assert (
+        run_process("--cwd", str(tmp_path / "a" / "b"), "rm -rf ../..", HOME="/home/someone").returncode == 1
+    )
 
 
 @pytest.mark.thorough(keep=1)

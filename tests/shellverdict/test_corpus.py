@@ -6,12 +6,11 @@ import json
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Verdict
+from tests.cases import check_cases
 
 CORPUS = Path(__file__).with_name("corpus")
 SETS = ("dev", "held")
@@ -31,18 +30,18 @@ def share(flagged: list[bool]) -> float:
     return sum(flagged) / len(flagged)
 
 
-@pytest.mark.parametrize("name", SETS)
+@check_cases("name", SETS)
 def test_recall_on_dangerous_commands_reaches_the_required_rate(name: str) -> None:
     assert share([verdict.dangerous for _, verdict in judge_data_set(f"dangerous_{name}")]) >= MIN_RECALL
 
 
-@pytest.mark.parametrize("name", SETS)
+@check_cases("name", SETS)
 def test_recall_on_irreversible_commands_reaches_the_required_rate(name: str) -> None:
     hard = [verdict.dangerous for tier, verdict in judge_data_set(f"dangerous_{name}") if tier == "hard"]
     assert share(hard) >= MIN_HARD_RECALL
 
 
-@pytest.mark.parametrize("name", SETS)
+@check_cases("name", SETS)
 def test_false_positive_rate_on_benign_commands_stays_below_the_limit(name: str) -> None:
     assert (
         share([verdict.dangerous for _, verdict in judge_data_set(f"benign_{name}")])
@@ -50,12 +49,12 @@ def test_false_positive_rate_on_benign_commands_stays_below_the_limit(name: str)
     )
 
 
-@pytest.mark.parametrize("name", SETS)
+@check_cases("name", SETS)
 def test_no_benign_command_is_blocked(name: str) -> None:
     assert not any(verdict.blocked for _, verdict in judge_data_set(f"benign_{name}"))
 
 
-@pytest.mark.parametrize("name", SETS)
+@check_cases("name", SETS)
 def test_every_dangerous_verdict_names_reason_category_and_part_of_the_command(name: str) -> None:
     for _, verdict in judge_data_set(f"dangerous_{name}"):
         if verdict.dangerous:

@@ -10,6 +10,7 @@ from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
 from shellverdict.shell.embedded import MAX_CANDIDATE_LENGTH, MAX_CANDIDATES, find_embedded_commands
+from tests.cases import check_cases
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def judge() -> Judge:
     return Judge(builtin_rules(), PathClassifier(home="/home/me", cwd="/home/me/project", follow_links=False))
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     [
         "ProxyCommand rm -rf ~/x",
@@ -38,7 +39,7 @@ def test_command_inside_another_text_format_is_found(text: str) -> None:
     assert "rm -rf ~/x" in found
 
 
-@pytest.mark.parametrize("text", ["", "form the alarm", "x.rm -rf", "a-rm b", "farm -rf", "rmdir_all x"])
+@check_cases("text", ["", "form the alarm", "x.rm -rf", "a-rm b", "farm -rf", "rmdir_all x"])
 def test_program_name_inside_a_longer_word_is_not_an_embedded_command(text: str) -> None:
     assert list(find_embedded_commands(text)) == []
 
@@ -82,7 +83,7 @@ history -s 'rm -rf ~/photos'; fc -s
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("command", DANGEROUS)
+@check_cases("command", DANGEROUS)
 def test_commands_that_may_run_harmful_embedded_code_are_dangerous(command: str, judge: Judge) -> None:
     assert judge(command).dangerous
 
@@ -135,7 +136,7 @@ touch ./--help
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("command", EVERYDAY)
+@check_cases("command", EVERYDAY)
 def test_everyday_commands_of_programs_that_can_run_code_are_not_dangerous(
     command: str, judge: Judge
 ) -> None:

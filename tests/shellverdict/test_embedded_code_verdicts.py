@@ -7,6 +7,7 @@ import pytest
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
+from tests.cases import check_cases
 
 
 @pytest.fixture(scope="module")
@@ -238,12 +239,12 @@ DANGEROUS = (
 )
 
 
-@pytest.mark.parametrize("command", [line for family in DANGEROUS for line in family.strip().split("\n")])
+@check_cases("command", [line for family in DANGEROUS for line in family.strip().split("\n")])
 def test_command_with_dangerous_embedded_code_is_flagged(judge: Judge, command: str) -> None:
     assert judge(command).dangerous
 
 
-@pytest.mark.parametrize("command", HARMLESS.strip().split("\n"))
+@check_cases("command", HARMLESS.strip().split("\n"))
 def test_command_with_harmless_embedded_code_has_no_findings(judge: Judge, command: str) -> None:
     assert judge(command).findings == ()
 

@@ -8,6 +8,7 @@ from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
 from shellverdict.shell.reader import CommandReading, read_command
+from tests.cases import check_cases
 from tests.shellverdict.hostile import HOSTILE_INPUTS
 
 MAX_COMMAND_BYTES = 65_536
@@ -33,7 +34,7 @@ def test_analysis_of_hostile_commands_stays_within_its_work_limits(name: str, ki
     assert count_characters(reading) <= MAX_CHARACTERS
 
 
-@pytest.mark.parametrize("name", HOSTILE_INPUTS)
+@check_cases("name", HOSTILE_INPUTS)
 def test_command_that_could_not_be_analyzed_completely_is_dangerous(name: str, judge: Judge) -> None:
     verdict = judge(HOSTILE_INPUTS[name](8 * 1024))
     assert verdict.dangerous or not verdict.unread

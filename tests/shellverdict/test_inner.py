@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from shellverdict.shell.inner import InnerCommand, find_inner_commands
 from shellverdict.shell.inner.programs import load_programs
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import GAP, Word
+from tests.cases import check_cases
 from tests.thorough import try_examples
 
 
@@ -30,7 +30,7 @@ def find_code(line: str) -> list[tuple[str, str]]:
     return [(each.language, each.code) for each in find_inner(line) if each.code is not None]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "wrapper",
     [
         "sudo",
@@ -131,7 +131,7 @@ def test_command_wrapped_by_a_program_such_as_sudo_is_found_after_its_options(wr
     assert "rm -rf /x" in find_commands(f"{wrapper} rm -rf /x")
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("line", "code"),
     [
         ("env -S 'rm -rf /'", "rm -rf /"),
@@ -189,7 +189,7 @@ def test_shell_code_in_arguments_of_a_program_is_found(line: str, code: str) -> 
     assert ("sh", code) in find_code(line)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "line",
     [
         "sh -c X",
@@ -210,7 +210,7 @@ def test_code_of_sh_c_is_found_among_its_options(line: str) -> None:
     assert find_code(line) == [("sh", "X")]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("line", "language"),
     [
         ("python3 -c X", "python"),
@@ -257,7 +257,7 @@ def test_language_of_code_in_arguments_is_detected(line: str, language: str) -> 
     assert (language, "X") in find_code(line)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "line",
     [
         "sudo -l",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shellverdict.judging import Judge
+from tests.cases import check_cases
 from tests.shellverdict.workspace import judge_in, make_workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -87,32 +88,32 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
     return judge_in(make_workspace(home), home)
 
 
-@pytest.mark.parametrize("command", CLEARING)
+@check_cases("command", CLEARING)
 def test_emptying_a_directory_that_is_not_build_output_is_a_recursive_deletion(
     judge: Judge, command: str
 ) -> None:
     assert {"delete-project-tree", "delete-outside-tree"} & {each.rule for each in judge(command).findings}
 
 
-@pytest.mark.parametrize("command", CLEARING_NOTHING)
+@check_cases("command", CLEARING_NOTHING)
 def test_commands_that_empty_only_build_output_or_no_directory_are_not_flagged(
     judge: Judge, command: str
 ) -> None:
     assert not judge(command).dangerous
 
 
-@pytest.mark.parametrize("command", SETTING_RUNTIME_VARIABLES)
+@check_cases("command", SETTING_RUNTIME_VARIABLES)
 def test_setting_toolfold_variables_for_later_programs_is_flagged(judge: Judge, command: str) -> None:
     findings = judge(command.replace("\\n", "\n")).findings
     assert "self-protection" in {each.category for each in findings}
 
 
-@pytest.mark.parametrize("command", RUN_LATER)
+@check_cases("command", RUN_LATER)
 def test_writing_files_that_are_executed_later_is_flagged(judge: Judge, command: str) -> None:
     assert "persistence" in {each.category for each in judge(command).findings}
 
 
-@pytest.mark.parametrize("command", HARMLESS)
+@check_cases("command", HARMLESS)
 def test_harmless_commands_similar_to_lasting_changes_are_not_flagged(judge: Judge, command: str) -> None:
     assert not judge(command).dangerous
 

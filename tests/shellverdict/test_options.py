@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.options import Options
 from shellverdict.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Word
+from tests.cases import check_cases
 
 WORDS = st.text(st.sampled_from([*"-=rRf/. ~é", GAP, STAR, ANY, OPEN, CLOSE]), max_size=12).map(Word)
 
@@ -24,7 +24,7 @@ def parse_line(
     )
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "line",
     [
         "rm -rf /",
@@ -43,7 +43,7 @@ def test_option_is_found_in_every_spelling_of_a_command_line(line: str) -> None:
     assert options.operands == ("/",)
 
 
-@pytest.mark.parametrize("line", ["rm -f x", "rm -- -r", "rm --recursively x", "rm -", "rm --force x"])
+@check_cases("line", ["rm -f x", "rm -- -r", "rm --recursively x", "rm -", "rm --force x"])
 def test_option_that_is_not_given_is_not_found(line: str) -> None:
     assert not parse_line(line).has("-r", "-R", "--recursive")
 
@@ -52,9 +52,7 @@ def test_words_after_double_dash_are_operands() -> None:
     assert parse_line("rm -f -- -rf x -- y").operands == ("-rf", "x", "--", "y")
 
 
-@pytest.mark.parametrize(
-    "line", ["sort -o out in", "sort -oout in", "sort -uo out in", "sort in --output=out"]
-)
+@check_cases("line", ["sort -o out in", "sort -oout in", "sort -uo out in", "sort in --output=out"])
 def test_option_value_is_found_attached_or_in_the_next_word(line: str) -> None:
     options = parse_line(line, "-o", "--output")
     assert options.value("-o", "--output") == "out"

@@ -7,13 +7,13 @@ import gzip
 import shlex
 import subprocess
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.shell.outputs import is_shell_setup_command, predict_output
 from shellverdict.shell.runs import ProgramRun, Taint, TextStream
 from shellverdict.shell.words import GAP, Word
+from tests.cases import check_cases
 from tests.thorough import try_examples
 
 
@@ -30,7 +30,7 @@ def run_pipeline(line: str) -> TextStream:
     return stream
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("line", "text"),
     [
         ("echo rm -rf /", "rm -rf /\n"),
@@ -72,7 +72,7 @@ def test_output_of_simple_programs_is_predicted_exactly(line: str, text: str) ->
     assert run_pipeline(line).text == text
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("line", "taints"),
     [
         ("curl -s http://x", {Taint.NETWORK}),
@@ -109,7 +109,7 @@ def test_predicted_output_of_cat_is_the_known_file_content() -> None:
     assert predicted.text == "text"
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "line",
     [
         "direnv hook bash",
@@ -128,9 +128,7 @@ def test_shell_setup_commands_have_empty_output(line: str) -> None:
     assert predict_output(create_run(line)) == TextStream(Word(""))
 
 
-@pytest.mark.parametrize(
-    "line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"]
-)
+@check_cases("line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"])
 def test_commands_that_only_resemble_shell_setup_are_not_taken_for_it(line: str) -> None:
     assert not is_shell_setup_command(create_run(line))
 

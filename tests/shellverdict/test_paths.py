@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shellverdict.paths import PathClassifier, PathInfo, PathKind
 from shellverdict.paths.patterns import could_match
 from shellverdict.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Taint, Word, unknown_word
+from tests.cases import check_cases
 
 HOME, WORK = "/home/ann", "/home/ann/work/shop"
 PROTECTED = ("/home/ann/.config/toolfold/config.yaml", f"{WORK}/toolfold.lock", "/home/ann/.hooks")
@@ -35,7 +36,7 @@ def classify_text(text: str, cwd: str = ".", **options: bool) -> PathInfo:
     return make_classifier().classify(word(text), word(cwd), **options)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "/",
@@ -57,17 +58,17 @@ def test_root_directory_is_recognized_in_every_spelling(spelling: str) -> None:
     assert PathKind.ROOT in classify_text(spelling)
 
 
-@pytest.mark.parametrize("spelling", ["…/", "…/*", "……/", "/…", "…/.*"])
+@check_cases("spelling", ["…/", "…/*", "……/", "/…", "…/.*"])
 def test_path_that_is_the_root_if_an_unknown_part_is_empty_is_classified_as_root(spelling: str) -> None:
     assert PathKind.ROOT in classify_text(spelling).kinds_if_empty
 
 
-@pytest.mark.parametrize("spelling", ["…", "…/build", "build/…", "x…/"])
+@check_cases("spelling", ["…", "…/build", "build/…", "x…/"])
 def test_unknown_text_next_to_a_name_is_not_classified_as_root(spelling: str) -> None:
     assert PathKind.ROOT not in classify_text(spelling).kinds_if_empty | classify_text(spelling).kinds
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "~",
@@ -97,13 +98,13 @@ def test_home_directory_is_recognized_in_every_spelling(spelling: str) -> None:
     assert PathKind.HOME in classify_text(spelling)
 
 
-@pytest.mark.parametrize("spelling", ["~/work", "~/Documents/*", "~/.cache", "/home/bob/x", "/root/x"])
+@check_cases("spelling", ["~/work", "~/Documents/*", "~/.cache", "/home/bob/x", "/root/x"])
 def test_path_inside_a_home_directory_is_not_classified_as_the_home(spelling: str) -> None:
     assert PathKind.INSIDE_HOME in classify_text(spelling)
     assert PathKind.HOME not in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "/etc",
@@ -144,15 +145,13 @@ def test_top_level_system_directories_are_classified_as_system(spelling: str) ->
     assert {PathKind.SYSTEM, PathKind.SYSTEM_ROOT} <= classify_text(spelling).kinds
 
 
-@pytest.mark.parametrize(
-    "spelling", ["/etc/passwd", "/usr/local/bin/x", "/etc/…", "/var/log/auth.log", "/opt/a/b"]
-)
+@check_cases("spelling", ["/etc/passwd", "/usr/local/bin/x", "/etc/…", "/var/log/auth.log", "/opt/a/b"])
 def test_path_inside_a_system_directory_is_not_a_top_level_system_path(spelling: str) -> None:
     assert PathKind.SYSTEM in classify_text(spelling)
     assert PathKind.SYSTEM_ROOT not in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "/dev/sda",
@@ -171,21 +170,21 @@ def test_disk_paths_are_classified_as_devices(spelling: str) -> None:
     assert PathKind.DEVICE in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling", ["/dev/null", "/dev/stdout", "/dev/tty", "/dev/fd/3", "/dev/zero", "/proc/self/fd/1"]
 )
 def test_dev_null_and_standard_streams_are_not_devices(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.STREAM}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling", ["/tmp/x", "/tmp", "/var/tmp/x", "/dev/shm/x", "/private/tmp/x", "/private/var/folders/x"]
 )
 def test_temporary_directories_are_not_system_directories(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.TEMP}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "~/.ssh/id_rsa",
@@ -223,7 +222,7 @@ def test_secret_files_are_recognized_by_name(spelling: str) -> None:
     assert PathKind.SECRET in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "~/.ssh/id_rsa.pub",
@@ -248,7 +247,7 @@ def test_ordinary_files_are_not_classified_as_secrets(spelling: str) -> None:
     assert PathKind.SECRET not in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "~/.bashrc",
@@ -279,7 +278,7 @@ def test_shell_startup_files_are_recognized_by_name(spelling: str) -> None:
     assert PathKind.STARTUP in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "~/.claude/settings.json",
@@ -294,19 +293,17 @@ def test_agent_configuration_files_are_recognized_by_name(spelling: str) -> None
     assert PathKind.AGENT in classify_text(spelling)
 
 
-@pytest.mark.parametrize("spelling", ["src/agent.py", "docs/mcp.md", "docs/agents/index.md"])
+@check_cases("spelling", ["src/agent.py", "docs/mcp.md", "docs/agents/index.md"])
 def test_ordinary_files_about_agents_are_not_agent_configuration(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
-@pytest.mark.parametrize(
-    "spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"]
-)
+@check_cases("spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"])
 def test_agent_instruction_files_and_commit_checks_are_classified_as_guard_files(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "spelling",
     [
         "toolfold.lock",
@@ -325,9 +322,7 @@ def test_files_of_toolfold_are_recognized_in_every_spelling(spelling: str) -> No
     assert PathKind.OWN in classify_text(spelling)
 
 
-@pytest.mark.parametrize(
-    "spelling", ["toolfold.py", "src", "*.py", "~/.config/other", "…/config.yaml", "hooks"]
-)
+@check_cases("spelling", ["toolfold.py", "src", "*.py", "~/.config/other", "…/config.yaml", "hooks"])
 def test_ordinary_files_are_not_classified_as_files_of_toolfold(spelling: str) -> None:
     assert PathKind.OWN not in classify_text(spelling)
 
@@ -337,7 +332,7 @@ def test_recursive_operation_on_a_parent_directory_counts_as_affecting_files_of_
     assert PathKind.OWN not in classify_text("~/.config")
 
 
-@pytest.mark.parametrize("spelling", ["src", "./src/../x", ".", f"{WORK}/src", "src/*.py", "build/…", "~+/x"])
+@check_cases("spelling", ["src", "./src/../x", ".", f"{WORK}/src", "src/*.py", "build/…", "~+/x"])
 def test_paths_in_the_working_directory_are_in_the_project(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
@@ -351,12 +346,12 @@ def test_relative_path_is_classified_relative_to_the_working_directory() -> None
     assert PathKind.HOME in classify_text("..", "..")
 
 
-@pytest.mark.parametrize("spelling", ["*", "./*", "src/*", ".*", "?*", "[!.]*", "*.*"])
+@check_cases("spelling", ["*", "./*", "src/*", ".*", "?*", "[!.]*", "*.*"])
 def test_glob_patterns_that_match_all_files_are_classified_as_everything(spelling: str) -> None:
     assert classify_text(spelling).covers_everything
 
 
-@pytest.mark.parametrize("spelling", ["*.pyc", "a*", "src", "…", "*/x", "test_*"])
+@check_cases("spelling", ["*.pyc", "a*", "src", "…", "*/x", "test_*"])
 def test_glob_patterns_that_match_some_files_are_not_classified_as_everything(spelling: str) -> None:
     assert not classify_text(spelling).covers_everything
 
@@ -375,9 +370,7 @@ def test_working_directory_in_system_or_home_is_not_a_project() -> None:
     assert PathKind.ROOT in PathClassifier(cwd="/", follow_links=False).classify(word("*"))
 
 
-@pytest.mark.parametrize(
-    "cwd", ["/opt/shop", "/usr/src/app", "/var/www/shop", "/srv/shop", "/tmp/shop", "/root/shop"]
-)
+@check_cases("cwd", ["/opt/shop", "/usr/src/app", "/var/www/shop", "/srv/shop", "/tmp/shop", "/root/shop"])
 def test_working_directory_below_common_project_directories_is_a_project(cwd: str) -> None:
     assert PathClassifier(cwd=cwd, follow_links=False).classify(Word("src/a.py")).kinds == {PathKind.PROJECT}
 
@@ -448,9 +441,7 @@ class TestLinks:
         )
 
 
-@pytest.mark.parametrize(
-    "spelling", ["/dev/usb/lp0", "/dev/input/event0", "/dev/i2c-1", "/dev/kvm", "/dev/lp0"]
-)
+@check_cases("spelling", ["/dev/usb/lp0", "/dev/input/event0", "/dev/i2c-1", "/dev/kvm", "/dev/lp0"])
 def test_device_files_that_are_not_disks_are_system_files(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.SYSTEM}
 

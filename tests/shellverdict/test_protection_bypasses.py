@@ -8,6 +8,7 @@ from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
 from shellverdict.verdict import Severity, Verdict
+from tests.cases import check_cases
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def rules(verdict: Verdict) -> set[str]:
 
 
 class TestProtectedFiles:
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "cp -r e/. ~/.config/",
@@ -44,7 +45,7 @@ class TestProtectedFiles:
     ) -> None:
         assert {"overwrite-protected", "overwrite-startup"} & rules(judge(command))
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "cp -r ~/.config/nvim backup",
@@ -64,7 +65,7 @@ class TestProtectedFiles:
     ) -> None:
         assert not judge(command).findings
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "cp -l ~/.config/toolfold/config.yaml c",
@@ -77,7 +78,7 @@ class TestProtectedFiles:
     def test_creating_links_to_protected_files_is_flagged(self, judge: Judge, command: str) -> None:
         assert {"write-protected", "write-startup"} & rules(judge(command))
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "git log --output=$HOME/.bashrc",
@@ -109,7 +110,7 @@ class TestProtectedFiles:
     ) -> None:
         assert judge(command).dangerous
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "cat ~/.config/toolfold/config.yaml",
@@ -141,7 +142,7 @@ class TestProtectedFiles:
 
 
 class TestDeletionSeverity:
-    @pytest.mark.parametrize(
+    @check_cases(
         ("command", "rule", "severity"),
         [
             ("rm -rf node_modules", "delete-tree", Severity.LOW),
@@ -200,7 +201,7 @@ class TestDeletionSeverity:
 
 
 class TestVariablesThatNameCode:
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "export PAGER=./evil",
@@ -235,7 +236,7 @@ class TestVariablesThatNameCode:
     ) -> None:
         assert "variable-names-code" in rules(judge(command))
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "export PAGER=cat GIT_PAGER=",
@@ -267,7 +268,7 @@ class TestVariablesThatNameCode:
 
 
 class TestUnknownWrappers:
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "somewrapper rm -rf ~",
@@ -302,7 +303,7 @@ class TestUnknownWrappers:
     ) -> None:
         assert not judge("somewrapper rm -rf /").blocked
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "command",
         [
             "man rm",
@@ -327,7 +328,7 @@ class TestUnknownWrappers:
     ) -> None:
         assert not {"destroyer-behind-unknown"} & rules(judge(command))
 
-    @pytest.mark.parametrize(
+    @check_cases(
         "wrapper",
         [
             *(
@@ -351,7 +352,7 @@ class TestUnknownWrappers:
 
 
 class TestFilesWrittenByTheSameCommand:
-    @pytest.mark.parametrize(
+    @check_cases(
         "reads",
         [
             *("cat f", "cat f g", "cat g f", "cat g ./f", "head -n 3 f", "nl f", "od -c f", "pv f", "jq . f"),

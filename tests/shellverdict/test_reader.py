@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shellverdict.shell.reader import CommandReading, read_command
+from tests.cases import check_cases
 from tests.shellverdict.recording import RecordingShell
 from tests.shellverdict.run_comparison import (
     find_unmatched_runs,
@@ -70,7 +71,7 @@ def test_commands_recorded_for_the_prediction_test_cannot_leave_their_sandbox(
     assert all(start[0] == "rm" for start in recorded.starts)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "line",
     [
         *("rsync /bin/rm foo; ./foo -rf ~/docs", "scp /bin/rm foo; ./foo -rf ~/docs"),
@@ -86,7 +87,7 @@ def test_copy_of_a_program_is_recognized_under_its_new_name(line: str) -> None:
     assert ("rm", "-rf", "/home/ann/docs") in [run.argv for run in runs]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "line",
     [
         *("v='rm -rf /srv/x'; $=v", "v='rm -rf /srv/x'; \"$=v\"", "v=rm; $~v -rf /srv/x"),

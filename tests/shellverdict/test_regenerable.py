@@ -18,6 +18,7 @@ from shellverdict.judging import Judge
 from shellverdict.paths.gitignore import is_ignored, matches_name, read_patterns
 from shellverdict.paths.regenerable import ProjectFiles
 from shellverdict.paths.repository import find_repository
+from tests.cases import check_cases
 from tests.shellverdict.workspace import judge_in, make_workspace
 from tests.thorough import try_examples
 
@@ -41,9 +42,7 @@ def judge(project: Path) -> Judge:
     return judge_in(project, project.parent.parent)
 
 
-@pytest.mark.parametrize(
-    "corpus", ["workspace_benign_dev", "workspace_benign_held", "workspace_benign_unseen"]
-)
+@check_cases("corpus", ["workspace_benign_dev", "workspace_benign_held", "workspace_benign_unseen"])
 def test_at_most_two_percent_of_ordinary_commands_in_a_workspace_are_flagged(
     judge: Judge, corpus: str
 ) -> None:
@@ -53,7 +52,7 @@ def test_at_most_two_percent_of_ordinary_commands_in_a_workspace_are_flagged(
     assert len(flagged) <= 0.02 * len(all_commands), flagged
 
 
-@pytest.mark.parametrize("command", commands("workspace_asked"))
+@check_cases("command", commands("workspace_asked"))
 def test_deletion_of_files_that_are_tracked_or_unknown_or_outside_the_workspace_is_flagged(
     judge: Judge, command: str
 ) -> None:

@@ -21,6 +21,7 @@ from shellverdict.rules import Rule, Rules, builtin_rules
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import ANY, GAP, STAR, Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
+from tests.cases import check_cases
 
 BUILTIN_RULES = builtin_rules()
 RULE_FILES = Path(shellverdict.rules.__file__).parent
@@ -105,7 +106,7 @@ def custom_rules(**changed: Any) -> Rules:
 # --- built-in rules
 
 
-@pytest.mark.parametrize("file", RULE_FILE_NAMES)
+@check_cases("file", RULE_FILE_NAMES)
 def test_built_in_rules_match_their_examples(file: str) -> None:
     missed = [
         f"{rule.name}: {command}"
@@ -116,7 +117,7 @@ def test_built_in_rules_match_their_examples(file: str) -> None:
     assert missed == []
 
 
-@pytest.mark.parametrize("file", RULE_FILE_NAMES)
+@check_cases("file", RULE_FILE_NAMES)
 def test_built_in_rules_do_not_match_their_counterexamples(file: str) -> None:
     matched = [
         f"{rule.name}: {command}"
@@ -349,7 +350,7 @@ def test_configured_rule_uses_the_known_option_syntax_of_a_program() -> None:
     assert matching_rules(rules, "kubectl -n prod apply -f k8s/") == {"deploy"}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("changed", "problem"),
     [
         ({"sevrity": "low"}, r"rule 'deploy': `sevrity` is not a valid key\n  did you mean severity\?"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.interactive.terminal_input import InputEvent, new_events, transcribe
+from tests.cases import check_cases
 
 
 def lines(text: str, *, pty: bool = True) -> list[str]:
@@ -14,7 +14,7 @@ def lines(text: str, *, pty: bool = True) -> list[str]:
     return [*(each.text for each in transcript.events), transcript.partial]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("text", "expected"),
     [
         ("ls\r", ["ls", ""]),
@@ -28,9 +28,7 @@ def test_delete_and_kill_keys_edit_the_typed_line(text: str, expected: list[str]
     assert lines(text) == expected
 
 
-@pytest.mark.parametrize(
-    "key", ["\x1b[A", "\x12", "\x16", "\x17", "\x08", "\x1a", "\x01", "\x0c", "a\t", "a\x04"]
-)
+@check_cases("key", ["\x1b[A", "\x12", "\x16", "\x17", "\x08", "\x1a", "\x01", "\x0c", "a\t", "a\x04"])
 def test_line_edited_with_unknown_keys_counts_as_uncertain(key: str) -> None:
     assert transcribe([("write", key)], pty=True).unclear_key
     assert not transcribe([("write", key)], pty=False).unclear_key

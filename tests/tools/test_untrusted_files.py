@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold import Runtime, Session
 from toolfold.agent.prompt import build_system_prompt
 from toolfold.model import Json
@@ -123,7 +124,7 @@ def test_read_file_warns_about_an_injection_in_an_ordinary_document(
     assert re.search(r"Text at lines? [56]\b", notice)  # one injection has two lines
 
 
-@pytest.mark.parametrize("line", BENIGN_LINES)
+@check_cases("line", BENIGN_LINES)
 def test_ordinary_sentence_of_a_document_gets_no_warning(line: str) -> None:
     assert find_injections(f"# Guide\n\n{line}\n\nThe end.\n") == []
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
 from toolfold.errors import CallError, OutOfScope
@@ -104,7 +105,7 @@ def make_tool_with_original_name(name: str, original: str = "files/read") -> Too
     return replace(make_tool(name), original_name=original)
 
 
-@pytest.mark.parametrize("stranger", ["a_read", "z_read", "files_read"])
+@check_cases("stranger", ["a_read", "z_read", "files_read"])
 def test_ungranted_tool_with_the_same_original_name_does_not_hide_the_granted_one(stranger: str) -> None:
     turn = turn_of(
         make_tool_with_original_name("m_read"), make_tool_with_original_name(stranger), granted={"m_read"}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.errors import BridgeMisuse, InvalidArguments
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
@@ -57,7 +58,7 @@ def test_calls_of_tools_other_than_tool_call_are_not_unwrapped() -> None:
     assert unwrap(call) is call
 
 
-@pytest.mark.parametrize("arguments", [{"path": "a"}, '{"path": "a"}', None, "", []])
+@check_cases("arguments", [{"path": "a"}, '{"path": "a"}', None, "", []])
 def test_call_unwrapped_from_tool_call_keeps_arguments_and_id(arguments: Any) -> None:
     call = unwrap_call({"name": "read_file", "arguments": arguments})
     assert call == ToolCall("read_file", arguments, "id-1")
@@ -67,37 +68,37 @@ def test_tool_call_without_arguments_is_accepted() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
-@pytest.mark.parametrize("name", sorted(BRIDGE_NAMES))
+@check_cases("name", sorted(BRIDGE_NAMES))
 def test_bridge_tool_cannot_be_called_through_tool_call(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=f"'{name}' cannot be called through tool_call: call it directly"):
         unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
 
 
-@pytest.mark.parametrize("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
+@check_cases("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
 def test_lookalike_name_of_a_bridge_tool_is_rejected(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=r"cannot be called through tool_call: .* Nothing was run"):
         unwrap_call({"name": name, "arguments": {}})
 
 
-@pytest.mark.parametrize("key", ["tool_name", "tool"])
+@check_cases("key", ["tool_name", "tool"])
 def test_synonyms_of_the_name_argument_of_tool_call_are_accepted(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 
 
-@pytest.mark.parametrize("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
+@check_cases("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
 def test_tool_call_with_two_names_is_rejected(extra: dict[str, str]) -> None:
     with pytest.raises(BridgeMisuse, match=r"takes only `name` and `arguments`.* Nothing was run"):
         unwrap_call({"name": "read_file", "arguments": {}, **extra})
 
 
-@pytest.mark.parametrize("key", ["args", "parameters", "params", "input"])
+@check_cases("key", ["args", "parameters", "params", "input"])
 def test_error_explains_a_wrong_key_for_the_arguments_of_tool_call(key: str) -> None:
     with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
         unwrap_call({"name": "read_file", key: {"path": "a"}})
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "text",
     [
         '{"name": "read_file", "name": "write_file"}',
@@ -116,7 +117,7 @@ def test_tool_call_with_many_keys_is_read_in_linear_time() -> None:
         unwrap_call(text)
 
 
-@pytest.mark.parametrize("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
+@check_cases("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
 def test_tool_call_without_a_name_explains_its_arguments(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="tool_call needs `name`"):
         unwrap_call({"name": name, "arguments": {}})
@@ -133,13 +134,13 @@ def test_long_list_of_arguments_at_the_wrong_level_is_truncated() -> None:
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "5", "not json"])
+@check_cases("text", ["{", "[1]", "5", "not json"])
 def test_arguments_of_tool_call_must_be_a_json_object(text: str) -> None:
     with pytest.raises(InvalidArguments, match="'tool_call' was not invoked"):
         unwrap_call(text)
 
 
-@pytest.mark.parametrize("name", [None, 5, ["read_file"], {}])
+@check_cases("name", [None, 5, ["read_file"], {}])
 def test_tool_call_with_a_name_that_is_no_string_is_rejected(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="a call needs the name of a tool"):
         unwrap(ToolCall(name, {}))

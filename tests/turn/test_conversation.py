@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.turn.conversation import (
     MAX_EARLIER_CHARS,
     MAX_USED_TOOLS,
@@ -72,7 +73,7 @@ def test_single_string_is_read_as_a_conversation() -> None:
     assert Conversation.from_messages("  \n") == Conversation(())
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "arguments",
     [{"name": "get_weather", "arguments": {}}, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'],
 )
@@ -87,14 +88,14 @@ def test_call_through_tool_call_counts_as_a_use_of_the_inner_tool(arguments: Any
     )
 
 
-@pytest.mark.parametrize("name", ["tool_search", "tool_describe", "Tool-Search"])
+@check_cases("name", ["tool_search", "tool_describe", "Tool-Search"])
 def test_bridge_tools_do_not_count_as_used_tools_in_a_history(name: str) -> None:
     call = {"type": "function_call", "name": name, "arguments": "{}"}
     nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
     assert Conversation.from_messages([call, nested]).used_tools == ()
 
 
-@pytest.mark.parametrize("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
+@check_cases("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
 def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -> None:
     assert (
         Conversation.from_messages(
@@ -148,9 +149,7 @@ def test_huge_history_is_truncated_to_its_end() -> None:
     assert max(map(len, conversation.user_texts[:-1])) == MAX_EARLIER_CHARS
 
 
-@pytest.mark.parametrize(
-    "odd", [None, 5, b"bytes", {"role": "user", "content": "x"}, [None, 5, "x", []], object()]
-)
+@check_cases("odd", [None, 5, b"bytes", {"role": "user", "content": "x"}, [None, 5, "x", []], object()])
 def test_invalid_history_gives_an_empty_conversation(odd: Any) -> None:
     assert Conversation.from_messages(odd) == Conversation(())
 

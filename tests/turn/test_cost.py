@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from toolfold.config.settings import ToolSearchSettings, ToolsSettings
 from toolfold.retrieval.search import Retriever
 from toolfold.sources import sample_catalog
@@ -189,7 +190,7 @@ def names(each: ModelCall) -> list[str]:
     return [segment.identity for segment in each.segments]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("strategy", "calls"),
     [("eager", 2), ("eager slim", 2), ("search+describe", 4), ("search", 3)]
     + [(placement, 2) for placement in PLACEMENTS],
@@ -200,7 +201,7 @@ def test_simulated_call_of_one_tool_takes_the_expected_number_of_model_calls(
     assert len(simulate_requests(strategy, make_turn("t7", ranked=("t7", "t8")))) == calls
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@check_cases("placement", PLACEMENTS)
 def test_simulated_model_searches_for_a_tool_that_was_not_selected(placement: str) -> None:
     elsewhere = tuple(TOOLS[10:18])
     assert (
@@ -208,14 +209,14 @@ def test_simulated_model_searches_for_a_tool_that_was_not_selected(placement: st
     )  # found by other words than the message's
 
 
-@pytest.mark.parametrize("strategy", ["search+describe", "search", *PLACEMENTS])
+@check_cases("strategy", ["search+describe", "search", *PLACEMENTS])
 def test_simulated_model_calls_a_tool_without_search_once_it_has_seen_it(strategy: str) -> None:
     once = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",))))
     twice = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",)), make_turn("t7")))
     assert twice == once + 2
 
 
-@pytest.mark.parametrize("strategy", ["search+describe", "search"])
+@check_cases("strategy", ["search+describe", "search"])
 def test_simulated_model_never_searches_for_a_core_tool(strategy: str) -> None:
     assert len(simulate_requests(strategy, make_turn("t1"))) == 2
 
@@ -402,7 +403,7 @@ def test_cheapest_strategy_is_given_per_model_and_conversation_length() -> None:
 # Prices
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("model", "name", "kind"),
     [
         ("anthropic/claude-sonnet-4-6", "claude-sonnet-4-6", "cache, paid writes"),
@@ -427,7 +428,7 @@ def test_model_prices_are_read_from_settings() -> None:
     assert prices == Prices(name="m", input=3, output=15, cached_read=0.3, cache_write=3.75, step=1)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "wrong",
     [
         {},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import check_cases
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
 from toolfold.config.settings import ToolsSettings
@@ -113,7 +114,7 @@ def test_tools_are_deferred_if_they_exceed_a_share_of_the_context_window() -> No
     assert builder.listed_names(cost * 10 + 10) == sorted(each.name for each in tools)
 
 
-@pytest.mark.parametrize(("share", "deferred"), [(50, False), (5, True), (0, True), (100, False)])
+@check_cases(("share", "deferred"), [(50, False), (5, True), (0, True), (100, False)])
 def test_share_of_the_context_window_for_tools_is_configurable(share: float, deferred: bool) -> None:
     one = tool("a", schema=WORDY)
     window = tokens(one) * 10  # of which the tool takes a tenth
@@ -149,7 +150,7 @@ def test_tool_search_mode_off_defers_nothing() -> None:
     assert len(TurnBuilder(*tools, enabled="off").listed_names(10)) == 3
 
 
-@pytest.mark.parametrize("mode", ["auto", "on"])
+@check_cases("mode", ["auto", "on"])
 def test_bridge_tools_are_not_shown_without_deferrable_tools(mode: str) -> None:
     kept = tool("read_file", "file", core=True, schema=WORDY)
     assert TurnBuilder(kept, enabled=mode).listed_names(10) == ["read_file"]
@@ -188,7 +189,7 @@ def test_decision_to_defer_tools_is_cached_per_context_window() -> None:
         assert (builder.listed_names(window) == BRIDGE) is (tokens(*tools) >= window / 10)
 
 
-@pytest.mark.parametrize("broken", [0, 1, 30, 900, MAX_COUNTED_TOOLS, MAX_COUNTED_TOOLS + 1])
+@check_cases("broken", [0, 1, 30, 900, MAX_COUNTED_TOOLS, MAX_COUNTED_TOOLS + 1])
 def test_unavailable_tools_do_not_count_towards_the_deferral_threshold(broken: int) -> None:
     one = tool("a", schema={"description": "word " * 10})
     checks = [lambda: False, None]  # one for all: a check runs once however many tools share it
@@ -257,7 +258,7 @@ def test_tool_sources_are_not_listed_in_the_prompt_by_default() -> None:
     assert "source-000" not in search_description(TurnBuilder(*make_sources(3), enabled="on"))
 
 
-@pytest.mark.parametrize("listing", ["auto", "on"])
+@check_cases("listing", ["auto", "on"])
 def test_tool_sources_are_listed_with_tool_counts_within_the_token_budget(listing: str) -> None:
     said = search_description(TurnBuilder(*make_sources(3), enabled="on", listing=listing))
     assert said.endswith(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
 from toolfold import sample_catalog
@@ -148,7 +149,7 @@ def conversation(placement_session: PlacementSession, turns: int = 6) -> list[Re
 # -- whole conversations --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_with_placement_tail_each_request_is_a_prefix_of_the_next(form: DialectName) -> None:
     requests = conversation(PlacementSession(form=form))
     for earlier, later in itertools.pairwise(requests):
@@ -157,7 +158,7 @@ def test_with_placement_tail_each_request_is_a_prefix_of_the_next(form: DialectN
         assert not later.reset
 
 
-@pytest.mark.parametrize("form", ["anthropic", "responses"])
+@check_cases("form", ["anthropic", "responses"])
 def test_with_native_tool_loading_each_request_is_a_prefix_of_the_next(form: DialectName) -> None:
     placement_session = PlacementSession(form=form)
     history = [user("One")]
@@ -170,7 +171,7 @@ def test_with_native_tool_loading_each_request_is_a_prefix_of_the_next(form: Dia
         assert is_prefix(later.messages, earlier.messages)
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_with_placement_append_the_tools_array_extends_the_last_one_until_reset(form: DialectName) -> None:
     requests = conversation(PlacementSession(form=form, placement="append", most=12), turns=8)
     resets = 0
@@ -197,7 +198,7 @@ def test_placements_that_use_the_tools_array_do_not_change_messages(
     assert encode(placement_session.send(history, "tool_01").messages) == encode(history)
 
 
-@pytest.mark.parametrize("form", DIALECTS)
+@check_cases("form", DIALECTS)
 def test_with_placement_replace_the_tools_array_contains_only_this_turns_tools(form: DialectName) -> None:
     placement_session = PlacementSession(form=form, placement="replace")
     history = [user("One")]
@@ -211,7 +212,7 @@ def test_with_placement_replace_the_tools_array_contains_only_this_turns_tools(f
     assert names(placement_session.send(history, "tool_05").tools) == ["pinned", *BRIDGE, "tool_05"]
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@check_cases("placement", PLACEMENTS)
 def test_tools_array_is_constant_within_a_turn(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     history = [user("One")]
@@ -250,7 +251,7 @@ def test_all_selected_tools_are_sent_even_if_they_exceed_the_limit_of_the_tools_
     assert not request.reset
 
 
-@pytest.mark.parametrize("placement", ["append", "tail"])
+@check_cases("placement", ["append", "tail"])
 def test_temporarily_unavailable_tool_stays_in_the_tools_array(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     before = placement_session.send([user("One")], "tool_01")
@@ -259,7 +260,7 @@ def test_temporarily_unavailable_tool_stays_in_the_tools_array(placement: Placem
     assert encode(before.tools) == encode(after.tools)
 
 
-@pytest.mark.parametrize("placement", ["append", "tail"])
+@check_cases("placement", ["append", "tail"])
 def test_removing_a_tool_from_the_registry_resets_the_tools_array_and_gives_the_reason(
     placement: Placement,
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.thorough import try_examples
 from toolfold import Runtime, Session
@@ -349,7 +350,7 @@ class TestFailures:
     def broken(self, _texts: Sequence[str]) -> NoReturn:
         raise OSError("nobody there")
 
-    @pytest.mark.parametrize("mode", MODES)
+    @check_cases("mode", MODES)
     def test_selection_uses_keywords_if_the_embedding_model_is_unavailable(self, mode: str) -> None:
         harness = SelectionHarness(retriever=Retriever(FunctionEmbedder(self.broken), None, None))
         selection = harness("create an invoice", selection=mode, rag_top_k=1)
@@ -421,7 +422,7 @@ class TestForcedSearch:
         disclosure = Disclosure(given, Bridge(BridgeAnswers(harness.retriever, given)))
         return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
-    @pytest.mark.parametrize("enabled", ["auto", "on", "off"])
+    @check_cases("enabled", ["auto", "on", "off"])
     def test_bridge_tools_are_listed_together_with_core_tools(self, enabled: str) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
         assert [each.name for each in turn.tools] == [

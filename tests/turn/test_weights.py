@@ -8,8 +8,7 @@ import sys
 import weakref
 from typing import Any
 
-import pytest
-
+from tests.cases import check_cases
 from toolfold.authoring import build_tool
 from toolfold.model import Tool
 from toolfold.sources import sample_catalog
@@ -88,7 +87,7 @@ def test_upper_bound_from_the_number_of_bytes_is_at_least_the_exact_token_count(
         assert weights.count_tool(each) <= weights.estimate_upper_bound(each)
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("weight", "said"),
     [
         (TokenCount(1234), "1,234"),
