@@ -1,7 +1,7 @@
 # Targets (each creates the virtual environment if necessary):
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
-#   make test    run all tests
-# Also: make test-all (every contract test for every backend), make check (lint, types, layers, public API, tool reference, wheel), make bench, make clean.
+#   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
+# Also: make check (lint, types, layers, public API, tool reference, wheel), make bench, make clean.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every test in parallel, then the failed ones up to twice more, one at a time: on a busy machine a real server or
+# Runs the tests in parallel, then the failed ones up to twice more, one at a time: on a busy machine a real server or
 # container is sometimes too slow. Tests that failed first and passed alone are listed as flaky at the end.
 # $1 the pytest to run
 set -u
@@ -8,9 +8,13 @@ some_failed=1
 failures=.pytest_cache/v/cache/lastfailed
 workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for another process
 
-# One process compiles the test files, so that not every worker does.
-"$pytest" --collect-only -qq >/dev/null || { code=$?; "$pytest" --collect-only -qq | tail -50; exit "$code"; }
-"$pytest" -n "$workers"
+# One process compiles changed test files, so that not every worker does.
+compiled=.pytest_cache/compiled
+if [ ! -e "$compiled" ] || [ -n "$(find tests -name '*.py' -newer "$compiled" -print -quit)" ]; then
+  "$pytest" --collect-only -qq >/dev/null || { code=$?; "$pytest" --collect-only -qq | tail -50; exit "$code"; }
+  mkdir -p .pytest_cache && touch "$compiled"
+fi
+"$pytest" -n "$workers" --dist loadscope # so that the servers of a module start once
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
 flaky=$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/  \1/p' "$failures")

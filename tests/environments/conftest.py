@@ -33,7 +33,7 @@ REPRESENTATIVE = frozenset(
         "test_check_of_an_available_backend_reports_that_it_is_ready",
     }
 )
-"""Contract tests that run for the other backends too: one for each part of the contract."""
+"""Contract tests that `make test` runs for the other backends too."""
 
 
 @dataclass(frozen=True)

@@ -354,11 +354,11 @@ async def test_dangerous_call_asks_the_user_through_the_client(tmp_path: Path, r
     ("action", "content", "runs"),
     [
         ("accept", {}, True),
+        ("decline", None, False),
         ("accept", None, True),
         ("accept", {"answer": "session"}, True),
         ("accept", {"answer": "always"}, False),
         ("accept", {"answer": 1}, False),
-        ("decline", None, False),
         ("cancel", None, False),
     ],
 )
