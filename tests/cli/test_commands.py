@@ -306,6 +306,7 @@ def test_demo_shows_saved_tokens_and_a_conversation_with_tool_calls_and_leaves_n
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:
     (row,) = toolfold("demo", "create an invoice", "--json").json
     assert row["message"] == "create an invoice"

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cases import check_cases
+from tests.thorough import thorough_count
 from toolfold.sources.mcp.scan import ScanFinding, scan_text, scan_tool, scan_tools
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
@@ -91,12 +92,13 @@ def test_fingerprints_of_two_tool_versions_differ_exactly_if_the_tool_changed(ha
 def load_real_tools() -> list[tuple[str, ListedTool]]:
     if not REAL_SERVERS_DIR.is_dir():
         pytest.skip("recorded listings of real servers not found (../shared/mcp)")
-    return [
+    tools = [
         (found["server"], parse_tool(tool))
         for file in sorted(REAL_SERVERS_DIR.glob("*.json"))
         for found in [json.loads(file.read_text(encoding="utf-8"))]
         for tool in found["tools"]
     ]
+    return tools[:: thorough_count(1, 4)]
 
 
 def find_grave(

@@ -98,7 +98,7 @@ def test_compressed_response_is_passed_on_compressed(served: RunningProxy, upstr
         assert b"".join(response.iter_raw()) == data
 
 
-@check_cases("status", [400, 401, 429, 500, 529])
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
 def test_error_of_the_provider_is_passed_on_unchanged(
     served: RunningProxy, upstream: Upstream, status: int
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,8 +67,8 @@ def has(found: list[CommandEffect], kind: EffectKind, *traits: str) -> bool:
     return any(effect.kind is kind and effect.traits.issuperset(traits) for effect in found)
 
 
-def case(line: str, kind: EffectKind, *traits: str) -> object:
-    return pytest.param(line, kind, traits, id=line)
+def case(line: str, kind: EffectKind, *traits: str) -> tuple[str, EffectKind, tuple[str, ...]]:
+    return line, kind, traits
 
 
 DELETE, OVERWRITE, WRITE, FORMAT = (
