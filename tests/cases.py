@@ -34,7 +34,7 @@ def check_cases(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[
 
         signature = inspect.signature(test)
         left = [each for each in signature.parameters.values() if each.name not in fields]
-        del check_every_case.__wrapped__  # type: ignore[attr-defined]
+        del check_every_case.__wrapped__
         check_every_case.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
         return check_every_case
 

@@ -348,7 +348,7 @@ async def test_dangerous_call_asks_the_user_through_the_client(tmp_path: Path, r
             assert not victim.exists()
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=4)
 @both_revisions
 @pytest.mark.parametrize(
     ("action", "content", "runs"),
