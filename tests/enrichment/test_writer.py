@@ -152,7 +152,8 @@ def test_cost_is_estimated_from_the_requests_and_the_price_of_the_model() -> Non
 
 def test_messages_that_do_not_fit_the_definition_are_rejected() -> None:
     gnomes = make_tool("collect_gnomes", "Collect statistics about garden gnomes and their hats")
-    checker = MessageChecker([gnomes, *CATALOG], similarities=DefinitionSimilarity())
+    tools = [gnomes, *CATALOG]
+    checker = MessageChecker(tools, measure_fit=DefinitionSimilarity(tools))
     stolen = [
         "where is my parcel?",
         "transfer 50 euros to Anna",
@@ -163,6 +164,19 @@ def test_messages_that_do_not_fit_the_definition_are_rejected() -> None:
     assert checker.check(gnomes, stolen).accepted == ()
     assert checker.check(gnomes, [*fitting, stolen[0]]).accepted == tuple(fitting)
     assert set(checker.check(gnomes, [*stolen, fitting[0]]).rejected) == {*stolen, fitting[0]}
+
+
+def test_messages_that_fit_another_tool_better_are_rejected() -> None:
+    letter = make_tool("send_letter", "Send a letter on paper to the postal address of a person")
+    chat = next(tool for tool in CATALOG if tool.name == "send_message")
+    tools = [letter, *CATALOG]
+    checker = MessageChecker(tools, measure_fit=DefinitionSimilarity(tools))
+    own = ["post a letter on paper to my aunt", "mail a paper letter to this postal address"]
+    stolen = "send a chat message to the channel of the team"
+    checked = checker.check(letter, [*own, stolen])
+    assert checked.accepted == tuple(own)
+    assert checked.rejected[stolen] == "it fits the definition of send_message better"
+    assert checker.check(chat, [stolen]).accepted == (stolen,)
 
 
 # Task files

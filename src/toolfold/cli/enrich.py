@@ -308,7 +308,8 @@ class EnrichmentSession:
         from toolfold.retrieval.example_messages import MessageChecker
         from toolfold.sources.mcp.scan import find_injections
 
-        return MessageChecker(self._tools, find_injections, DefinitionSimilarity())
+        directory = self._runtime.config.paths.cache_dir / "index"
+        return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, directory))
 
     def _choose_model(self, writing: ModelOptions) -> ModelName:
         from toolfold.providers.models import ModelName, parse_model_name

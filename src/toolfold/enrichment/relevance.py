@@ -1,4 +1,4 @@
-"""Measure whether a message fits a tool's definition, with the models that ship with the package.
+"""Measure whether messages fit a tool's definition, with the models that ship with the package.
 
 The limits in `retrieval.example_messages` are calibrated on these models, so the configured embedding model
 is not used here.
@@ -6,30 +6,61 @@ is not used here.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from toolfold.model import Tool
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import EmbeddingUnavailable
-from toolfold.retrieval.index import embedding_text
+from toolfold.retrieval.example_messages import MessageFit
+from toolfold.retrieval.index import Index
+from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 
 log = logging.getLogger(__name__)
 
 
 class DefinitionSimilarity:
-    """Computes the similarity of messages to the definition of a tool. Loads the models when it is called."""
+    """Compares messages with the definitions of all tools of a catalog. Loads the models on demand."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Sequence[Tool], directory: Path | None = None) -> None:
+        """Create it for a catalog; vectors of definitions are read from and saved in `directory`."""
+        self._tools, self._directory = tools, directory
         self._embedder = MultilingualEmbedder()
 
-    def __call__(self, tool: Tool, messages: Sequence[str]) -> list[float]:
-        """Return one similarity per message; 1 for all if the model cannot be loaded."""
+    @functools.cached_property
+    def _index(self) -> Index:
+        plain = [replace(tool, messages=()) if tool.messages else tool for tool in self._tools]
+        return Indexer(self._embedder, self._directory).index(plain)
+
+    def __call__(self, tool: Tool, messages: Sequence[str]) -> list[MessageFit]:
+        """Return one fit per message; a perfect one for all if the model cannot be loaded."""
+        position = self._index.by_name.get(tool.name)
+        vectors = self._index.vectors
         try:
-            vector = self._embedder.embed([embedding_text(tool)], "tool")[0]
             rows = self._embedder.embed([query_text(message) for message in messages], "query")
         except EmbeddingUnavailable as error:
-            log.warning("example messages are stored without a check that they fit their tools: %s", error)
-            return [1.0] * len(messages)
-        return [float(each) for each in rows @ vector]
+            log.warning("it is not checked whether messages fit their tools: %s", error)
+            return [MessageFit(1.0)] * len(messages)
+        if vectors is None or position is None:
+            return [MessageFit(1.0)] * len(messages)
+        scores = rows @ vectors.packed.dequantize().T
+        own = scores[:, position].copy()
+        scores[:, [number for number, each in enumerate(self._index.tools) if not _is_other(each, tool)]] = -1
+        best = scores.argmax(1)
+        return [
+            MessageFit(float(score), float(row[number]), self._name_at(int(number)))
+            for score, row, number in zip(own, scores, best, strict=True)
+        ]
+
+    def _name_at(self, position: int) -> str:
+        tool = self._index.tools[position]
+        return tool.name if tool else ""
+
+
+def _is_other(each: Tool | None, tool: Tool) -> bool:
+    """Return True for a tool that differs from `tool`; a copy of it on another server is not another one."""
+    return each is not None and (each.own_name, each.description) != (tool.own_name, tool.description)

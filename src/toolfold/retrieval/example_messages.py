@@ -40,8 +40,35 @@ MIN_DEFINITION_SIMILARITY = 0.1
 
 Of the phrasebook's English messages, 2% are below, and 72% of the pairs of a message and another tool.
 """
-Similarities = Callable[[Tool, Sequence[str]], Sequence[float]]
-"""Returns the similarity of each message to a tool's definition."""
+MAX_OTHER_LEAD = 0.15
+"""How much more similar a message may be to another tool's definition than to that of its own tool.
+
+Of messages written for the sample catalog, 4% exceed it, of messages of other tools 92%.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFit:
+    """How well a message fits the definition of its tool, and which other definition it fits best."""
+
+    own: float
+    """Similarity to the definition of the tool, from -1 to 1."""
+    best_other: float = -1.0
+    other: str = ""
+    """Name of the other tool whose definition is most similar to the message."""
+
+    @property
+    def problem(self) -> str:
+        """Return why the message may not be used for the tool; empty if it may."""
+        if self.own < MIN_DEFINITION_SIMILARITY:
+            return "it does not fit the tool's definition"
+        if self.best_other - self.own > MAX_OTHER_LEAD:
+            return f"it fits the definition of {self.other} better"
+        return ""
+
+
+MeasureFit = Callable[[Tool, Sequence[str]], Sequence[MessageFit]]
+"""Returns how well each message fits a tool's definition."""
 _MAX_SKETCH_CHARS = 2_000
 _SKETCH_BYTES = 32
 _CHECKSUM_BYTES = 12
@@ -57,6 +84,9 @@ _INSTRUCTIONS = re.compile(
     r"|\b(?:system\s+prompt|as\s+an?\s+(?:ai|assistant|language\s+model))\b|<\/?[a-z_]+>|\{\{",
     re.IGNORECASE,
 )
+
+
+_INSTRUCTIONS_PROBLEM = "it contains instructions for a model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +267,13 @@ class ExampleMessages:
             self._added.clear()
 
     def _find_record(self, tool: Tool) -> MessageRecord | None:
+        """Return the record of the first source; that of another server's similar tool as a last resort.
+
+        Otherwise a message stored for one server would replace the shipped ones for exactly this definition.
+        """
         found = (catalog.find(tool) for catalog in self._catalogs)
-        return next((record for record in found if record and record.messages), None)
+        records = [record for record in found if record and record.messages]
+        return next((each for each in records if _is_certain(each, tool)), next(iter(records), None))
 
     def _add_to_tool(self, tool: Tool) -> Tool:
         added = self._added.get(tool)
@@ -249,6 +284,12 @@ class ExampleMessages:
             if added is not tool:
                 self._added[tool] = added
         return added
+
+
+def _is_certain(record: MessageRecord, tool: Tool) -> bool:
+    """Return True if a record is of the tool's own server, or of exactly the same definition."""
+    checksums = {definition_checksum(name, tool.description) for name in _names_without_prefix(tool)}
+    return record.server == tool.server or record.checksum in checksums
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,17 +307,17 @@ class MessageChecker:
         self,
         tools: Sequence[Tool | None],
         find_instructions: PassageFinder = find_nothing,
-        similarities: Similarities | None = None,
+        measure_fit: MeasureFit | None = None,
         *,
         names: NameIndex | None = None,
     ) -> None:
         """Create a checker; `find_instructions` finds text addressed to a model, beside built-in rules.
 
-        `similarities` tells how well messages fit a tool's definition; without it that is not checked.
+        `measure_fit` tells how well messages fit the tools' definitions; without it that is not checked.
         `names` is the index of the tools' names, if the caller has one.
         """
         self._tools, self._names = tuple(tools), names or NameIndex(tools)
-        self._find_instructions, self._similarities = find_instructions, similarities
+        self._find_instructions, self._measure_fit = find_instructions, measure_fit
 
     def check(self, tool: Tool, messages: Iterable[str]) -> CheckedMessages:
         """Return the messages that may be used for the tool, without repetitions."""
@@ -289,35 +330,41 @@ class MessageChecker:
             else:
                 accepted.setdefault(text.casefold(), text)
         messages = tuple(accepted.values())[:MAX_MESSAGES]
-        fitting = self._keep_fitting(tool, messages)
-        reason = "it or most of the tool's messages do not fit the tool's definition"
-        unfitting = {text: reason for text in messages if text not in fitting}
+        unfitting = self._find_unfitting(tool, messages)
+        fitting = tuple(text for text in messages if text not in unfitting)
         return CheckedMessages(fitting, rejected | unfitting)
 
-    def _keep_fitting(self, tool: Tool, messages: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the messages that fit the tool's definition; none of them if most do not."""
-        if self._similarities is None or not messages:
-            return messages
-        scores = self._similarities(tool, messages)
-        fitting = tuple(
-            text for text, score in zip(messages, scores, strict=True) if score >= MIN_DEFINITION_SIMILARITY
-        )
-        return fitting if 2 * len(fitting) >= len(messages) else ()
+    def _find_unfitting(self, tool: Tool, messages: tuple[str, ...]) -> dict[str, str]:
+        """Return the messages that do not fit the tool's definition, with reasons; all if most do not."""
+        if self._measure_fit is None or not messages:
+            return {}
+        fits = zip(messages, self._measure_fit(tool, messages), strict=True)
+        unfitting = {text: fit.problem for text, fit in fits if fit.problem}
+        if 2 * len(unfitting) <= len(messages):
+            return unfitting
+        return dict.fromkeys(messages, "most of the tool's messages do not fit its definition") | unfitting
 
     def find_problem(self, tool: Tool, text: str, raw: str) -> str:
         """Return why a message may not be used for a tool; empty if it may.
 
         `raw` is the message before it was cleaned.
         """
-        if not _has_valid_size(text):
-            return f"it must have {MIN_MESSAGE_CHARS} to {MAX_MESSAGE_CHARS} characters"
-        if len(text.split()) > MAX_MESSAGE_WORDS:
-            return f"it has more than {MAX_MESSAGE_WORDS} words"
-        if _INSTRUCTIONS.search(raw[: 4 * MAX_MESSAGE_CHARS]) or self._find_instructions(text):
-            return "it contains instructions for a model"
+        if problem := find_text_problem(text, raw):
+            return problem
+        if self._find_instructions(text):
+            return _INSTRUCTIONS_PROBLEM
         named = (self._tools[position] for position in self._names.find_named(text))
         other = next((each.name for each in named if each and each.own_name != tool.own_name), "")
         return f"it names the tool {other}" if other else ""
+
+
+def find_text_problem(text: str, raw: str = "") -> str:
+    """Return why a text may be no message of any tool; empty if it may. `raw` is the text before cleaning."""
+    if not _has_valid_size(text):
+        return f"it must have {MIN_MESSAGE_CHARS} to {MAX_MESSAGE_CHARS} characters"
+    if len(text.split()) > MAX_MESSAGE_WORDS:
+        return f"it has more than {MAX_MESSAGE_WORDS} words"
+    return _INSTRUCTIONS_PROBLEM if _INSTRUCTIONS.search((raw or text)[: 4 * MAX_MESSAGE_CHARS]) else ""
 
 
 def clean_message(message: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from toolfold.config.atomic import lock_directory, make_private_directory, replace_file
 from toolfold.errors import SourceError
-from toolfold.retrieval.example_messages import MessageRecord, MessageSource
+from toolfold.retrieval.example_messages import MessageRecord, MessageSource, find_text_problem
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,10 @@ class MessageStore(MessageSource):
         return (found.st_mtime_ns, found.st_ino, found.st_size)
 
     def load(self) -> list[MessageRecord]:
-        """Return all records. Invalid lines are skipped with a warning, so that search still works."""
+        """Return all records, checked again: another program may have changed the file.
+
+        Invalid lines and messages are skipped with a warning, so that search still works.
+        """
         try:
             if self._file.stat().st_size > MAX_FILE_BYTES:
                 raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes")
@@ -51,7 +55,12 @@ class MessageStore(MessageSource):
         records = [_parse_line(line) for line in lines[:MAX_RECORDS] if line.strip()]
         if invalid := records.count(None):
             log.warning("%d lines of %s are not valid and are ignored", invalid, self._file)
-        return [record for record in records if record]
+        checked = [_drop_unusable(record) for record in records if record]
+        if dropped := sum(len(record.messages) for record in records if record) - sum(
+            len(record.messages) for record in checked
+        ):
+            log.warning("%d messages in %s may not be used and are ignored", dropped, self._file)
+        return [record for record in checked if record.messages]
 
     def add(self, new: Iterable[MessageRecord]) -> None:
         """Add records; each replaces those of the same definition and those of older versions of the tool."""
@@ -98,6 +107,11 @@ class MessageStore(MessageSource):
 def format_record(record: MessageRecord) -> str:
     """Return a record as one line of JSON."""
     return json.dumps(record.to_json(), ensure_ascii=False, separators=(",", ":"))
+
+
+def _drop_unusable(record: MessageRecord) -> MessageRecord:
+    """Return the record without messages that are too long or contain instructions for a model."""
+    return replace(record, messages=tuple(each for each in record.messages if not find_text_problem(each)))
 
 
 def _parse_line(line: bytes) -> MessageRecord | None:
