@@ -156,6 +156,10 @@ def _render_response(say: Say, number: int, body: Json) -> tuple[Json, list[Json
         )
     for place, (name, arguments) in enumerate(say.calls):
         about = {"id": f"fc_{number}_{place}", "call_id": f"call_{number}_{place}", "status": "completed"}
+        if {"tool_search"} & {name} & {each.get("type") for each in body.get("tools") or []}:
+            about |= {"execution": "client"}
+            output.append({"type": "tool_search_call", **about, "arguments": arguments})
+            continue
         output.append({"type": "function_call", **about, "name": name, "arguments": json.dumps(arguments)})
     usage = {
         "input_tokens": 100,
@@ -207,7 +211,7 @@ def _item_events(index: int, item: Json) -> list[Json]:
         ]
         middle.append({"type": "response.output_text.done", **spot, "text": text, "logprobs": []})
         middle.append({"type": "response.content_part.done", **spot, "part": part})
-    else:
+    elif item["type"] == "reasoning":
         begun |= {"summary": []}
         spot = {**place, "summary_index": 0}
         text = item["summary"][0]["text"]

@@ -39,6 +39,12 @@ class ProxySettings(Section):
         "hides tools behind a search, `off` forwards requests unchanged.",
         json_schema_extra=USER_ONLY,
     )
+    native: Switch = Field(
+        default="auto",
+        description="Use the provider's own form of tools that are loaded on demand, with models that have "
+        "it: `auto` at OpenAI and Anthropic themselves, `on` at every provider, `off` never.",
+        json_schema_extra=USER_ONLY,
+    )
     max_search_rounds: Integer = Field(
         default=4,
         ge=1,

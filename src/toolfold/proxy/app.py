@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from toolfold.gateway.request_bodies import (
     RequestBodies,
     RequestRefused,
 )
+from toolfold.gateway.tokens import GatewayClient
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
 from toolfold.providers.wire import COUNTING_WIRES, WIRES, Wire
@@ -33,6 +34,7 @@ from toolfold.proxy.access import AdmittedClient, admit_client, require_single_k
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
+from toolfold.proxy.native_forms import NativeForms, add_header_value
 from toolfold.proxy.rounds import FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
@@ -114,6 +116,7 @@ class Proxy:
         self._arrays = ToolArrays()
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
+        self._native = NativeForms(settings.native)
         self._stored: OrderedDict[tuple[str, str, str], StoredReply] = OrderedDict()
         """Stored replies that a client continues, by the client, the provider and the id that it knows."""
         self._bodies = RequestBodies(
@@ -251,8 +254,34 @@ class Proxy:
 
     async def _respond_folded(self, request: ProxyRequest, upstream: Upstream, send: _StartRecorder) -> bool:
         """Fold a request and answer it; return False if it has to be forwarded unchanged."""
+        wire = _find_wire(request.path)
+        if self._folder is None or wire is None or not (request.content and request.content.get("tools")):
+            return False
+        native = self._native.are_used(upstream, wire, request.model)
         try:
-            fold = await self._fold(request)
+            try:
+                return await self._answer_folded(request, upstream, wire, send, native=native)
+            except FoldingFailed as error:
+                if not (native and error.is_refused):
+                    raise
+            is_answered = await self._answer_folded(request, upstream, wire, send, native=False)
+            if is_answered:
+                self._native.mark_refused(upstream, request.model)
+            return is_answered
+        except FoldingFailed as error:
+            log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
+            return False
+
+    async def _answer_folded(
+        self, request: ProxyRequest, upstream: Upstream, wire: Wire, send: _StartRecorder, *, native: bool
+    ) -> bool:
+        """Answer a request in one form of folding; return False if its tools stay as they are.
+
+        Raises FoldingFailed if nothing was sent to the client.
+        """
+        client = request.admitted.client
+        try:
+            fold = await self._fold(request.content or {}, wire, client, native=native)
         except Exception:
             log.exception("a request for model %r could not be folded and is forwarded", request.model)
             return False
@@ -261,35 +290,31 @@ class Proxy:
         exchange = FoldedExchange(
             fold,
             upstream,
-            functools.partial(self._open_round, request, upstream),
+            functools.partial(self._open_round, request, upstream, fold.request.headers),
             send,
             max_rounds=self._max_rounds,
         )
-        try:
-            await (exchange.count() if request.path in COUNTING_WIRES else exchange.run())
-        except FoldingFailed as error:
-            log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
-            return False
+        await (exchange.count() if request.path in COUNTING_WIRES else exchange.run())
         if exchange.stored is not None:
             self._keep_stored(exchange.stored, request, upstream)
         return True
 
-    async def _fold(self, request: ProxyRequest) -> Fold | None:
-        wire = _find_wire(request.path)
-        if self._folder is None or wire is None or request.content is None:
+    async def _fold(self, content: Json, wire: Wire, client: GatewayClient, *, native: bool) -> Fold | None:
+        if self._folder is None:
             return None
-        if not request.content.get("tools"):
-            return None
-        client = request.admitted.client
-        return await asyncio.to_thread(self._folder.fold, request.content, wire, client.id, client.name)
+        return await asyncio.to_thread(
+            self._folder.fold, content, wire, client.id, client.name, native=native
+        )
 
     def _open_round(
-        self, request: ProxyRequest, upstream: Upstream, body: Json
+        self, request: ProxyRequest, upstream: Upstream, added_headers: Mapping[str, str], body: Json
     ) -> AbstractAsyncContextManager[httpx2.Response]:
         """Send a rewritten request to a provider, whose response must not be compressed."""
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
         headers.append((b"accept-encoding", b"identity"))
+        for name, value in added_headers.items():
+            headers = add_header_value(headers, name, value)
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         url = upstream.build_url(request.path, request.query)
         return self._connections.send(upstream, "POST", url, headers, content)

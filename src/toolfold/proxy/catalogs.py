@@ -109,9 +109,12 @@ class Catalogs:
         return config.tools.model_copy(update={"tool_search": search})
 
 
-def identify_conversation(client: str, model: str, first_message: Json | None) -> bytes:
-    """Return a key that is the same for all requests of a conversation: it always starts alike."""
-    start = json.dumps([client, model, first_message], sort_keys=True)
+def identify_conversation(client: str, model: str, first_message: Json | None, native: bool) -> bytes:
+    """Return a key that is the same for all requests of a conversation: it always starts alike.
+
+    Requests in the provider's own form of folding are built by another session.
+    """
+    start = json.dumps([client, model, first_message, native], sort_keys=True)
     return hashlib.blake2b(start.encode(), digest_size=16).digest()
 
 

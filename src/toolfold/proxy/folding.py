@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,11 +47,13 @@ class FoldReport:
     """Number of replies of the model for this request."""
     spent: Usage = field(default_factory=Usage)
     """Tokens of the replies in which the model only searched."""
+    is_native: bool = False
+    """True if the provider loads tools on demand in its own form."""
 
     def __str__(self) -> str:
         return (
             f"folded={self.folded}; kept={self.kept}; saved={self.saved_tokens}; rounds={self.rounds}; "
-            f"spent={self.spent.total_tokens}"
+            f"spent={self.spent.total_tokens}{'; form=native' if self.is_native else ''}"
         )
 
 
@@ -70,7 +72,15 @@ class Fold:
     report: FoldReport
     client: str
     memory: ReplyMemory
+    request: Request
+    entries: Mapping[str, Json]
+    """The client's tools as it wrote them, by name."""
     _problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_native(self) -> bool:
+        """Return True if the request uses the provider's own form of tools that are loaded on demand."""
+        return self.request.deferred is not None
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
         """Return the call of the client's tool that `tool_call` contains; None if it is not valid."""
@@ -89,7 +99,8 @@ class Fold:
     async def answer(self, calls: Sequence[ToolCall]) -> list[Json]:
         """Return messages with the results of calls that the client does not see."""
         results = [await self._answer_one(call) for call in calls]
-        return self.wire.dialect.render_results(results)
+        rendered = self.wire.dialect.render_results(results, deferred=self.request.deferred)
+        return self.wire.use_entries(rendered, self.entries) if self.is_native else rendered
 
     async def _answer_one(self, call: ToolCall) -> ToolResult:
         if call.name == BRIDGE_CALL:
@@ -109,33 +120,68 @@ class Folder:
         self._arrays: OrderedDict[tuple[int, str], _ClientArray] = OrderedDict()
         """Arrays that were read, by the identity of the list and the dialect."""
         self._lock = threading.Lock()
+        self._has_native_replies = False
+        """True if replies in the provider's own form may be remembered."""
 
-    def fold(self, body: Json, wire: Wire, client: str, client_name: str = "") -> Fold | None:
+    def fold(
+        self, body: Json, wire: Wire, client: str, client_name: str = "", *, native: bool = False
+    ) -> Fold | None:
         """Return the folded request; None if its tools stay as they are.
 
-        `client` identifies the client's token, and `client_name` is its name.
+        `client` identifies the client's token, and `client_name` is its name. With `native`, the provider
+        loads tools on demand in its own form, unless the tools do not allow it.
         """
         array = self._read_array(body, wire)
         written = wire.read_messages(body)
         if array is None or written is None:
             return None
         tools, catalog = array.tools, self._catalogs.find(array.tools, array.checksum)
-        messages = self._memory.restore(client, written, wire)
+        native = native and not wire.explain_missing_native(tools)
+        messages = self._restore_history(client, written, wire, native)
         model = str(body.get("model") or "")
         first = next((each for each in messages if not is_instruction(each)), None)
-        session = catalog.open_session(identify_conversation(client, model, first), client_name)
-        request = session.request(messages, model=model, form=wire.dialect.name, native=False)
+        session = catalog.open_session(identify_conversation(client, model, first, native), client_name)
+        request = session.request(messages, model=model, form=wire.dialect.name, native=native)
         session.note_client_calls(_find_successful_calls(written, wire))
-        needed = wire.find_forced_tools(body) | {name for _, name in wire.dialect.find_calls(messages)}
+        called = {name for _, name in wire.dialect.find_calls(messages)}
+        if native:
+            called -= wire.find_loaded_tools(request.messages)
+        needed = wire.find_forced_tools(body) | called
         shown = {tool.name for tool in request.turn.tools}
         hidden = [tool.name for tool in tools if tool.name not in shown | needed]
         if not hidden:
             return None
-        entries = _write_tools(array, catalog, request, needed)
-        folded = wire.replace_messages({**body, "tools": entries}, request.messages)
+        entries = {name: tool.entry for name, tool in catalog.tools.items()}
+        sent = wire.use_entries(request.messages, entries) if native else request.messages
+        folded = wire.replace_messages(
+            {**body, "tools": _write_tools(array, entries, request, needed, wire)}, sent
+        )
         saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
-        report = FoldReport(len(hidden), len(tools) - len(hidden), saved)
-        return Fold(wire, body, folded, request.turn, session, self._validate, report, client, self._memory)
+        report = FoldReport(len(hidden), len(tools) - len(hidden), saved, is_native=native)
+        return Fold(
+            wire,
+            body,
+            folded,
+            request.turn,
+            session,
+            self._validate,
+            report,
+            client,
+            self._memory,
+            request,
+            entries,
+        )
+
+    def _restore_history(self, client: str, written: list[Json], wire: Wire, native: bool) -> list[Json]:
+        """Return a client's history with the searches that it did not see.
+
+        Without the provider's own form, replies that were remembered in it stay as the client saw them.
+        """
+        restored = self._memory.restore(client, written, wire)
+        self._has_native_replies |= native
+        if native or not self._has_native_replies or not wire.find_loaded_tools(restored):
+            return restored
+        return written
 
     def _read_array(self, body: Json, wire: Wire) -> _ClientArray | None:
         """Return the tools of a request; None if it cannot be folded."""
@@ -187,15 +233,23 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
     return _ClientArray(entries, tools, others, hash_tools(tools))
 
 
-def _write_tools(array: _ClientArray, catalog: Catalog, request: Request, needed: set[str]) -> list[Json]:
-    """Return the tools array to send: what changes least first, and the client's entries unchanged."""
+def _write_tools(
+    array: _ClientArray, entries: Mapping[str, Json], request: Request, needed: set[str], wire: Wire
+) -> list[Json]:
+    """Return the tools array to send: what changes least first, and the client's entries unchanged.
+
+    Tools that the provider loads on demand are last: they are no part of the prompt.
+    """
     shown = [
-        rendered if tool.name in BRIDGE_NAMES else catalog.tools[tool.name].entry
-        for tool, rendered in zip(request.turn.tools, request.tools, strict=True)
+        rendered if tool.name in BRIDGE_NAMES else entries[tool.name]
+        for tool, rendered in zip(request.turn.tools, request.tools, strict=False)
     ]
     listed = {tool.name for tool in request.turn.tools}
-    added = [tool.entry for name, tool in catalog.tools.items() if name in needed and name not in listed]
-    return _keep_cache_mark(array.entries, [*array.others, *shown], added)
+    added = [entry for name, entry in entries.items() if name in needed and name not in listed]
+    kept = _keep_cache_mark(array.entries, [*array.others, *shown], added)
+    if request.deferred is None or not wire.dialect.lists_deferred_tools:
+        return kept
+    return kept + [wire.defer_tool(entry) for name, entry in entries.items() if name not in listed | needed]
 
 
 def _keep_cache_mark(before: Sequence[Json], constant: list[Json], added: list[Json]) -> list[Json]:

@@ -52,6 +52,11 @@ class StoredReply:
 class FoldingFailed(Exception):
     """A folded request cannot be answered, and nothing was sent to the client: send it unfolded."""
 
+    def __init__(self, problem: str, *, is_refused: bool = False) -> None:
+        super().__init__(problem)
+        self.is_refused = is_refused
+        """True if the provider refused the request as invalid."""
+
 
 class _ResponseRelayed(Exception):
     """The provider's response was passed on to the client as it is."""
@@ -198,7 +203,7 @@ class FoldedExchange:
         if has_started:
             raise UpstreamFailed(f"The provider {self._upstream.provider!r} answered with status {status}.")
         if status in _FOLDING_STATUSES:
-            raise FoldingFailed(f"the provider refused round {number} with status {status}")
+            raise FoldingFailed(f"the provider refused round {number} with status {status}", is_refused=True)
         await relay_response(response, self._upstream, self._send)
         raise _ResponseRelayed
 

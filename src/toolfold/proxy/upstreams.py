@@ -27,6 +27,7 @@ _DEFAULT_URLS: Mapping[Family, str] = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
 }
+_OFFICIAL_HOSTS = frozenset(urlsplit(url).hostname for url in _DEFAULT_URLS.values())
 _PATH_CHARS = "/~:@!$&'()*+,;="
 HOP_HEADERS = frozenset(
     {
@@ -57,6 +58,11 @@ class Upstream:
 
     def __repr__(self) -> str:
         return f"Upstream({self.provider!r}, {self.base_url!r})"  # without the key
+
+    @property
+    def is_official(self) -> bool:
+        """Return True for the APIs of OpenAI and Anthropic themselves."""
+        return urlsplit(self.base_url).hostname in _OFFICIAL_HOSTS
 
     def build_url(self, path: str, query: bytes) -> str:
         """Return the URL of a path below /v1, with the client's query string.

@@ -56,9 +56,26 @@ class Wire(ABC):
         """Return why a tools array must stay as it is; empty if it can be folded."""
         if not isinstance(tools, list) or not all(isinstance(entry, dict) for entry in tools):
             return "it has no list of tools"
-        if any(entry.get("defer_loading") for entry in tools):
+        if any(map(_defers_loading, tools)):
             return "the client itself defers the loading of tools"
         return ""
+
+    def explain_missing_native(self, tools: Sequence[ClientTool]) -> str:  # noqa: ARG002
+        """Return why tools cannot be loaded on demand in the provider's own form; empty if they can be."""
+        return ""
+
+    def defer_tool(self, entry: Json) -> Json:
+        """Return an entry of the tools array that the provider loads on demand."""
+        kept = {key: value for key, value in entry.items() if key != "cache_control"}  # an error there
+        return kept | {"defer_loading": True}
+
+    def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:  # noqa: ARG002
+        """Return the names of the tools that a conversation has loaded in the provider's own form."""
+        return set()
+
+    def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:  # noqa: ARG002
+        """Return the messages with the client's own definitions of tools that are loaded in them."""
+        return list(messages)
 
     def read_messages(self, body: Json) -> list[Json] | None:
         """Return the conversation of a request; None if it is not a list of messages."""
@@ -170,6 +187,16 @@ class BodyMerger(ABC):
         else:
             self.visible_calls += 1
         return resolved
+
+
+def _defers_loading(entry: Json) -> bool:
+    """Return True if an entry of a tools array defers tools, or searches among deferred ones."""
+    default = entry.get("default_config")
+    return bool(
+        entry.get("defer_loading")
+        or (isinstance(default, Mapping) and default.get("defer_loading"))
+        or str(entry.get("type")).startswith("tool_search")
+    )
 
 
 def is_bridge(name: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolfold.model import Json, ToolCall
@@ -41,6 +41,15 @@ class MessagesWire(Wire):
     def find_forced_tools(self, body: Json) -> set[str]:
         choice = body.get("tool_choice")
         return {text_of(choice.get("name"))} if isinstance(choice, dict) else set()
+
+    def explain_missing_native(self, tools: Sequence[ClientTool]) -> str:
+        has_examples = any(tool.entry.get("input_examples") for tool in tools)
+        return "deferred tools may not have input examples" if has_examples else ""
+
+    def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:
+        results = (block for each in messages for block in select_mappings(each.get("content")))
+        parts = (part for block in results for part in select_mappings(block.get("content")))
+        return {text_of(part.get("tool_name")) for part in parts if part.get("type") == "tool_reference"}
 
     def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:  # noqa: ARG002
         return _MessagesStreamMerger(resolve)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from toolfold.model import Json, ToolCall
+from toolfold.model import BRIDGE_SEARCH, Json, ToolCall
 from toolfold.providers.dialect import select_mappings
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.openai_responses import OpenAIResponses
@@ -25,6 +25,8 @@ from toolfold.providers.wire.sse import ServerSentEvent, render_event
 
 _STARTING = ("response.created", "response.in_progress", "response.queued")
 _REPLY_ITEMS = ("reasoning", "function_call")
+_LOADING_ITEMS = ("tool_search_output", "additional_tools")
+"""Items whose tools the model can call from then on."""
 _ENDING = ("response.completed", "response.incomplete")
 
 
@@ -46,13 +48,19 @@ class ResponsesWire(Wire):
         return "it runs in the background" if body.get("background") else ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
-        entries = select_mappings(tools)
-        inner = (each for entry in entries for each in select_mappings(entry.get("tools")))
-        if any(entry.get("type") == "tool_search" for entry in entries):
-            return "the client itself defers the loading of tools"
+        inner = (each for entry in select_mappings(tools) for each in select_mappings(entry.get("tools")))
         if any(each.get("defer_loading") for each in inner):
             return "the client itself defers the loading of tools"
         return super().explain_unfoldable_tools(tools)
+
+    def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:
+        items = (item for item in messages if item.get("type") in _LOADING_ITEMS)
+        return {text_of(each.get("name")) for item in items for each in select_mappings(item.get("tools"))}
+
+    def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:
+        return [
+            _with_entries(each, entries) if each.get("type") in _LOADING_ITEMS else each for each in messages
+        ]
 
     def read_messages(self, body: Json) -> list[Json] | None:
         messages = body.get("input")
@@ -77,6 +85,18 @@ class ResponsesWire(Wire):
 
     def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:
         return _ResponsesBodyMerger(request, resolve)
+
+
+def _with_entries(item: Json, entries: Mapping[str, Json]) -> Json:
+    """Return an item that loads tools, with the client's own definitions."""
+    tools = [
+        {
+            **entries.get(text_of(each.get("name")), each),
+            **({"defer_loading": True} if each.get("defer_loading") else {}),
+        }
+        for each in select_mappings(item.get("tools"))
+    ]
+    return {**item, "tools": tools}
 
 
 def _as_input(item: Json) -> Json:
@@ -303,6 +323,8 @@ def _restore_tools(response: Json, request: Json) -> Json:
 
 
 def _is_bridge_call(item: Json) -> bool:
+    if item.get("type") == "tool_search_call":
+        return item.get("execution") == "client"
     return item.get("type") == "function_call" and is_bridge(item.get("name"))
 
 
@@ -317,7 +339,12 @@ def _is_client_call(item: Json) -> bool:
 
 
 def _read_call(item: Json) -> ToolCall:
-    return ToolCall(item["name"], text_of(item.get("arguments")), text_of(item.get("call_id")))
+    arguments = item.get("arguments")
+    return ToolCall(
+        text_of(item.get("name")) or BRIDGE_SEARCH,  # the API's own search has no name
+        arguments if isinstance(arguments, (str, dict)) else None,
+        text_of(item.get("call_id")),
+    )
 
 
 def _resolved_item(item: Json, call: ToolCall) -> Json:
