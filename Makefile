@@ -1,7 +1,7 @@
 # Targets (each creates the virtual environment if necessary):
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
 #   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
-# Also: make check (lint, types, layers, public API, tool reference, wheel), make bench, make clean.
+# Also: make check (lint, types, layers, public API, tool reference, dashboard, wheel), make bench, make clean.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -29,6 +29,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/public_api.py
 	$(BIN)/python scripts/tools_reference.py
+	sh scripts/check_ui.sh
 	sh scripts/try_wheel.sh $(BIN)/python
 
 bench: $(VENV)/.dev

@@ -242,6 +242,7 @@ ADMINISTRATION = [
     "learned off",
     "learned on",
     "run hello",
+    "ui --no-browser",
     "sessions list",
     "sessions show some",
     "sessions search some",
@@ -295,7 +296,7 @@ def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() 
         return found
 
     every = leaves(app, "")
-    single = ("connect", "chat", "enrich", "run")
+    single = ("connect", "chat", "enrich", "run", "ui")
     refused = {" ".join(each.split()[: 1 if each.split()[0] in single else 2]) for each in ADMINISTRATION}
     assert every - ALLOWED_IN_TOOL_CALLS == refused
     assert every >= ALLOWED_IN_TOOL_CALLS

@@ -266,6 +266,7 @@ class Runtime:
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
         self._synonym_check = SynonymCheck(config.tools.synonyms)
         self._synonym_check.check(self._toolsets)
+        self._preview_weights = ToolTokenCounts()
         self._id = secrets.token_hex(8)
         self._deps = self._build_deps(config, self._build_scope(config, self._toolsets), dispatch)
         mcp.on_servers_changed = self._handle_changed_servers
@@ -406,6 +407,24 @@ class Runtime:
             caller=caller,
             id=id,
         )
+
+    def preview_session(
+        self,
+        settings: ToolsSettings,
+        toolsets: Iterable[str] | None = None,
+        *,
+        context_tokens: int | None = None,
+    ) -> Session:
+        """Open a session that selects tools with other settings, to show what a model would be sent.
+
+        It is granted what `session` would grant, and shows tools as an agent would, not as the gateway does.
+        """
+        current = self._deps
+        config = current.config.model_copy(update={"tools": settings})
+        disclosing = _build_disclosing(settings, self.retriever, self._preview_weights, behind_gateway=False)
+        deps = replace(current, config=config, latest=None, **disclosing)
+        scope = deps.scope.delegated(self.toolsets(), toolsets, ())
+        return Session(deps, scope, context_tokens=context_tokens)
 
     def build_foreign_deps(
         self, snapshot: Snapshot, settings: ToolsSettings, retriever: Retriever, weights: ToolTokenCounts

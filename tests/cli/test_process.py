@@ -103,10 +103,11 @@ def test_ctrl_c_stops_the_gateway_without_an_error(environment: dict[str, str], 
         [TOOLFOLD, "serve", "--port", "0"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    shown = [process.stderr.readline() for _ in range(3)]
+    shown = [process.stderr.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=240)
-    assert shown[2] == "Press Ctrl-C to stop.\n", shown
+    assert shown[2].startswith("Dashboard, valid once within 10 minutes: http://127.0.0.1:"), shown
+    assert shown[3] == "Press Ctrl-C to stop.\n", shown
     assert (process.returncode, errors.strip()) == (0, "")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.gateway.harness import TIMEOUT_S
 
-_URL = re.compile(r"at http://127\.0\.0\.1:(\d+)/mcp")
+_URL = re.compile(r"at http://(?:127\.0\.0\.1|0\.0\.0\.0):(\d+)/mcp")
 
 
 @dataclass

@@ -53,6 +53,7 @@ COMMANDS = {
     "sessions": "List, show, search, export and delete stored agent sessions.",
     "token": "Create, list and revoke access tokens for clients of the gateway.",
     "tools": "List, inspect, enable and disable tools; add those of an API.",
+    "ui": "Show tools, servers, activity and approvals in the browser.",
 }
 
 WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay only for the ones it needs.

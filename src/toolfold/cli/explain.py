@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,46 +21,15 @@ from toolfold.cli.output import (
     show_spinner,
 )
 from toolfold.errors import SourceError, shorten
+from toolfold.explanation import MODES, explain_selection
 from toolfold.jsonlines import read_json_lines
 
 if TYPE_CHECKING:
     from toolfold.model import Json, Tool
-    from toolfold.retrieval.search import Mode
     from toolfold.runtime import Runtime
-    from toolfold.session import Session
-    from toolfold.turn import Turn
-    from toolfold.turn.tokens import TokenCounter
 
 MAX_TOOLS_SHOWN = 20
-_OFF, _ON = "tools.tool_search.enabled=off", "tools.tool_search.enabled=on"
-MODES: Mapping[str, tuple[str, ...]] = {
-    "eager": ("tools.selection=eager", _OFF),
-    "tool_search": ("tools.selection=eager", _ON),
-    "keyword": ("tools.selection=keyword", _OFF),
-    "semantic": ("tools.selection=semantic", _OFF),
-    "hybrid": ("tools.selection=hybrid", _OFF),
-    "both": ("tools.selection=hybrid", _ON),
-}
-"""For each value of --mode, the settings that it stands for."""
 PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
-
-
-@dataclass(frozen=True, slots=True)
-class ToolExplanation:
-    """One tool in an explanation: its ranks, and why it is or is not sent to the model."""
-
-    name: str
-    source: str
-    shown: bool
-    why: str
-    ranks: Mapping[str, int | None]
-    similarity: float | None
-    score: float | None
-    """Combined score of keyword and similarity search. Only the order of scores is meaningful."""
-    tokens: int
-    matched: tuple[str, ...] = field(default=())
-    learned: Mapping[str, Any] | None = None
-    """What messages learned from use have added to the similarity, and how many and how old they are."""
 
 
 @click.command("explain")
@@ -105,14 +72,26 @@ def command(
     """
     messages = _build_messages(message, history)
     added = load_extra_tools(catalog, sample)
-    overrides = (*MODES.get(mode or "", ()), *((f"tools.rag_placement={placement}",) if placement else ()))
+    overrides = (*_mode_overrides(mode), *((f"tools.rag_placement={placement}",) if placement else ()))
     with invocation.with_overrides(overrides).open_runtime() as runtime, show_spinner("reading the tools"):
         _register_tools(runtime, added)
-        report = _build_report(runtime, messages, model)
+        report = explain_selection(
+            runtime.session(), runtime.retriever, runtime.config.tools, messages, model
+        )
+    if report["problem"]:
+        print_warning(report["problem"])
     if as_json:
         print_json(report)
     else:
         _print_report(report, show_all)
+
+
+def _mode_overrides(mode: str | None) -> tuple[str, ...]:
+    """Return the settings that a value of --mode stands for."""
+    if mode is None:
+        return ()
+    selection, search = MODES[mode]
+    return f"tools.selection={selection}", f"tools.tool_search.enabled={search}"
 
 
 def _build_messages(message: str | None, file: Path | None) -> list[Json]:
@@ -176,151 +155,6 @@ def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
             "the configuration does not allow the tools of the catalog in any session; see"
             " tools.enabled_toolsets"
         )
-
-
-def _build_report(runtime: Runtime, messages: Sequence[Json], model: str) -> dict[str, Any]:
-    """Select tools for the conversation as a session does, and explain the result."""
-    from toolfold.turn import Conversation, render_definitions
-    from toolfold.turn.tokens import TokenCounter
-
-    session = runtime.session()
-    whole = session.assemble()  # warms the caches, so that they do not count in this message's time
-    message = next(reversed(Conversation.from_messages(messages).user_texts), "")
-    legs = _LegResults(runtime, whole, message)
-    started = time.perf_counter()
-    turn = session.assemble(messages)
-    sent = turn.definitions()
-    spent = (time.perf_counter() - started) * 1000
-    counter = TokenCounter()
-    tokens = {
-        each["function"]["name"]: counter.definition(each) for each in render_definitions(whole.offered)
-    }
-    reasons = _VisibilityReasons(runtime, turn)
-    tools = [legs.explain_tool(tool, tokens[tool.name], reasons) for tool in whole.offered]
-    selection = turn.selection
-    names = [tool.name for tool in turn.tools]
-    chosen = {name: place for place, name in enumerate(selection.names)} if selection else {}
-    return {
-        "message": message,
-        "selected": sorted(names, key=lambda name: chosen.get(name, len(chosen))),
-        "need": selection.need if selection else None,
-        "needed": selection.needed if selection else None,
-        "leg": selection.leg if selection else None,
-        "tokens_all": sum(tokens.values()),
-        "tokens_sent": counter.definitions(sent),
-        "ms": round(spent, 3),
-        "ms_by_leg": legs.spent,
-        "request": _describe_request(session, messages, model, counter),
-        "tools": [asdict(each) for each in sorted(tools, key=_sort_key)],
-        "unavailable": dict(turn.unavailable),
-    }
-
-
-def _describe_request(
-    session: Session, messages: Sequence[Json], model: str, counter: TokenCounter
-) -> dict[str, Any]:
-    """Describe where a request contains the tools: in its tools array, or beside the newest message."""
-    request = session.request(messages, model=model)
-    return {
-        "placement": request.placement,
-        "array": [tool["function"]["name"] for tool in request.tools],
-        "tokens_array": counter.definitions(request.tools),
-        "tail": request.tail,
-        "tokens_tail": counter.text(request.tail) if request.tail else 0,
-    }
-
-
-def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
-    last = 1 << 30
-    return not tool.shown, tool.ranks["fused"] or last, tool.ranks["semantic"] or last, tool.name
-
-
-class _LegResults:
-    """Rank and score of every tool in keyword search, in similarity search, and in both combined."""
-
-    def __init__(self, runtime: Runtime, turn: Turn, message: str) -> None:
-        from toolfold.retrieval.learned_messages import LOCAL_CLIENT
-
-        offered = turn.offered_names
-        self._runtime = runtime
-        retriever, snapshot = runtime.retriever, turn.snapshot
-        self.spent: dict[str, float] = {}
-        self._scores: Mapping[str, Mapping[str, float]] = {}
-        self._hits: Mapping[str, Any] = {}
-        try:
-            self._scores = retriever.legs(snapshot, message, granted=offered, client=LOCAL_CLIENT)
-            modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
-            for mode in modes:
-                started = time.perf_counter()
-                found = retriever.answer(
-                    snapshot, message, mode=mode, limit=len(offered), granted=offered, client=LOCAL_CLIENT
-                )
-                self.spent[mode] = round((time.perf_counter() - started) * 1000, 3)
-            self._hits = {hit.name: (rank, hit) for rank, hit in enumerate(found.hits, 1)}
-        except Exception as error:  # the report is still useful without the ranks
-            print_warning(f"the tool search failed, so no ranks are shown: {error}")
-        self._ranks = {
-            leg: {name: rank for rank, name in enumerate(scores, 1)} for leg, scores in self._scores.items()
-        }
-
-    def explain_tool(self, tool: Tool, tokens: int, reasons: _VisibilityReasons) -> ToolExplanation:
-        rank, hit = self._hits.get(tool.name, (None, None))
-        shown, why = reasons(tool, found=any(tool.name in each for each in self._ranks.values()))
-        return ToolExplanation(
-            name=tool.name,
-            source=tool.server,
-            shown=shown,
-            why=why,
-            ranks={
-                **{leg: self._ranks.get(leg, {}).get(tool.name) for leg in ("keyword", "semantic")},
-                "fused": rank,
-            },
-            similarity=self._scores.get("semantic", {}).get(tool.name),
-            score=self._scores.get("fused", {}).get(tool.name),
-            tokens=tokens,
-            matched=hit.matched if hit else (),
-            learned=self._explain_learned(tool, hit.learned) if hit and hit.learned else None,
-        )
-
-    def _explain_learned(self, tool: Tool, gain: float) -> dict[str, Any]:
-        from toolfold.cli.learned import describe_learned
-
-        return {"gain": round(gain, 3), **describe_learned(tool, self._runtime)}
-
-
-class _VisibilityReasons:
-    """Explains why a turn shows a tool to the model or leaves it out."""
-
-    def __init__(self, runtime: Runtime, turn: Turn) -> None:
-        self._settings = runtime.config.tools
-        self._turn, self._selection = turn, turn.selection
-        self._shown = {tool.name for tool in turn.tools}
-
-    def __call__(self, tool: Tool, *, found: bool) -> tuple[bool, str]:
-        if tool.name in self._shown:
-            return True, self._reason_shown(tool)
-        return False, self._reason_hidden(tool, found)
-
-    def _reason_shown(self, tool: Tool) -> str:
-        selection = self._selection
-        if selection and tool.name in selection.why:
-            return selection.why[tool.name]
-        if selection and selection.leg != "bridge":
-            return "pinned"
-        if not self._turn.searchable:
-            return "every tool is sent"
-        return "built-in tool, never deferred" if tool.core else "pinned"
-
-    def _reason_hidden(self, tool: Tool, found: bool) -> str:
-        behind = "; available through tool_search" if self._turn.searchable else ""
-        selection = self._selection
-        if selection is None or selection.leg == "bridge":
-            return "deferred" + behind
-        if not selection.needed:
-            return f"the message probably needs no tool (probability {selection.need:.0%})" + behind
-        if tool.name in selection.left_out:
-            return selection.left_out[tool.name] + behind
-        return (f"not among the best {self._settings.rag_top_k}" if found else "no match") + behind
 
 
 def _print_report(report: Mapping[str, Any], show_all: bool) -> None:

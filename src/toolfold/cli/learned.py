@@ -117,9 +117,7 @@ def describe_learned(tool: Tool, runtime: Runtime) -> dict[str, Any]:
 
     The messages are not included: tool calls may run the commands that show this.
     """
-    summary = runtime.retriever.learned.summarize(tool)
-    last = _format_date(summary.last_used) if summary.messages else None
-    return {"messages": summary.messages, "clients": summary.clients, "last_used": last}
+    return runtime.retriever.learned.summarize(tool).to_json()
 
 
 def _set_learning(invocation: Invocation, *, enabled: bool) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import uvicorn
 
     from toolfold.config import Config
+    from toolfold.dashboard.app import DashboardApp
+    from toolfold.dashboard.approvals import ApprovalDesk
     from toolfold.gateway.http_app import AccessPolicy
     from toolfold.gateway.server import Gateway
     from toolfold.proxy import Proxy
@@ -62,16 +64,17 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     settings = config.gateway
     listening = open_listening_socket(host or settings.host, settings.port if port is None else port)
     address = _gateway_url(listening)
+    desk = _open_desk(config)
     with (
         listening,
         _log_to_file(config, address),
-        invocation.open_runtime(behind_gateway=True) as runtime,
+        invocation.open_runtime(behind_gateway=True, approver=desk) as runtime,
     ):
         granted = _require_toolsets(runtime, tuple(toolsets) or settings.toolsets)
         _prepare_process()
         status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
-            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch))
+            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch, desk))
 
 
 @click.command("serve", short_help="Serve all MCP servers as one over stdio.")
@@ -227,6 +230,7 @@ async def _serve_http(
     listening: socket.socket,
     toolsets: tuple[str, ...] | None,
     on_start: Callable[[Gateway], object],
+    desk: ApprovalDesk | None,
 ) -> None:
     from toolfold.config.record import SettingsRecord
     from toolfold.gateway.http_app import make_access_policy, make_app
@@ -247,9 +251,17 @@ async def _serve_http(
     )
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
-    server = _build_server(
-        make_app(runtime, guard, on_start=on_start, beside=_open_proxy(runtime, guard, host, port)),
-        lambda: _print_startup(runtime, host, port, toolsets, needs_token=needs_token),
+    proxies = _open_proxy(runtime, guard, host, port)
+    dashboards = _open_dashboard(runtime, desk, guard, host, port)
+
+    def on_ready() -> None:
+        _print_startup(runtime, host, port, toolsets, needs_token=needs_token)
+        for each in dashboards:
+            print_link(host, port, each.sign_in.create_code())
+        print_note("Press Ctrl-C to stop.")
+
+    server = build_server(
+        make_app(runtime, guard, on_start=on_start, beside=[*proxies, *dashboards]), on_ready
     )
     await server.serve([listening])
 
@@ -265,7 +277,45 @@ def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> 
     return [proxy]
 
 
-def _build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
+def _open_desk(config: Config) -> ApprovalDesk | None:
+    """Return the approver that asks in the dashboard; None if there is no dashboard.
+
+    In a tool call there is none: the tool call could sign in with the printed link.
+    """
+    from toolfold.dashboard import open_desk
+
+    return open_desk(config.secret_values()) if config.dashboard.enabled and not find_tool_call() else None
+
+
+def _open_dashboard(
+    runtime: Runtime, desk: ApprovalDesk | None, guard: AccessPolicy, host: str, port: int
+) -> list[DashboardApp]:
+    """Return a list with the dashboard; an empty list if the dashboard is turned off."""
+    from toolfold.dashboard import Dashboard
+
+    if desk is None:
+        return []
+    dashboard = Dashboard(runtime, desk)
+    return [dashboard.make_app(guard, port=port, print_link=lambda code: print_link(host, port, code))]
+
+
+def print_link(host: str, port: int, code: str) -> None:
+    """Print the one-time link with which a browser signs in to the dashboard."""
+    print_note(f"Dashboard, valid once within 10 minutes: {escape_text(make_link(host, port, code))}")
+
+
+def make_link(host: str, port: int, code: str) -> str:
+    """Return the address of the dashboard with a one-time code.
+
+    The code is behind a `#`, which browsers do not send to servers and do not log.
+    """
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound to
+    shown = f"[{reachable}]" if ":" in reachable else reachable
+    return f"http://{shown}:{port}/ui/#code={code}"
+
+
+def build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
+    """Return a server for the gateway or the dashboard, which calls `on_ready` once it accepts requests."""
     import uvicorn
 
     from toolfold.gateway.http_app import make_server_config
@@ -313,7 +363,6 @@ def _print_startup(
             print_note(f"[yellow]{escape_text(each.name)}:[/yellow] {escape_text(each.error)}")
     if needs_token:
         print_note("Every client needs a token: `toolfold token add NAME`.")
-    print_note("Press Ctrl-C to stop.")
 
 
 def _print_listing_size(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:

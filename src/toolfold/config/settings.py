@@ -31,6 +31,7 @@ from pydantic_core import CoreSchema
 from toolfold.config.agent import AgentSettings, ProviderSettings
 from toolfold.config.allowed_tools import AllowedToolEntry
 from toolfold.config.apis import Apis
+from toolfold.config.dashboard import DashboardSettings
 from toolfold.config.field_types import (
     USER_ONLY,
     Integer,
@@ -651,6 +652,9 @@ class Settings(Section):
     proxy: ProxySettings = Field(
         default_factory=ProxySettings,
         description="The model proxy: shortens the tools of model requests.",
+    )
+    dashboard: DashboardSettings = Field(
+        default_factory=DashboardSettings, description="The dashboard and its usage history."
     )
     agent: AgentSettings = Field(
         default_factory=AgentSettings, description="The agent's model and its limits."

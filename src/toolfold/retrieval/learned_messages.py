@@ -19,6 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,11 @@ class LearnedSummary:
     messages: int = 0
     clients: int = 0
     last_used: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers, and the local date of the last use; None if nothing was learned."""
+        last = time.strftime("%Y-%m-%d", time.localtime(self.last_used)) if self.messages else None
+        return {"messages": self.messages, "clients": self.clients, "last_used": last}
 
 
 class LearnedMessages:

@@ -463,6 +463,15 @@ class McpServers:
         if supervised.listing is not None:
             self._publish_tools(supervised, supervised.listing)
 
+    def accept_held(self, server: str, tools: Iterable[ListedTool]) -> None:
+        """Accept tools that a person has reviewed, and register them. Raises ConfigError."""
+        self.trust.accept(server, tools)
+        self.publish_reviewed(server)
+
+    def registered_name(self, server: str, tool: str) -> str:
+        """Return the name under which a server's tool is registered, or will be after its review."""
+        return self._names.registered_name(server, tool)
+
     def publish_all_reviewed(self) -> None:
         """Register the tools that waited for a review and have been accepted in another process since."""
         for name in [name for name, held in tuple(self._held_tools.items()) if held]:

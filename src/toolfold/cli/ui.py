@@ -1,0 +1,130 @@
+"""`toolfold ui`: serve the dashboard alone, and open it in the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import subprocess
+import sys
+import webbrowser
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.cli.app import Invocation
+from toolfold.cli.output import escape_text, print_note
+from toolfold.cli.serve import build_server, make_link, open_listening_socket, print_link
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from toolfold.config import Config
+    from toolfold.dashboard.approvals import ApprovalDesk
+    from toolfold.gateway.http_app import AccessPolicy
+    from toolfold.runtime import Runtime
+
+# The browser must not be a child of this process: what a runtime starts may not answer its approval
+# questions. The address is read from a file, because other users can see the arguments of a process.
+_DETACHED_OPENER = "import os, sys, webbrowser; os.fork() and os._exit(0); webbrowser.open(sys.argv[1])"
+_OPENER_TIMEOUT_S = 10.0
+
+
+@click.command("ui")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 chooses a free one. Default: dashboard.port.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the link without opening a browser.")
+@click.pass_obj
+def command(invocation: Invocation, host: str, port: int | None, no_browser: bool) -> None:
+    """Show tools, servers, activity and approvals in the browser.
+
+    The printed link can be used once. The dashboard is also part of `toolfold serve`.
+    """
+    from toolfold.dashboard import open_desk
+
+    config = invocation.load_config()
+    desk = open_desk(config.secret_values())
+    with (
+        open_listening_socket(host, config.dashboard.port if port is None else port) as listening,
+        _redirect_file(config) as redirect,
+        invocation.open_runtime(approver=desk) as runtime,
+        suppress(KeyboardInterrupt),  # Ctrl-C is the normal way to stop it
+    ):
+        asyncio.run(_serve(runtime, desk, listening, None if no_browser else redirect))
+
+
+async def _serve(
+    runtime: Runtime, desk: ApprovalDesk, listening: socket.socket, redirect: Path | None
+) -> None:
+    """Serve the dashboard until the program is stopped; open it in a browser through the file `redirect`."""
+    from toolfold.dashboard import Dashboard
+    from toolfold.dashboard.app import make_standalone_app
+
+    host, port = listening.getsockname()[:2]
+    policy = _make_policy(runtime.config, host)
+    app = Dashboard(runtime, desk).make_app(
+        policy, port=port, print_link=lambda code: print_link(host, port, code)
+    )
+
+    def on_ready() -> None:
+        print_link(host, port, app.sign_in.create_code())
+        if redirect is not None:
+            _open_browser(make_link(host, port, app.sign_in.create_code()), redirect)
+        print_note("Press Ctrl-C to stop.")
+
+    runtime.watch_settings()
+    await build_server(make_standalone_app(app), on_ready).serve([listening])
+
+
+def _make_policy(config: Config, host: str) -> AccessPolicy:
+    from toolfold.config.record import SettingsRecord
+    from toolfold.gateway.http_app import make_access_policy
+    from toolfold.gateway.tokens import Tokens
+
+    state = config.paths.state_dir
+    tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+    return make_access_policy(host, tokens, toolsets=None, hosts=config.gateway.hosts, origins=())
+
+
+@contextmanager
+def _redirect_file(config: Config) -> Iterator[Path]:
+    """Yield the path of a file, readable by the user only, that leads the browser to the dashboard."""
+    from toolfold.config.atomic import make_private_directory
+
+    folder = config.paths.state_dir / "dashboard"
+    make_private_directory(folder)
+    file = folder / f"open-{os.getpid()}.html"
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _open_browser(link: str, file: Path) -> None:
+    from toolfold.config.atomic import replace_file
+
+    refresh = f'<meta http-equiv="refresh" content="0;url={html.escape(link)}">'
+    page = f'<!doctype html><meta charset="utf-8">{refresh}'
+    try:
+        replace_file(file, page.encode(), mode=0o600)
+        if not hasattr(os, "fork"):
+            webbrowser.open(file.as_uri())
+            return
+        subprocess.run(  # noqa: S603 - this program and a file of its own
+            [sys.executable, "-c", _DETACHED_OPENER, file.as_uri()],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_OPENER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print_note(escape_text(f"The browser could not be opened ({error}); open the link yourself."))

@@ -1,0 +1,385 @@
+"""The dashboard as an ASGI app: checks access, serves the page and its JSON interface.
+
+Every request passes the same checks in the same order: host, origin, sign-in, then size and time limits. A
+request that changes something must also come from a process that no tool call has started. Knows HTTP; what
+the answers contain is up to the other modules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from toolfold.approval.prompting import UntrustedClient
+from toolfold.dashboard.access import (
+    PAGE_KEY_HEADER,
+    SESSION_LIFETIME_S,
+    SignIn,
+    has_full_token,
+    read_cookie,
+    require_own_host,
+    require_own_page,
+    require_signed_in,
+)
+from toolfold.dashboard.static_files import INDEX, load_static_files
+from toolfold.errors import ToolfoldError, error_message
+from toolfold.gateway.http_app import AccessPolicy, parse_headers
+from toolfold.gateway.http_sessions import Scope, Send
+from toolfold.gateway.peers import PeerProcesses
+from toolfold.gateway.request_bodies import (
+    BodyLimits,
+    ClientGone,
+    Receive,
+    RequestBodies,
+    RequestRefused,
+    require_readable,
+)
+from toolfold.json_limits import MAX_ARGUMENT_ITEMS
+from toolfold.model import Json, read_json
+from toolfold.redaction import Redaction
+from toolfold.sources.mcp.sdk_compat import load_sdk
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 20_000_000
+MAX_QUERY_CHARS = 4_000
+MAX_OPEN_REQUESTS = 100
+REQUEST_TIMEOUT_S = 120.0
+LINK_INTERVAL_S = 10.0
+"""The shortest time between two new links that an unknown browser may request."""
+PREFIX = "/ui/"
+
+SECURITY_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A checked request of the page."""
+
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """Return a text of the body. Raises RequestRefused if it is missing."""
+        value = self.body.get(name)
+        if not isinstance(value, str) or not value:
+            raise RequestRefused(400, f"The request needs the text {name!r}.")
+        return value
+
+
+Answerer = Callable[[ApiRequest], Awaitable[Any]]
+Streamer = Callable[[ApiRequest], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The JSON interface: what answers each path below `/ui/api/`."""
+
+    reads: Mapping[str, Answerer]
+    writes: Mapping[str, Answerer]
+    streams: Mapping[str, Streamer]
+    """Paths that answer with a stream of server-sent events."""
+
+
+class DashboardApp:
+    """Serves the page and its JSON interface below `/ui/`."""
+
+    path = PREFIX + "{path:path}"
+
+    def __init__(
+        self,
+        routes: Routes,
+        policy: AccessPolicy,
+        redact: Redaction,
+        *,
+        port: int,
+        print_link: Callable[[str], None],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Create the app; `print_link` shows a one-time code to the person who started the program."""
+        self._routes, self._policy, self._redact = routes, policy, redact
+        self._print_link, self._close = print_link, close
+        self._files = load_static_files()
+        self._cookie_name = f"toolfold_{port}"  # browsers share cookies between the ports of a host
+        self._peers = PeerProcesses()
+        self._bodies = RequestBodies(
+            BodyLimits(
+                max_bytes=MAX_BODY_BYTES,
+                max_items=MAX_ARGUMENT_ITEMS,
+                max_client_bytes=2 * MAX_BODY_BYTES,
+                max_total_bytes=2 * MAX_BODY_BYTES,
+            )
+        )
+        self._open_requests = 0
+        self._next_link = 0.0
+        self.sign_in = SignIn()
+
+    async def close(self) -> None:
+        """Close the resources of the dashboard when the server stops."""
+        await self._close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] != "http":
+            return
+        path = scope["path"].removeprefix(PREFIX)
+        try:
+            headers = parse_headers(scope)
+            require_own_host(self._policy, headers)
+            if not path.startswith("api/"):
+                await self._send_file(path, scope["method"], headers, send)
+                return
+            await self._serve_api(path.removeprefix("api/"), scope, headers, receive, send)
+        except RequestRefused as error:
+            log.info("a request of the dashboard was refused with status %d: %s", error.status, error.problem)
+            await _send_json(send, error.status, {"error": error.problem})
+        except ClientGone:
+            return
+
+    async def _send_file(self, path: str, method: str, headers: Mapping[str, str], send: Send) -> None:
+        if method not in ("GET", "HEAD"):
+            raise RequestRefused(405, "This path can only be read.")
+        # Paths without a file type are pages, which the browser draws.
+        found = self._files.get(path if "." in path else INDEX)
+        if found is None:
+            raise RequestRefused(404, "There is no such file.")
+        sent = [(b"content-type", found.media_type.encode()), (b"cache-control", b"no-cache")]
+        sent += [(b"etag", found.etag.encode()), (b"vary", b"accept-encoding")]
+        if headers.get("if-none-match") == found.etag:
+            await _send_response(send, 304, sent, b"")
+            return
+        content = found.content
+        if found.compressed and "gzip" in headers.get("accept-encoding", ""):
+            content = found.compressed
+            sent.append((b"content-encoding", b"gzip"))
+        await _send_response(send, 200, sent, content if method == "GET" else b"")
+
+    async def _serve_api(
+        self, name: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        method = scope["method"]
+        require_own_page(method, headers)
+        require_readable(method, headers)
+        if name in ("sign-in", "new-link", "hello"):
+            await self._serve_visitor(name, scope, headers, receive, send)
+            return
+        cookie = require_signed_in(self.sign_in, self._cookie_name, headers)
+        if self._open_requests >= MAX_OPEN_REQUESTS:
+            raise RequestRefused(503, "Too many requests of the page are open. Try again later.")
+        self._open_requests += 1
+        try:
+            await self._serve_signed_in(name, scope, headers, cookie, receive, send)
+        finally:
+            self._open_requests -= 1
+
+    async def _serve_visitor(
+        self, name: str, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Answer a browser that has not signed in."""
+        if name == "hello" and scope["method"] == "GET":
+            key = headers.get(PAGE_KEY_HEADER, "")
+            is_known = self.sign_in.is_signed_in(read_cookie(headers, self._cookie_name), key)
+            needs_token = self._policy.anonymous_client is None
+            await _send_json(send, 200, {"signed_in": is_known, "needs_token": needs_token})
+            return
+        if scope["method"] != "POST":
+            raise RequestRefused(405, "This path accepts only POST.")
+        body = await self._read_body(receive)
+        if name == "new-link":
+            self._print_new_link()
+            await _send_json(send, 200, {})
+            return
+        await self._require_user(scope)
+        request = ApiRequest(body=body)
+        has_token = self._policy.anonymous_client is not None or has_full_token(
+            self._policy, str(body.get("token") or "")
+        )
+        granted = self.sign_in.redeem(request.text("code"), may_enter=has_token)
+        cookie = (
+            f"{self._cookie_name}={granted.cookie}; Path={PREFIX}; HttpOnly; SameSite=Strict;"
+            f" Max-Age={SESSION_LIFETIME_S:.0f}"
+        )
+        await _send_json(send, 200, {"page_key": granted.page_key}, [(b"set-cookie", cookie.encode())])
+
+    def _print_new_link(self) -> None:
+        if time.monotonic() < self._next_link:
+            raise RequestRefused(429, f"A link was printed less than {LINK_INTERVAL_S:g} seconds ago.")
+        self._next_link = time.monotonic() + LINK_INTERVAL_S
+        self._print_link(self.sign_in.create_code())
+
+    async def _require_user(self, scope: Scope) -> None:
+        """Raise RequestRefused if a tool call may have started the process that makes the request."""
+        try:
+            has_token = self._policy.anonymous_client is None
+            await self._peers.require_user(scope.get("client"), scope.get("server"), has_token=has_token)
+        except UntrustedClient as error:
+            raise RequestRefused(403, f"Nothing was changed: {error}.") from None
+
+    async def _serve_signed_in(
+        self,
+        name: str,
+        scope: Scope,
+        headers: Mapping[str, str],
+        cookie: str,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        routes, method = self._routes, scope["method"]
+        query = _parse_query(scope["query_string"])
+        if method == "GET" and name in routes.streams:
+            stream = routes.streams[name](ApiRequest(query=query))
+            page_key = headers.get(PAGE_KEY_HEADER, "")
+            await self._send_stream(
+                stream, lambda: self.sign_in.is_signed_in(cookie, page_key), receive, send
+            )
+            return
+        if method == "POST" and name == "sign-out":
+            await self._read_body(receive)
+            self.sign_in.sign_out(cookie)
+            await _send_json(send, 200, {})
+            return
+        answer = (routes.reads if method == "GET" else routes.writes if method == "POST" else {}).get(name)
+        if answer is None:
+            raise RequestRefused(404, "There is no such path.")
+        body: Mapping[str, Any] = {}
+        if method == "POST":
+            await self._require_user(scope)
+            body = await self._read_body(receive)
+        await self._send_answer(answer, ApiRequest(query, body), send)
+
+    async def _send_answer(self, answer: Answerer, request: ApiRequest, send: Send) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                result = await answer(request)
+        except TimeoutError:
+            raise RequestRefused(504, "The request took too long.") from None
+        except ToolfoldError as error:
+            raise RequestRefused(409, self._redact(str(error))) from None
+        except RequestRefused as error:
+            raise RequestRefused(error.status, self._redact(error.problem)) from None
+        except Exception as error:
+            log.exception("a request of the dashboard failed")
+            raise RequestRefused(500, self._redact(f"Internal error: {error_message(error)}")) from None
+        await _send_json(send, 200, self._hide_secrets(result))
+
+    def _hide_secrets(self, value: Any) -> Any:
+        """Return the data without known secrets; the modules remove them where they are expected."""
+        text = json.dumps(value, ensure_ascii=False)
+        if not self._redact.contains_known_secret(text):
+            return value
+        log.warning("an answer of the dashboard contained a secret, which was removed")
+        return _map_texts(value, self._redact)
+
+    async def _read_body(self, receive: Receive) -> Json:
+        content = await self._bodies.read("dashboard", receive)
+        try:
+            body = read_json(content.decode("utf-8")) if content else {}
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            raise RequestRefused(400, "The body must be a JSON object.")
+        return body
+
+    async def _send_stream(
+        self, stream: Any, is_accepted: Callable[[], bool], receive: Receive, send: Send
+    ) -> None:
+        """Send server-sent events until the page closes the connection or is signed out."""
+        headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": [*headers, *SECURITY_HEADERS]})
+        sending = asyncio.ensure_future(_send_pieces(stream, is_accepted, send))
+        watching = asyncio.ensure_future(_wait_for_disconnect(receive))
+        try:
+            await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (sending, watching):
+                each.cancel()
+            for each in (sending, watching):
+                with suppress(asyncio.CancelledError):
+                    await each
+            await stream.aclose()
+
+
+async def _send_pieces(stream: Any, is_accepted: Callable[[], bool], send: Send) -> None:
+    async for piece in stream:
+        if not is_accepted():
+            break
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _parse_query(query: bytes) -> dict[str, str]:
+    if len(query) > MAX_QUERY_CHARS:
+        raise RequestRefused(414, f"The query is longer than {MAX_QUERY_CHARS:,} characters.")
+    return dict(parse_qsl(query.decode("latin-1"), max_num_fields=50))
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {change(key): _map_texts(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map_texts(each, change) for each in value]
+    return change(value) if isinstance(value, str) else value
+
+
+async def _send_json(
+    send: Send, status: int, content: Any, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    sent = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *(headers or ())]
+    if status >= 400:
+        sent.append((b"connection", b"close"))  # the rest of the request may be unread
+    await _send_response(send, status, sent, body)
+
+
+async def _send_response(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    sent = [*headers, (b"content-length", str(len(body)).encode()), *SECURITY_HEADERS]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
+def make_standalone_app(dashboard: DashboardApp) -> Starlette:
+    """Return an ASGI app that serves the dashboard alone, and closes it when the server stops."""
+    load_sdk()  # starlette is also imported by the MCP SDK, in other threads
+    from starlette.applications import Starlette
+    from starlette.responses import RedirectResponse
+    from starlette.routing import Route
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await dashboard.close()
+
+    routes = [
+        Route("/", lambda _: RedirectResponse(PREFIX)),
+        Route(dashboard.path, endpoint=dashboard),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)

@@ -1,0 +1,139 @@
+"""Approval questions that wait for an answer in the dashboard.
+
+A question is asked only while a page is open; otherwise nobody can answer, and the call is refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from toolfold.approval.prompting import QuestionUnanswered
+from toolfold.approval.safe_text import make_visible, shorten_middle
+from toolfold.model import Answer, ApprovalRequest, Json
+from toolfold.redaction import Redaction
+
+MAX_PENDING = 200
+CHECK_INTERVAL_S = 1.0
+RELOAD_TIMEOUT_S = 10.0
+"""How long questions wait for a page to come back after the last one was closed."""
+MAX_COMMAND_CHARS = 8_000
+MAX_REASON_CHARS = 2_000
+ANSWER_TEXTS = {
+    Answer.ONCE: "Allow once",
+    Answer.SESSION: "Allow in this session",
+    Answer.KIND: "Allow this kind in this session",
+    Answer.ALWAYS: "Always allow",
+    Answer.ALWAYS_KIND: "Always allow this kind",
+    Answer.DENY: "Refuse",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """A question that waits for an answer, and the event loop in which the call waits."""
+
+    id: str
+    request: ApprovalRequest
+    future: asyncio.Future[Answer]
+    loop: asyncio.AbstractEventLoop
+    at: float = field(default_factory=time.time)
+
+
+class ApprovalDesk:
+    """Collects approval questions of a runtime and passes on the answers of the page. Thread-safe."""
+
+    def __init__(self, redact: Redaction) -> None:
+        self._redact = redact
+        self._lock = threading.Lock()
+        self._pending: dict[str, PendingApproval] = {}
+        self.is_page_open: Callable[[], bool] = lambda: False
+        """Tells whether a signed-in page is open that would show a question."""
+
+    async def __call__(self, request: ApprovalRequest, /) -> Answer:
+        """Ask in the page and wait for the answer. Raises QuestionUnanswered if no page is open."""
+        loop = asyncio.get_running_loop()
+        pending = PendingApproval(secrets.token_urlsafe(12), request, loop.create_future(), loop)
+        with self._lock:
+            if not self.is_page_open() or len(self._pending) >= MAX_PENDING:
+                raise QuestionUnanswered("nobody could be asked for approval")
+            self._pending[pending.id] = pending
+        try:
+            return await self._wait_for_answer(pending)
+        finally:
+            with self._lock:
+                self._pending.pop(pending.id, None)
+
+    async def _wait_for_answer(self, pending: PendingApproval) -> Answer:
+        """Wait for an answer as long as a page is open; a page may be reloaded meanwhile."""
+        last_open = time.monotonic()
+        while not pending.future.done():
+            await asyncio.wait({pending.future}, timeout=CHECK_INTERVAL_S)
+            if self.is_page_open():
+                last_open = time.monotonic()
+            elif time.monotonic() - last_open > RELOAD_TIMEOUT_S and not pending.future.done():
+                raise QuestionUnanswered("the dashboard was closed before somebody answered")
+        return pending.future.result()
+
+    def answer(self, pending_id: str, answer: str) -> bool:
+        """Answer a question; return False if it is no longer open or does not accept this answer."""
+        with self._lock:
+            pending = self._pending.get(pending_id)
+        chosen = next((each for each in Answer if each.value == answer), None)
+        if pending is None or chosen is None or chosen not in (*pending.request.answers, Answer.DENY):
+            return False
+        pending.loop.call_soon_threadsafe(_resolve, pending.future, chosen)
+        return True
+
+    def list_pending(self) -> list[Json]:
+        """Return the open questions as JSON data, oldest first, without secrets."""
+        with self._lock:
+            pending = list(self._pending.values())
+        return [self._describe(each) for each in pending]
+
+    def count(self) -> int:
+        """Return the number of open questions."""
+        return len(self._pending)
+
+    def _describe(self, pending: PendingApproval) -> Json:
+        request = pending.request
+        redact = self._redact.with_secrets_from(request.command)
+        command = request.command or json.dumps(request.args, ensure_ascii=False, indent=1, default=str)
+
+        def show(text: str, limit: int = MAX_REASON_CHARS) -> str:
+            return make_visible(shorten_middle(redact(text), limit))
+
+        return {
+            "id": pending.id,
+            "at": pending.at,
+            "tool": make_visible(request.tool.name),
+            "emoji": request.tool.emoji,
+            "session": request.session_id,
+            "is_command": bool(request.command),
+            "command": show(command, MAX_COMMAND_CHARS),
+            "part": show(request.part) if request.part.strip() != request.command.strip() else "",
+            "reason": show(request.reason),
+            "also": [show(each) for each in request.also[:10]],
+            "severity": request.severity,
+            "category": request.category,
+            "rules": list(request.rules),
+            "covers": show(request.session_covers or request.covers),
+            "kinds": [show(each) for each in request.kinds],
+            "answers": [
+                {"value": each.value, "text": ANSWER_TEXTS[each]} for each in _order_answers(request.answers)
+            ],
+        }
+
+
+def _order_answers(answers: tuple[Answer, ...]) -> list[Answer]:
+    return [each for each in ANSWER_TEXTS if each in answers or each is Answer.DENY]
+
+
+def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)

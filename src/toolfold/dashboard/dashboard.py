@@ -1,0 +1,139 @@
+"""Connect the pages of the dashboard to a runtime, and own what they need while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from toolfold import __version__
+from toolfold.dashboard.activity import MAX_STREAMS, ActivityFeed
+from toolfold.dashboard.app import Answerer, ApiRequest, DashboardApp, Routes
+from toolfold.dashboard.approvals import ApprovalDesk
+from toolfold.dashboard.catalog import Catalog
+from toolfold.dashboard.overview import describe_overview, describe_servers
+from toolfold.dashboard.playground import describe_choices, explain_message
+from toolfold.dashboard.recorder import UsageRecorder, open_history
+from toolfold.gateway.http_app import AccessPolicy
+from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.model import Json
+from toolfold.redaction import Redaction
+
+if TYPE_CHECKING:
+    from toolfold.runtime import Runtime
+
+MAX_SHOWN_CHARS = 8_000
+MAX_PARALLEL_EXPLANATIONS = 2
+
+
+def open_desk(config_secrets: tuple[str, ...]) -> ApprovalDesk:
+    """Return the approver to open a runtime with, if its questions shall be asked in the dashboard."""
+    return ApprovalDesk(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
+
+
+class Dashboard:
+    """What the pages show of one runtime, and what they can change."""
+
+    def __init__(self, runtime: Runtime, desk: ApprovalDesk) -> None:
+        """Start to record the runtime's events; `desk` is the approver that the runtime was opened with."""
+        self._runtime, self._desk = runtime, desk
+        self._redact = Redaction(runtime.config.secret_values(), max_chars=MAX_SHOWN_CHARS)
+        self._store = open_history(runtime.config)
+        self._recorder = UsageRecorder(
+            runtime.events, self._store, with_content=runtime.config.dashboard.history_content
+        )
+        self._feed = ActivityFeed(runtime.events, self._redact)
+        self._catalog = Catalog(runtime, self._store.count_calls)
+        self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
+        desk.is_page_open = lambda: self._feed.open_streams > 0
+
+    def make_app(self, policy: AccessPolicy, *, port: int, print_link: Callable[[str], None]) -> DashboardApp:
+        """Return the ASGI app that serves the dashboard."""
+        routes = Routes(self._list_reads(), self._list_writes(), {"events": self._stream_events})
+        return DashboardApp(routes, policy, self._redact, port=port, print_link=print_link, close=self._close)
+
+    async def _close(self) -> None:
+        self._feed.close()
+        await asyncio.to_thread(self._recorder.close)
+        self._store.close()
+
+    def _list_reads(self) -> dict[str, Answerer]:
+        return {
+            "about": _in_thread(lambda _: self._describe_about()),
+            "overview": _in_thread(self._describe_overview),
+            "tools": _in_thread(lambda request: self._catalog.list_page(request.query)),
+            "tool": _in_thread(lambda request: self._catalog.describe_tool(request.query.get("name", ""))),
+            "choices": _in_thread(lambda _: describe_choices(self._runtime)),
+            "activity": _in_thread(lambda _: self._list_activity()),
+            "approvals": _in_thread(lambda _: {"pending": self._desk.list_pending()}),
+        }
+
+    def _list_writes(self) -> dict[str, Answerer]:
+        return {
+            "explain": self._explain,
+            "tools/change": _in_thread(self._change_tool),
+            "tools/accept": _in_thread(self._accept_tool),
+            "approvals/answer": _in_thread(self._answer_approval),
+        }
+
+    def _describe_about(self) -> Json:
+        config = self._runtime.config
+        return {
+            "version": __version__,
+            "model": config.agent.model,
+            "project": str(config.paths.project_dir),
+            "history": config.dashboard.history,
+            "history_content": config.dashboard.history_content,
+        }
+
+    def _describe_overview(self, request: ApiRequest) -> Json:
+        self._recorder.flush()
+        period = request.query.get("period", "day")
+        return describe_overview(self._runtime, self._catalog, self._store, self._redact, period)
+
+    def _list_activity(self) -> Json:
+        events, position, _ = self._feed.read_after(0)
+        return {"events": events, "position": position}
+
+    async def _explain(self, request: ApiRequest) -> Json:
+        async with self._explaining:  # each explanation uses a whole core for a moment
+            return await asyncio.to_thread(explain_message, self._runtime, request.body)
+
+    def _change_tool(self, request: ApiRequest) -> Json:
+        change = request.text("change")
+        if change not in ("enable", "disable", "pin", "unpin"):
+            raise RequestRefused(400, "change must be enable, disable, pin or unpin.")
+        self._catalog.change_tool(request.text("name"), change)
+        return self._catalog.describe_tool(request.text("name"))
+
+    def _accept_tool(self, request: ApiRequest) -> Json:
+        self._catalog.accept_held(request.text("name"), request.text("fingerprint"))
+        return self._catalog.describe_tool(request.text("name"))
+
+    def _answer_approval(self, request: ApiRequest) -> Json:
+        if not self._desk.answer(request.text("id"), request.text("answer")):
+            raise RequestRefused(409, "This question is no longer open, or does not accept this answer.")
+        return {}
+
+    def _stream_events(self, request: ApiRequest) -> AsyncIterator[bytes]:
+        if self._feed.open_streams >= MAX_STREAMS:
+            raise RequestRefused(503, "Too many pages follow the events. Close some of them.")
+        after = request.query.get("after", "")
+        position = int(after) if after.isascii() and after.isdecimal() and len(after) < 16 else 0
+        return self._feed.stream(position, self._describe_live)
+
+    def _describe_live(self) -> Json:
+        """Return the state that every page shows: open questions and the servers."""
+        return {
+            "approvals": self._desk.list_pending(),
+            "servers": describe_servers(self._runtime, self._redact),
+        }
+
+
+def _in_thread(answer: Callable[[ApiRequest], Any]) -> Answerer:
+    """Return a coroutine function that runs a blocking function in a thread."""
+
+    async def run(request: ApiRequest) -> Any:
+        return await asyncio.to_thread(answer, request)
+
+    return run

@@ -1,0 +1,169 @@
+"""Write the usage history from a runtime's events, in a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sqlite3
+import threading
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, TypeVar
+
+from toolfold.events import Event, ModelReplied, ToolFinished, ToolsSearched, ToolsSelected, ToolStarted
+from toolfold.store.usage import MAX_CONTENT_CHARS, UsageEntry, UsageStore
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.events import EventBus
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+HISTORY_FILE = "usage.db"
+WRITE_INTERVAL_S = 1.0
+MAX_WAITING_ENTRIES = 20_000
+MAX_SESSIONS = 500
+"""Sessions whose latest searches and selections are remembered."""
+MAX_FOUND_TOOLS = 200
+
+
+def open_history(config: Config) -> UsageStore:
+    """Open the usage history; in memory if the settings turn it off or the file cannot be used."""
+    settings = config.dashboard
+    if settings.history:
+        try:
+            return UsageStore(config.paths.state_dir / HISTORY_FILE, max_days=settings.history_days)
+        except (OSError, sqlite3.Error) as error:
+            log.warning("the usage history cannot be opened, and is not stored: %s", error)
+    return UsageStore(None, max_days=settings.history_days)
+
+
+class UsageRecorder:
+    """Turns events into entries of the usage history."""
+
+    def __init__(self, bus: EventBus, store: UsageStore, *, with_content: bool = False) -> None:
+        self._store, self._with_content = store, with_content
+        self._lock = threading.Lock()
+        self._entries: deque[UsageEntry] = deque(maxlen=MAX_WAITING_ENTRIES)
+        self._used_searches: list[str] = []
+        self._found: OrderedDict[str, dict[str, str]] = OrderedDict()
+        """Session → tool that a search found → key of the search."""
+        self._selected: OrderedDict[str, int] = OrderedDict()
+        """Session → tokens that the selection for its next model call saves."""
+        self._arguments: OrderedDict[str, str] = OrderedDict()
+        self._ended = threading.Event()
+        self._unsubscribe = bus.subscribe(self._receive)
+        self._thread = threading.Thread(target=self._run, name="toolfold-usage", daemon=True)
+        self._thread.start()
+
+    def flush(self) -> None:
+        """Write everything that was received so far."""
+        with self._lock:
+            entries, used = list(self._entries), self._used_searches
+            self._entries.clear()
+            self._used_searches = []
+        if entries or used:
+            try:
+                self._store.add(entries, used)
+            except sqlite3.Error as error:
+                log.warning("%d entries of the usage history could not be written: %s", len(entries), error)
+
+    def close(self) -> None:
+        """Stop listening, and write what was received."""
+        self._unsubscribe()
+        self._ended.set()
+        self._thread.join(2 * WRITE_INTERVAL_S)
+        self.flush()
+
+    def _run(self) -> None:
+        while not self._ended.wait(WRITE_INTERVAL_S):
+            self.flush()
+
+    def _receive(self, event: Event) -> None:
+        with self._lock:
+            match event:
+                case ToolStarted() if self._with_content:
+                    _remember(self._arguments, event.call_id, json.dumps(event.arguments, default=str))
+                case ToolFinished():
+                    self._add_call(event)
+                case ToolsSearched():
+                    self._add_search(event)
+                case ToolsSelected():
+                    _remember(self._selected, event.session_id, event.tokens_saved)
+                case ModelReplied():
+                    self._add_model_call(event)
+
+    def _add_call(self, event: ToolFinished) -> None:
+        if not event.registered:
+            return
+        key = self._found.get(event.session_id, {}).pop(event.tool, "")
+        if key and not event.refused:
+            self._used_searches.append(key)
+        content = ""
+        if self._with_content:
+            arguments = self._arguments.pop(event.call_id, "")
+            content = json.dumps({"arguments": arguments, "result": event.result, "error": event.error})
+        self._entries.append(
+            UsageEntry(
+                at=event.at,
+                kind="call",
+                name=event.tool,
+                session=event.session_id,
+                ok=event.ok,
+                refused=event.refused,
+                ms=event.duration_s * 1000,
+                content=content[:MAX_CONTENT_CHARS],
+            )
+        )
+
+    def _add_search(self, event: ToolsSearched) -> None:
+        key = secrets.token_hex(8)
+        found = self._found.get(event.session_id, {})
+        found |= dict.fromkeys(event.found[:MAX_FOUND_TOOLS], key)
+        _remember(self._found, event.session_id, found)
+        content = json.dumps(event.queries) if self._with_content else ""
+        self._entries.append(
+            UsageEntry(
+                at=event.at,
+                kind="search",
+                session=event.session_id,
+                key=key,
+                ok=False,
+                tokens=len(event.found),
+                content=content[:MAX_CONTENT_CHARS],
+            )
+        )
+
+    def _add_model_call(self, event: ModelReplied) -> None:
+        from toolfold.turn.pricing import find_prices
+
+        saved = self._selected.pop(event.session_id, 0) if event.purpose == "answer" else 0
+        prices = find_prices(event.model)
+        cached_share = event.usage.cached_tokens / event.usage.input_tokens if event.usage.input_tokens else 0
+        saved_cost = 0.0
+        if prices is not None:
+            # Without Toolfold the definitions would be cached to the same extent as the rest of the request.
+            price = prices.input * (1 - cached_share) + min(prices.cached_read, prices.input) * cached_share
+            saved_cost = saved * prices.factor * price / 1_000_000
+        self._entries.append(
+            UsageEntry(
+                at=event.at,
+                kind="model",
+                name=event.model,
+                session=event.session_id,
+                ms=event.duration_s * 1000,
+                tokens=event.usage.total_tokens,
+                saved_tokens=saved,
+                cost=event.cost or 0.0,
+                saved_cost=saved_cost,
+            )
+        )
+
+
+def _remember(memory: OrderedDict[str, Value], key: str, value: Value) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > MAX_SESSIONS:
+        memory.popitem(last=False)

@@ -1,0 +1,1 @@
+"use strict";(()=>{var e=localStorage.getItem("toolfold-theme");(e==="light"||e==="dark")&&(document.documentElement.dataset.theme=e);})();

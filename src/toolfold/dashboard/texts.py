@@ -1,0 +1,55 @@
+"""Prepare text of tools, servers and settings for the page: deceptive characters visible, length bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolfold.approval.safe_text import make_line_visible, make_visible
+
+MAX_NAME_CHARS = 200
+MAX_LINE_CHARS = 300
+MAX_TEXT_CHARS = 20_000
+MAX_JSON_ITEMS = 20_000
+
+
+def show_name(name: str) -> str:
+    """Return a name as one line in which no character is invisible."""
+    return make_line_visible(name[:MAX_NAME_CHARS])
+
+
+def show_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
+    """Return the beginning of a text as one line, with all white space as single spaces."""
+    line = " ".join(text[: 4 * limit].split())
+    return make_line_visible(line if len(line) <= limit else f"{line[: limit - 1]}…")
+
+
+def show_text(text: str, limit: int = MAX_TEXT_CHARS) -> str:
+    """Return the beginning of a text, with its line breaks."""
+    return make_visible(text if len(text) <= limit else f"{text[:limit]}…")
+
+
+def show_json(value: Any) -> Any:
+    """Return JSON data as plain dicts and lists in which no text hides characters; large data is cut."""
+    return _JsonCopy().copy(value)
+
+
+class _JsonCopy:
+    """Copies JSON data until it has `MAX_JSON_ITEMS` values."""
+
+    def __init__(self) -> None:
+        self._left = MAX_JSON_ITEMS
+
+    def copy(self, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            return "…"
+        if isinstance(value, Mapping):
+            return {
+                show_text(str(key), 500): self.copy(each) for key, each in value.items() if self._left > 0
+            }
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return [self.copy(each) for each in value if self._left > 0]
+        if isinstance(value, str):
+            return show_text(value)
+        return value if isinstance(value, (bool, int, float)) or value is None else str(value)

@@ -1,0 +1,190 @@
+"""A dashboard in a process of its own, with the sample catalog, which runs calls on request.
+
+    python -m tests.dashboard.dashboard_process HOME
+
+Not in the process of the test: a browser that a process with an open runtime has started may not answer its
+approval questions. Reads one JSON command per line and answers with one JSON line each, in any order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from toolfold import CallContext, Runtime, build_tool, open_runtime
+from toolfold.agent import Agent
+from toolfold.cli.serve import build_server, make_link, open_listening_socket
+from toolfold.cli.ui import _make_policy
+from toolfold.config import load_config
+from toolfold.dashboard import Dashboard, open_desk
+from toolfold.dashboard.app import DashboardApp, make_standalone_app
+from toolfold.dashboard.recorder import HISTORY_FILE
+from toolfold.model import Json, ToolCall
+from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.sources import sample_catalog
+from toolfold.store.usage import UsageEntry, UsageStore
+
+
+class Commands:
+    """Runs the commands of the test."""
+
+    def __init__(self, runtime: Runtime, app: DashboardApp, address: tuple[str, int]) -> None:
+        self._runtime, self._app, self._address = runtime, app, address
+
+    async def link(self) -> str:
+        """Return a new one-time link."""
+        return make_link(*self._address, self._app.sign_in.create_code())
+
+    async def call(self, tool: str, arguments: Json) -> Json:
+        """Call a tool in a session."""
+        result = await self._runtime.session().call(tool, arguments)
+        return {"ok": result.ok, "error": result.error, "text": result.text[:2_000]}
+
+    async def search(self, query: str) -> str:
+        """Search for tools as a model does."""
+        session = self._runtime.session()
+        await session.prepare()
+        return (await session.call("tool_search", {"query": query})).text
+
+    async def agent(self, steps: list[Any], message: str) -> Json:
+        """Let an agent with a scripted model work on a message."""
+        replies = [
+            step
+            if isinstance(step, str)
+            else ScriptedReply(
+                step.get("text", ""),
+                [ToolCall(each["name"], each.get("arguments")) for each in step.get("calls", ())],
+            )
+            for step in steps
+        ]
+        async with Agent(ScriptedProvider(replies), runtime=self._runtime) as agent:
+            result = await agent.run(message)
+        return {"text": result.text, "reason": result.reason}
+
+    async def add_tools(self, count: int, names: list[str] | None = None) -> int:
+        """Register tools that return their arguments."""
+        tools = [
+            build_tool(
+                name=f"bulk_{number:05d}_{'_'.join(words)}",
+                toolset=f"bulk{number % 20}",
+                schema={
+                    "description": f"{words[0].title()} the {words[1]} number {number} of the {words[2]}.",
+                    "parameters": {"type": "object", "properties": {"id": {"type": "string"}}},
+                },
+                handler=_return_arguments,
+            )
+            for number, words in enumerate(_draw_words(count))
+        ]
+        self._runtime.registry.add_all(tools)
+        return len(tools)
+
+    async def add_tool(self, **definition: Any) -> str:
+        """Register one tool."""
+        return self._runtime.registry.register(handler=_return_arguments, **definition).name
+
+    async def refresh(self, server: str) -> int:
+        """List the tools of an MCP server again."""
+        listing = await asyncio.to_thread(self._runtime.mcp.refresh_listing, server)
+        return len(listing.tools)
+
+
+def _return_arguments(args: Json, _context: CallContext) -> Json:
+    return args
+
+
+def _draw_words(count: int) -> list[list[str]]:
+    rng = random.Random(1)
+    verbs = ("list", "read", "create", "update", "archive", "export", "share", "tag")
+    nouns = ("invoice", "parcel", "ticket", "report", "meeting", "branch", "photo", "order")
+    places = ("shop", "warehouse", "team", "project", "archive", "calendar")
+    return [[rng.choice(verbs), rng.choice(nouns), rng.choice(places)] for _ in range(count)]
+
+
+def write_sample_history(home: Path, tools: list[str], hours: float = 26.0) -> None:
+    """Write a usage history as a busy day of an agent and some clients leaves it."""
+    rng, now = random.Random(7), time.time()
+    store = UsageStore(home / "state" / HISTORY_FILE)
+    entries = []
+    for minute in range(int(hours * 60)):
+        at = now - minute * 60
+        busy = 1.6 + math.sin(at / 86_400 * 2 * math.pi) + 0.5 * math.sin(at / 9_000)
+        for _ in range(max(0, round(rng.gauss(busy, 1.2)))):
+            kind = rng.choices(("call", "search", "model"), (6, 2, 3))[0]
+            ok = rng.random() < (0.96 if kind == "call" else 0.87)
+            entries.append(
+                UsageEntry(
+                    at=at - rng.random() * 60,
+                    kind=kind,
+                    name=tools[min(len(tools) - 1, int(rng.expovariate(0.35)))],
+                    ok=ok,
+                    refused=kind == "call" and rng.random() < 0.01,
+                    ms=rng.lognormvariate(4.2, 0.9),
+                    tokens=rng.randint(900, 4_000)
+                    if kind == "model"
+                    else 5
+                    if ok or rng.random() < 0.6
+                    else 0,
+                    saved_tokens=rng.randint(9_000, 14_000) if kind == "model" else 0,
+                    cost=0.006 * rng.random() if kind == "model" else 0.0,
+                    saved_cost=0.018 * rng.random() if kind == "model" else 0.0,
+                )
+            )
+    store.add(entries)
+    store.close()
+
+
+async def _read_commands(commands: Commands) -> None:
+    loop, tasks = asyncio.get_running_loop(), set()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        message = json.loads(line)
+        task = asyncio.create_task(_run_command(commands, message))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+
+async def _run_command(commands: Commands, message: Json) -> None:
+    try:
+        answer: Any = await getattr(commands, message["do"])(**message["with"])
+        _print({"id": message["id"], "answer": answer})
+    except Exception as error:
+        _print({"id": message["id"], "problem": f"{type(error).__name__}: {error}"})
+
+
+def _print(message: Json) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+async def _serve(runtime: Runtime, desk: Any) -> None:
+    with open_listening_socket("127.0.0.1", 0) as listening:
+        host, port = listening.getsockname()[:2]
+        app = Dashboard(runtime, desk).make_app(
+            _make_policy(runtime.config, host), port=port, print_link=lambda code: _print({"printed": code})
+        )
+        commands = Commands(runtime, app, (host, port))
+        server = build_server(make_standalone_app(app), lambda: _print({"port": port}))
+        serving = asyncio.create_task(server.serve([listening]))
+        await _read_commands(commands)
+        server.should_exit = True
+        await serving
+
+
+def main() -> None:
+    """Serve a dashboard until standard input ends."""
+    home = Path(sys.argv[1])
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "DEMO_API_KEY": "sk-demo-0123456789abcdef"}
+    config = load_config(project=Path.cwd(), env=env)
+    desk = open_desk(config.secret_values())
+    with open_runtime(config, approver=desk, client_names=True) as runtime:
+        runtime.registry.add_all(sample_catalog())
+        asyncio.run(_serve(runtime, desk))
+
+
+if __name__ == "__main__":
+    main()

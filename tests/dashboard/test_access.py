@@ -1,0 +1,216 @@
+"""Access to the dashboard over HTTP: sign-in, cookies, headers, and requests of other pages and programs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.dashboard.harness import TIMEOUT_S, DashboardProcess
+from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
+from toolfold.dashboard.access import CODE_LIFETIME_S, MAX_FAILURES, SESSION_LIFETIME_S, SignIn
+from toolfold.gateway.request_bodies import RequestRefused
+
+
+class Visitor:
+    """An HTTP client that behaves like the page."""
+
+    def __init__(self, dashboard: DashboardProcess) -> None:
+        self.origin = f"http://127.0.0.1:{dashboard.port}"
+        self.http = httpx2.Client(base_url=self.origin, timeout=60)
+
+    def post(self, path: str, body: object, **headers: str) -> httpx2.Response:
+        return self.http.post(f"/ui/api/{path}", json=body, headers={"origin": self.origin, **headers})
+
+    def sign_in(self, dashboard: DashboardProcess) -> str:
+        """Sign in and return the page key."""
+        response = self.post("sign-in", {"code": dashboard.run("link").partition("#code=")[2]})
+        assert response.status_code == 200, response.text
+        self.cookie = response.headers["set-cookie"]
+        return str(response.json()["page_key"])
+
+
+@pytest.fixture
+def visitor(dashboard: DashboardProcess) -> Iterator[Visitor]:
+    found = Visitor(dashboard)
+    yield found
+    found.http.close()
+
+
+def test_page_has_a_strict_content_security_policy(visitor: Visitor) -> None:
+    response = visitor.http.get("/ui/")
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "<script>" not in response.text
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_session_cookie_is_http_only_and_same_site(visitor: Visitor, dashboard: DashboardProcess) -> None:
+    key = visitor.sign_in(dashboard)
+    for word in ("HttpOnly", "SameSite=Strict", "Path=/ui/"):
+        assert word in visitor.cookie
+    assert key not in visitor.cookie
+    assert visitor.http.get("/ui/api/tools", headers={"x-toolfold-page-key": key}).json()["total"] > 100
+
+
+def test_cookie_or_page_key_alone_gives_no_access(visitor: Visitor, dashboard: DashboardProcess) -> None:
+    key = visitor.sign_in(dashboard)
+    assert visitor.http.get("/ui/api/overview").status_code == 401
+    assert visitor.http.get("/ui/api/overview", headers={"x-toolfold-page-key": "x"}).status_code == 401
+    visitor.http.cookies.clear()
+    assert visitor.http.get("/ui/api/overview", headers={"x-toolfold-page-key": key}).status_code == 401
+    assert visitor.http.get("/ui/api/events", headers={"x-toolfold-page-key": key}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://127.0.0.1:1"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"host": "evil.example"}, 421),
+    ],
+)
+def test_request_of_another_page_is_refused(
+    visitor: Visitor, dashboard: DashboardProcess, headers: dict[str, str], status: int
+) -> None:
+    key = visitor.sign_in(dashboard)
+    body = {"name": "terminal", "change": "disable"}
+    sent = {"x-toolfold-page-key": key, **headers}
+    assert visitor.post("tools/change", body, **sent).status_code == status
+
+
+def test_change_without_an_origin_is_refused(visitor: Visitor, dashboard: DashboardProcess) -> None:
+    key = visitor.sign_in(dashboard)
+    response = visitor.http.post(
+        "/ui/api/tools/change",
+        json={"name": "terminal", "change": "disable"},
+        headers={"x-toolfold-page-key": key},
+    )
+    assert response.status_code == 403
+    assert "terminal" not in (dashboard.home / "config.yaml").read_text()
+
+
+def test_signing_out_ends_the_session(visitor: Visitor, dashboard: DashboardProcess) -> None:
+    headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
+    assert visitor.post("sign-out", {}, **headers).status_code == 200
+    assert visitor.http.get("/ui/api/overview", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["../app.py", "..%2fapp.py", "%2e%2e/access.py", "missing.js"])
+def test_only_built_files_are_served(visitor: Visitor, path: str) -> None:
+    response = visitor.http.get(f"/ui/{path}")
+    assert response.status_code in (403, 404)
+
+
+def test_answers_contain_no_secret_of_the_environment(visitor: Visitor, dashboard: DashboardProcess) -> None:
+    secret = "sk-demo-0123456789abcdef"  # in the environment of the dashboard's process
+    dashboard.run("call", tool="notes_add_note", arguments={"text": f"the key is {secret}"})
+    dashboard.run(
+        "add_tool",
+        name="leaky",
+        toolset="leaky",
+        schema={"description": f"Uses {secret}.", "parameters": {"type": "object"}},
+    )
+    headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
+    for path in ("overview", "tools?q=leaky", "tool?name=leaky", "activity", "about", "choices"):
+        response = visitor.http.get(f"/ui/api/{path}", headers=headers)
+        assert response.status_code == 200, response.text
+        assert secret not in response.text
+
+
+def test_invalid_requests_are_answered_with_a_reason(visitor: Visitor, dashboard: DashboardProcess) -> None:
+    headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
+    cases: list[tuple[str, Any, int]] = [
+        ("explain", {"message": ""}, 400),
+        ("explain", {"message": "x", "mode": "magic"}, 400),
+        ("explain", {"message": "x", "top_k": 10_000}, 400),
+        ("explain", {"message": "x", "toolsets": ["no such toolset"]}, 400),
+        ("tools/change", {"name": "nobody", "change": "disable"}, 404),
+        ("tools/change", {"name": "terminal", "change": "destroy"}, 400),
+        ("tools/accept", {"name": "terminal", "fingerprint": "x"}, 409),
+        ("approvals/answer", {"id": "x", "answer": "once"}, 409),
+        ("no/such/path", {}, 404),
+        ("explain", [], 400),
+    ]
+    for path, body, status in cases:
+        response = visitor.post(path, body, **headers)
+        assert (response.status_code, bool(response.json()["error"])) == (status, True), (path, body)
+
+
+def test_code_expires_and_guessing_is_limited() -> None:
+    now = [0.0]
+    sign_in = SignIn(lambda: now[0])
+    code = sign_in.create_code()
+    now[0] = CODE_LIFETIME_S + 1
+    with pytest.raises(RequestRefused, match="already used or has expired"):
+        sign_in.redeem(code)
+    code = sign_in.create_code()
+    for _ in range(MAX_FAILURES - 1):
+        with pytest.raises(RequestRefused):
+            sign_in.redeem("guess")
+    with pytest.raises(RequestRefused, match="Too many attempts"):
+        sign_in.redeem(code)
+    now[0] += 61
+    signed_in = sign_in.redeem(code)
+    assert sign_in.is_signed_in(signed_in.cookie, signed_in.page_key)
+    now[0] += SESSION_LIFETIME_S + 1
+    assert not sign_in.is_signed_in(signed_in.cookie, signed_in.page_key)
+
+
+def test_gateway_serves_the_dashboard_beside_its_clients(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with gateway_process(home) as gateway:
+        code = _wait_for_code(gateway)
+        origin = f"http://127.0.0.1:{gateway.port}"
+        with httpx2.Client(base_url=origin, timeout=60) as http:
+            assert "<title>Toolfold</title>" in http.get("/ui/").text
+            answer = http.post("/ui/api/sign-in", json={"code": code}, headers={"origin": origin})
+            key = answer.json()["page_key"]
+            overview = http.get("/ui/api/overview", headers={"x-toolfold-page-key": key}).json()
+            assert overview["catalog"]["tools"] > 0
+    assert "Traceback" not in gateway.log.read_text()
+
+
+def test_other_machines_need_a_token_to_sign_in(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    run = [sys.executable, "-m", "toolfold", "token", "add"]
+    made = subprocess.run([*run, "admin"], env=environment(home), cwd=home, capture_output=True, text=True)
+    scoped = subprocess.run(
+        [*run, "scoped", "--toolset", "web"], env=environment(home), cwd=home, capture_output=True, text=True
+    )
+    with gateway_process(home, "--host", "0.0.0.0") as gateway:
+        code = _wait_for_code(gateway)
+        origin = f"http://127.0.0.1:{gateway.port}"
+        with httpx2.Client(base_url=origin, headers={"origin": origin}, timeout=60) as http:
+            assert http.get("/ui/api/hello").json()["needs_token"]
+            for token, status in (("", 403), ("tf_wrong", 403), (_find_token(scoped.stdout), 403)):
+                answer = http.post("/ui/api/sign-in", json={"code": code, "token": token})
+                assert answer.status_code == status, answer.text
+            answer = http.post("/ui/api/sign-in", json={"code": code, "token": _find_token(made.stdout)})
+            assert answer.status_code == 200, answer.text
+
+
+def _wait_for_code(gateway: GatewayProcess) -> str:
+    """Return the code of the link that a gateway prints when it is ready."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (found := re.search(r"#code=(\S+)\n", gateway.log.read_text())):
+        assert time.monotonic() < deadline, gateway.log.read_text()
+        time.sleep(0.05)
+    return found[1]
+
+
+def _find_token(text: str) -> str:
+    return next(word for word in text.split() if word.startswith("tf_"))

@@ -1,0 +1,251 @@
+"""The dashboard in a real browser: every page, approvals, held tools, 10,000 tools and hostile names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboard.conftest import NOTES, CheckedPage
+from tests.dashboard.harness import ROOT, DashboardProcess, read_answer
+from tests.gateway.gateway_process import environment
+
+PAGES = ("overview", "catalog", "playground", "activity", "approvals")
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
+
+
+def test_one_time_link_signs_in_once(checked_page: CheckedPage, dashboard: DashboardProcess) -> None:
+    link = dashboard.run("link")
+    other = checked_page.page.context.browser.new_context()
+    page = other.new_page()
+    page.goto(link)
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert "code" not in page.url
+    third = checked_page.page.context.browser.new_context().new_page()
+    third.goto(link)
+    third.get_by_text("This link was already used or has expired.").wait_for()
+    third.get_by_role("button", name="Print a new link").click()
+    third.get_by_text("A new link was printed").wait_for()
+    assert dashboard.printed.get(timeout=60)
+    third.context.close()
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in to Toolfold").wait_for()
+    other.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_has_no_serious_accessibility_finding(checked_page: CheckedPage, name: str, scheme: Any) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed; run: cd ui && npm ci")
+    checked_page.page.emulate_media(color_scheme=scheme)
+    page = checked_page.open(name)
+    page.get_by_text("Connected", exact=True).wait_for()
+    if name == "playground":
+        page.get_by_label("Message").fill("where is my parcel?")
+        page.get_by_role("table").wait_for()
+    # The engine is loaded as a file of the page's own origin, because the page's policy allows no other.
+    page.route("**/ui/axe.js", lambda route: route.fulfill(path=AXE, content_type="text/javascript"))
+    page.evaluate(
+        """() => new Promise((resolve, reject) => {
+            const policy = trustedTypes.createPolicy("test", {createScriptURL: (url) => url});
+            const script = document.createElement("script");
+            script.src = policy.createScriptURL("/ui/axe.js");
+            script.onload = resolve;
+            script.onerror = reject;
+            document.head.append(script);
+        })"""
+    )
+    found = page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
+    serious = [
+        (each["id"], [node["html"][:200] for node in each["nodes"][:3]])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+def test_approval_is_answered_in_the_page_while_an_agent_waits(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    page = checked_page.open("approvals")
+    page.get_by_text("Nothing waits for you").wait_for()
+    steps = [{"calls": [{"name": "notes_delete_note", "arguments": {"id": "7"}}]}, "The note is deleted."]
+    waiting = dashboard.start("agent", steps=steps, message="delete note 7")
+    question = page.get_by_role("region", name="Approval of notes_delete_note")
+    question.wait_for()
+    assert '"id": "7"' in question.inner_text()
+    assert "destroy" in question.inner_text()
+    question.get_by_role("button", name="Allow once").click()
+    assert read_answer(waiting) == {"text": "The note is deleted.", "reason": "completed"}
+    page.get_by_text("Nothing waits for you").wait_for()
+    page.get_by_text("allowed", exact=True).first.wait_for()
+    refused = dashboard.start("call", tool="notes_delete_note", arguments={"id": "8"})
+    page.get_by_role("button", name="Refuse").click()
+    assert "declined" in read_answer(refused)["error"]
+
+
+def test_open_question_is_refused_after_the_page_was_closed(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    page = checked_page.open("approvals")
+    waiting = dashboard.start("call", tool="notes_delete_note", arguments={"id": "9"})
+    page.get_by_role("region", name="Approval of notes_delete_note").wait_for()
+    page.goto("about:blank")
+    assert "the dashboard was closed before somebody answered" in read_answer(waiting)["error"]
+    later = dashboard.run("call", tool="notes_delete_note", arguments={"id": "10"})
+    assert "nobody could be asked" in later["error"]
+
+
+def test_held_tool_is_accepted_after_its_difference_was_shown(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    changed = {**NOTES[0], "description": "Add a note to the notebook. Deletes all older notes."}
+    listing = dashboard.home / "notes_tools.json"
+    listing.write_text(json.dumps({"tools/list": {"tools": [changed, NOTES[1]]}}))
+    assert dashboard.run("refresh", server="notes") == 2
+    assert "review" in dashboard.run("call", tool="notes_add_note", arguments={"text": "a"})["error"]
+    page = checked_page.open("catalog/notes_add_note")
+    page.get_by_text("This tool has changed since you accepted it.").wait_for()
+    assert "Deletes all older notes." in page.get_by_role("region", name="Differences").inner_text()
+    page.get_by_role("button", name="Accept this version").click()
+    page.get_by_role("button", name="Disable").wait_for()
+    assert dashboard.run("call", tool="notes_add_note", arguments={"text": "a"})["ok"]
+
+
+def test_disabled_tool_cannot_be_called_until_it_is_enabled_again(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    page = checked_page.open("catalog/search_files")
+    page.get_by_role("button", name="Disable").click()
+    page.get_by_role("button", name="Enable").wait_for()
+    assert not dashboard.run("call", tool="search_files", arguments={"pattern": "x"})["ok"]
+    assert "search_files" in (dashboard.home / "config.yaml").read_text()
+    page.get_by_role("button", name="Enable").click()
+    page.get_by_role("button", name="Disable").wait_for()
+    enabled = dashboard.run("call", tool="search_files", arguments={"pattern": "x"})
+    assert enabled["ok"], enabled
+
+
+def test_playground_shows_what_toolfold_explain_prints(
+    checked_page: CheckedPage, dashboard: DashboardProcess, tmp_path: Path
+) -> None:
+    message = "where is my parcel?"
+    page = checked_page.open("playground")
+    page.get_by_role("combobox", name="Mode", exact=True).select_option("hybrid")
+    # The page asks again until all tools are indexed.
+    with page.expect_response(
+        lambda response: response.url.endswith("/explain") and response.json()["leg"] == "hybrid",
+        timeout=120_000,
+    ) as response:
+        page.get_by_label("Message").fill(message)
+    shown = response.value.json()
+    words = ["explain", message, "--mode", "hybrid", "--sample", "--json"]
+    env = {**environment(dashboard.home), "TOOLFOLD_CONFIG": str(dashboard.home / "config.yaml")}
+    done = subprocess.run(
+        [sys.executable, "-m", "toolfold", *words],
+        cwd=dashboard.project,
+        env=env,
+        capture_output=True,
+        check=True,
+    )
+    printed = json.loads(done.stdout)
+    assert shown["selected"] == printed["selected"]
+    assert shown["tokens_sent"] == printed["tokens_sent"]
+    assert [(each["name"], each["why"], each["ranks"]) for each in shown["tools"]] == [
+        (each["name"], each["why"], each["ranks"]) for each in printed["tools"][: len(shown["tools"])]
+    ]
+    rows = page.get_by_role("table").get_by_role("row")
+    assert rows.count() == len(shown["tools"]) + 1
+    assert printed["tools"][0]["name"] in rows.nth(1).inner_text()
+
+
+def test_activity_shows_a_call_with_arguments_and_result(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    page = checked_page.open("activity")
+    page.get_by_text("Live").wait_for()
+    dashboard.run("call", tool="notes_add_note", arguments={"text": "buy milk"})
+    entry = page.get_by_role("listitem").filter(has_text="buy milk")
+    entry.locator("summary").click()
+    entry.get_by_text("buy milk").first.wait_for()
+    dashboard.run("search", query="parcel")
+    page.get_by_role("listitem").filter(has_text="parcel").first.wait_for()
+
+
+def test_hostile_tool_name_and_description_are_shown_as_text(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    dashboard.run(
+        "add_tool",
+        name=HOSTILE,
+        toolset="hostile",
+        schema={"description": HOSTILE + " \u202egnp.exe", "parameters": {"type": "object"}},
+    )
+    page = checked_page.open("catalog")
+    page.get_by_label("Filter tools").fill("onerror")
+    row = page.get_by_role("row").nth(1)
+    row.get_by_text("<img src=x").first.wait_for()
+    row.click()
+    page.get_by_role("complementary", name="Tool").get_by_text("<script>").first.wait_for()
+    assert "\u202e" not in page.content()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#app img[src=x]").count() == 0
+    assert page.title() == "Catalog · Toolfold"
+
+
+def test_ten_thousand_tools_scroll_with_few_elements(
+    checked_page: CheckedPage, dashboard: DashboardProcess, record_property: Any
+) -> None:
+    assert dashboard.run("add_tools", count=10_000) == 10_000
+    page = checked_page.open("catalog")
+    page.get_by_label("Source").select_option("")
+    grid = page.get_by_role("grid", name="Tools")
+    page.wait_for_function(
+        "() => Number(document.querySelector('[role=grid]').getAttribute('aria-rowcount')) > 10000"
+    )
+    page.evaluate(
+        """() => {
+            window.longest = 0;
+            new PerformanceObserver((list) => {
+                window.longest = Math.max(window.longest, ...list.getEntries().map((each) => each.duration));
+            }).observe({type: "longtask", buffered: false});
+        }"""
+    )
+    page.evaluate(
+        """async () => {
+            const grid = document.querySelector("[role=grid]");
+            for (let step = 0; step < 120; step++) {
+                grid.scrollTop += 4400;
+                await new Promise(requestAnimationFrame);
+            }
+            grid.scrollTop = grid.scrollHeight;
+        }"""
+    )
+    grid.get_by_text("write_file").first.wait_for()
+    longest = page.evaluate("window.longest")
+    record_property("longest task while scrolling 10,000 tools, ms", longest)
+    print(f"longest task while scrolling 10,000 tools: {longest:.0f} ms")
+    assert page.get_by_role("row").count() < 100
+    page.get_by_label("Filter tools").fill("bulk_09999")
+    page.get_by_text("1 match", exact=False).wait_for()
+    if os.environ.get("TOOLFOLD_TEST_ALL"):
+        assert longest < 200
+
+
+def test_catalog_is_used_by_keyboard(checked_page: CheckedPage) -> None:
+    page = checked_page.open("catalog")
+    page.get_by_role("grid", name="Tools").get_by_role("row").nth(3).wait_for()
+    page.get_by_role("grid", name="Tools").focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    page.get_by_role("complementary", name="Tool").get_by_role("heading").first.wait_for()
+    assert "/ui/catalog/" in page.url
+    page.keyboard.press("Escape")
+    page.wait_for_url("**/ui/catalog")

@@ -1,0 +1,61 @@
+// Requests to the JSON interface. The page key is a second credential beside the cookie; only this origin can read it.
+
+const KEY = "toolfold-page-key";
+
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+  ) {
+    super(message);
+  }
+}
+
+let onSignedOut: () => void = () => {};
+
+export function whenSignedOut(listener: () => void): void {
+  onSignedOut = listener;
+}
+
+function headers(): Record<string, string> {
+  return { "x-toolfold-page-key": localStorage.getItem(KEY) ?? "" };
+}
+
+async function read<T>(response: Response): Promise<T> {
+  const body = await response.json().catch(() => ({}));
+  if (response.ok) return body as T;
+  if (response.status === 401) onSignedOut();
+  throw new ApiError(body.error ?? `The server answered with status ${response.status}.`, response.status);
+}
+
+export async function get<T>(path: string, query: Record<string, string | number> = {}, signal?: AbortSignal): Promise<T> {
+  const words = new URLSearchParams(Object.entries(query).map(([key, value]) => [key, String(value)]));
+  const found = await fetch(`/ui/api/${path}${words.size ? `?${words}` : ""}`, { headers: headers(), signal });
+  return read<T>(found);
+}
+
+export async function post<T = Record<string, never>>(path: string, body: object = {}, signal?: AbortSignal): Promise<T> {
+  const sent = await fetch(`/ui/api/${path}`, {
+    method: "POST",
+    headers: { ...headers(), "content-type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
+  return read<T>(sent);
+}
+
+export async function openStream(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+  const response = await fetch(`/ui/api/${path}`, { headers: headers(), signal });
+  if (!response.ok || !response.body) await read(response);
+  return response.body!;
+}
+
+export async function signIn(code: string, token: string): Promise<void> {
+  const { page_key } = await post<{ page_key: string }>("sign-in", { code, token });
+  localStorage.setItem(KEY, page_key);
+}
+
+export async function signOut(): Promise<void> {
+  await post("sign-out").catch(() => {});
+  localStorage.removeItem(KEY);
+}

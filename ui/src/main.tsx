@@ -1,0 +1,165 @@
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get, post, signIn, signOut, whenSignedOut } from "./api";
+import { Problem } from "./components";
+import { Icon } from "./icons";
+import { startLive, useLive } from "./live";
+import { ActivityPage } from "./pages/activity";
+import { ApprovalsPage } from "./pages/approvals";
+import { CatalogPage } from "./pages/catalog";
+import { OverviewPage } from "./pages/overview";
+import { PlaygroundPage } from "./pages/playground";
+import { Link, useRoute } from "./router";
+
+const PAGES: [string, string][] = [
+  ["overview", "Overview"],
+  ["catalog", "Catalog"],
+  ["playground", "Playground"],
+  ["activity", "Activity"],
+  ["approvals", "Approvals"],
+];
+
+type Theme = "auto" | "light" | "dark";
+
+function ThemeSwitch() {
+  const [theme, setTheme] = useState<Theme>((localStorage.getItem("toolfold-theme") as Theme) ?? "auto");
+  const next: Theme = theme === "auto" ? "light" : theme === "light" ? "dark" : "auto";
+  const choose = () => {
+    setTheme(next);
+    localStorage.setItem("toolfold-theme", next);
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+  };
+  return (
+    <button type="button" class="icon-button" onClick={choose} aria-label={`Theme: ${theme}. Switch to ${next}.`} title={`Theme: ${theme}`}>
+      <Icon name={theme === "auto" ? "auto" : theme === "light" ? "sun" : "moon"} />
+    </button>
+  );
+}
+
+function Shell({ onLeave }: { onLeave: () => void }) {
+  const route = useRoute();
+  const live = useLive();
+  const [isOpen, setOpen] = useState(false);
+  useEffect(startLive, []);
+  useEffect(() => setOpen(false), [route.page]);
+  return (
+    <div class="shell">
+      <a class="skip" href="#main">Skip to the content</a>
+      <header class="side">
+        <div class="brand">
+          <img src="/ui/icon.svg" alt="" width="28" height="28" />
+          <span>Toolfold</span>
+          <button type="button" class="icon-button menu-button" aria-label="Menu" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+            <Icon name={isOpen ? "close" : "menu"} />{live.approvals.length > 0 && <i class="alert-dot" />}
+          </button>
+        </div>
+        <div class={`side-body ${isOpen ? "open" : ""}`}>
+          <nav aria-label="Pages">
+            {PAGES.map(([page, title]) => (
+              <Link key={page} to={page} current={route.page === page}>
+                <Icon name={page} /><span>{title}</span>
+                {page === "approvals" && live.approvals.length > 0 && <b class="count">{live.approvals.length}</b>}
+              </Link>
+            ))}
+          </nav>
+          <div class="side-foot">
+            <span class={`status ${live.connected ? "on" : ""}`} role="status">{live.connected ? "Connected" : "Not connected"}</span>
+            <ThemeSwitch />
+            <button type="button" class="icon-button" aria-label="Sign out" title="Sign out" onClick={() => signOut().then(onLeave)}><Icon name="out" /></button>
+          </div>
+        </div>
+      </header>
+      <main id="main">
+        {route.page !== "approvals" && live.approvals.length > 0 && (
+          <div class="banner" role="alert"><span>{live.approvals.length === 1 ? "A call waits" : `${live.approvals.length} calls wait`} for your approval.</span><Link to="approvals">Decide</Link></div>
+        )}
+        <CurrentPage page={route.page} detail={route.detail} />
+      </main>
+    </div>
+  );
+}
+
+function CurrentPage({ page, detail }: { page: string; detail: string }) {
+  switch (page) {
+    case "catalog":
+      return <CatalogPage detail={detail} />;
+    case "playground":
+      return <PlaygroundPage />;
+    case "activity":
+      return <ActivityPage />;
+    case "approvals":
+      return <ApprovalsPage />;
+    default:
+      return <OverviewPage />;
+  }
+}
+
+function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () => void }) {
+  const [code, setCode] = useState(() => new URLSearchParams(location.hash.slice(1)).get("code") ?? "");
+  const [token, setToken] = useState("");
+  const [error, setError] = useState<unknown>(null);
+  const [isPrinted, setPrinted] = useState(false);
+  const enter = () =>
+    signIn(code, token).then(onEnter, (problem) => {
+      setError(problem);
+      if (problem.status === 401) setCode("");
+    });
+  useEffect(() => {
+    document.title = "Sign in · Toolfold";
+    history.replaceState(null, "", location.pathname);
+    if (code && !needsToken) void enter();
+    const read = () => {
+      const found = new URLSearchParams(location.hash.slice(1)).get("code");
+      if (found) location.reload();
+    };
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  }, []);
+  const print = () => post("new-link").then(() => {
+    setPrinted(true);
+    setError(null);
+  }, setError);
+  return (
+    <main class="sign-in">
+      <div class="card">
+        <img src="/ui/icon.svg" alt="" width="44" height="44" />
+        <h1>Sign in to Toolfold</h1>
+        <Problem error={error} />
+        {code && needsToken ? (
+          <form onSubmit={(event) => { event.preventDefault(); void enter(); }}>
+            <label class="field"><span>Token</span><input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} /></label>
+            <p class="muted">This address can be reached from other machines, so a token is needed too.</p>
+            <button type="submit" class="primary">Sign in</button>
+          </form>
+        ) : (
+          <>
+            <p>Open the link that Toolfold printed in the terminal. It can be used once, within ten minutes.</p>
+            <button type="button" class="primary" onClick={print}>Print a new link in the terminal</button>
+            {isPrinted && <p role="status" class="good-text">A new link was printed in the terminal where Toolfold runs.</p>}
+          </>
+        )}
+      </div>
+    </main>
+  );
+}
+
+function App() {
+  const [state, setState] = useState<"loading" | "in" | "out">("loading");
+  const [needsToken, setNeedsToken] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  useEffect(() => {
+    whenSignedOut(() => setState("out"));
+    get<{ signed_in: boolean; needs_token: boolean }>("hello").then((hello) => {
+      setNeedsToken(hello.needs_token);
+      setState(hello.signed_in ? "in" : "out");
+      if (hello.signed_in && location.hash) history.replaceState(null, "", location.pathname);
+    }, setError);
+  }, []);
+  if (error) return <main class="sign-in"><Problem error={error} /></main>;
+  if (state === "loading") return null;
+  if (state === "out") return <SignInPage needsToken={needsToken} onEnter={() => setState("in")} />;
+  return <Shell onLeave={() => setState("out")} />;
+}
+
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,95 @@
+import { useState } from "preact/hooks";
+import { BarChart, ShareBar } from "../charts";
+import { Badge, Card, Empty, Page, Problem, Segmented, useData } from "../components";
+import { dollars, duration, moment, percent, plural, short, whole } from "../format";
+import { type ServerState, useLive } from "../live";
+import { Link } from "../router";
+
+interface Totals {
+  calls: number; errors: number; refused: number; searches: number; hits: number; misses: number;
+  requests: number; tokens: number; saved_tokens: number; cost: number; saved_cost: number;
+}
+
+interface Overview {
+  period: string;
+  totals: Totals;
+  series: (Totals & { at: number })[];
+  latency: { p50: number | null; p90: number | null; p99: number | null };
+  tools: { name: string; calls: number; errors: number; ms: number }[];
+  states: Record<string, number>;
+  catalog: { tools: number; shown: number; tokens_all: number; tokens_shown: number };
+  servers: ServerState[];
+  is_stored: boolean;
+}
+
+const PERIODS = ["hour", "day", "week", "month"] as const;
+const REFRESH_MS = 5000;
+
+function Figure({ label, value, note }: { label: string; value: string; note: string }) {
+  return (
+    <div class="figure">
+      <dt>{label}</dt>
+      <dd>{value}<span class="note">{note}</span></dd>
+    </div>
+  );
+}
+
+export function OverviewPage() {
+  const [period, setPeriod] = useState<(typeof PERIODS)[number]>("day");
+  const { data, error } = useData<Overview>("overview", { period }, REFRESH_MS);
+  const live = useLive();
+  const actions = <Segmented label="Period" values={PERIODS} value={period} onChange={setPeriod} text={(each) => ({ hour: "Hour", day: "24 hours", week: "7 days", month: "30 days" })[each]} />;
+  if (!data) return <Page title="Overview" actions={actions}><Problem error={error} /><div class="loading" aria-busy="true">Loading…</div></Page>;
+  const { totals, latency, catalog } = data;
+  const servers = live.servers.length ? live.servers : data.servers;
+  const bars = (values: (each: Totals) => number[]) => data.series.map((each) => ({ label: moment(each.at, data.period), values: values(each) }));
+  const deferred = catalog.tokens_all - catalog.tokens_shown;
+  return (
+    <Page title="Overview" about={data.is_stored ? undefined : "The usage history is turned off; these figures start with this program."} actions={actions}>
+      <Problem error={error} />
+      <dl class="figures">
+        <Figure label="Tokens saved" value={short(totals.saved_tokens)} note={totals.saved_cost ? `${dollars(totals.saved_cost)} less to pay` : "in the agent's requests"} />
+        <Figure label="Tool calls" value={short(totals.calls)} note={totals.calls ? `${whole(totals.errors)} failed, ${whole(totals.refused)} refused` : "none in this period"} />
+        <Figure label="Searches" value={short(totals.searches)} note={totals.searches ? `${percent(totals.hits, totals.searches)} led to a call, ${whole(totals.misses)} found nothing` : "none in this period"} />
+        <Figure label="Call duration" value={duration(latency.p50)} note={latency.p50 === null ? "no calls yet" : `90%: ${duration(latency.p90)}, 99%: ${duration(latency.p99)}`} />
+        <Figure label="Model requests" value={short(totals.requests)} note={totals.requests ? `${short(totals.tokens)} tokens, ${dollars(totals.cost)}` : "none in this period"} />
+      </dl>
+      <div class="columns">
+        <Card title="Tool calls">
+          <BarChart title="Tool calls over time" series={[{ name: "succeeded", class: "c1" }, { name: "failed", class: "bad" }, { name: "refused", class: "warn" }]} bars={bars((each) => [each.calls - each.errors - each.refused, each.errors, each.refused])} />
+        </Card>
+        <Card title="Tokens saved">
+          <BarChart title="Tokens saved over time" series={[{ name: "saved", class: "c2" }]} bars={bars((each) => [each.saved_tokens])} />
+        </Card>
+        <div class="stack">
+        <Card title="Catalog" aside={<Link to="catalog">All tools</Link>}>
+          <p class="lead"><b>{plural(catalog.tools, "tool")}</b> can be used. A model is shown {whole(catalog.shown)} of them{deferred > 0 ? <>, which saves about <b>{short(deferred)} of {short(catalog.tokens_all)} tokens</b> in every request.</> : ": all fit in a request."}</p>
+          <ShareBar label="Tools by state" parts={[["core", "c1"], ["pinned", "c3"], ["shown", "good"], ["deferred", "c2"], ["held", "warn"], ["unavailable", "bad"], ["off", "faint"]].map(([name, tone]) => ({ name, class: tone, value: data.states[name] ?? 0 }))} />
+        </Card>
+        <Card title="Servers" aside={<Link to="servers">Manage</Link>}>
+          {servers.length ? (
+            <ul class="health">{servers.map((server) => (
+              <li key={server.name}>
+                <span class="health-name">{server.name}</span>
+                <Badge value={server.state} />
+                <span class="muted">{plural(server.tools, "tool")}{server.held ? `, ${server.held} held` : ""}</span>
+                {server.error && <span class="health-error">{server.error}</span>}
+              </li>
+            ))}</ul>
+          ) : <Empty title="No MCP servers yet">Add one on the page Servers, or with <code>toolfold mcp add</code>.</Empty>}
+        </Card>
+        </div>
+        <Card title="Most used tools">
+          {data.tools.length ? (
+            <table class="table">
+              <thead><tr><th>Tool</th><th class="num">Calls</th><th class="num">Failed</th><th class="num">Average</th></tr></thead>
+              <tbody>{data.tools.map((tool) => (
+                <tr key={tool.name}><td class="mono clip">{tool.name}</td><td class="num">{whole(tool.calls)}</td><td class="num">{tool.errors ? whole(tool.errors) : "–"}</td><td class="num">{duration(tool.ms)}</td></tr>
+              ))}</tbody>
+            </table>
+          ) : <Empty title="No calls in this period">Calls of agents and clients appear here.</Empty>}
+        </Card>
+      </div>
+    </Page>
+  );
+}

@@ -1,0 +1,4 @@
+// Runs before the page is drawn, so that a chosen theme does not flash.
+const chosen = localStorage.getItem("toolfold-theme");
+if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
+export {};
