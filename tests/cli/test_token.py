@@ -36,3 +36,16 @@ def test_first_token_warns_that_every_client_needs_one(toolfold: Toolfold) -> No
     assert "every client" not in toolfold("token", "add", "desktop").err
     assert "last token" not in toolfold("token", "revoke", "desktop").err
     assert "Clients still need one" in toolfold("token", "revoke", "laptop").err
+
+
+def test_token_with_toolsets_may_use_models_only_on_request(toolfold: Toolfold) -> None:
+    toolfold("token", "add", "whole")
+    toolfold("token", "add", "limited", "--toolset", "web")
+    toolfold("token", "add", "allowed", "--toolset", "web", "--models")
+    listed = json.loads(toolfold("token", "list", "--json").out)
+    assert {each["name"]: each["models"] for each in listed} == {
+        "whole": True,
+        "limited": False,
+        "allowed": True,
+    }
+    assert "with its own key" in toolfold("token", "list").out

@@ -209,6 +209,33 @@ def test_token_admits_a_client_and_is_never_forwarded(tmp_path: Path, upstream: 
     assert token not in f"{with_key.headers} {with_token.headers}"
 
 
+def test_limited_token_uses_the_configured_key_only_if_it_may(tmp_path: Path, upstream: Upstream) -> None:
+    settings = {
+        "providers.house": {"base_url": f"{upstream.url}/v1", "key_env": "HOUSE_KEY"},
+        "proxy.upstreams": {"gpt-*": {"provider": "house"}},
+    }
+    environment = {"HOUSE_KEY": "sk-house"}
+    with serve_proxy(
+        tmp_path, upstream.url, settings, allow_anonymous=False, environment=environment
+    ) as served:
+        tokens = {
+            "limited": served.tokens.add("limited", ["web"]),
+            "allowed": served.tokens.add("allowed", ["web"], may_use_keys=True),
+            "whole": served.tokens.add("whole"),
+            "forbidden": served.tokens.add("forbidden", may_use_keys=False),
+        }
+        answers = {
+            name: post(served, "chat/completions", CHAT, x_toolfold_token=token)
+            for name, token in tokens.items()
+        }
+        own = post(served, "messages", MESSAGES, x_api_key="sk-client", x_toolfold_token=tokens["limited"])
+    statuses = {name: each.status_code for name, each in answers.items()}
+    assert statuses == {"limited": 403, "allowed": 200, "whole": 200, "forbidden": 403}
+    assert "toolfold token add NAME --models" in answers["limited"].json()["error"]["message"]
+    assert own.status_code == 200
+    assert [each.header("authorization") for each in upstream.received] == ["Bearer sk-house"] * 2 + [None]
+
+
 def test_requests_of_foreign_hosts_and_web_pages_are_refused(
     served: RunningProxy, upstream: Upstream
 ) -> None:

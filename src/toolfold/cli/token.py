@@ -26,14 +26,21 @@ def command() -> None:
 @click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this toolset. Repeatable."
 )
+@click.option(
+    "--models/--no-models",
+    "may_use_keys",
+    default=None,
+    help="Allow the client to use your configured keys of model providers, through the model proxy."
+    " Default: allowed without --toolset.",
+)
 @click.pass_obj
-def add(invocation: Invocation, name: str, toolsets: tuple[str, ...]) -> None:
+def add(invocation: Invocation, name: str, toolsets: tuple[str, ...], may_use_keys: bool | None) -> None:
     """Create a token for a client. It is shown only once."""
     if toolsets:
         _require_known_toolsets(invocation, toolsets)
     tokens = _open_tokens(invocation)
     is_first = not tokens.are_in_use()
-    token = tokens.add(name, toolsets or None)
+    token = tokens.add(name, toolsets or None, may_use_keys=may_use_keys)
     print_note(f"Token for {escape_text(name)}. Store it now; it cannot be shown again:")
     print_line(token)
     print_note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
@@ -63,7 +70,15 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
     clients = _open_tokens(invocation).list_clients()
     if as_json:
         print_json(
-            [{"name": each.name, "toolsets": each.toolsets, "created": each.created} for each in clients]
+            [
+                {
+                    "name": each.name,
+                    "toolsets": each.toolsets,
+                    "created": each.created,
+                    "models": each.may_use_keys,
+                }
+                for each in clients
+            ]
         )
         return
     if not clients:
@@ -73,11 +88,12 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
         (
             escape_text(each.name),
             escape_text(", ".join(each.toolsets)) if each.toolsets else "all except local tools",
+            "yes" if each.may_use_keys else "with its own key",
             time.strftime("%Y-%m-%d", time.localtime(each.created)),
         )
         for each in clients
     ]
-    print_table("Clients of the gateway", ["client", "toolsets", "created"], rows)
+    print_table("Clients of the gateway", ["client", "toolsets", "models", "created"], rows)
 
 
 @command.command("revoke")

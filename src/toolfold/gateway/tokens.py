@@ -38,6 +38,8 @@ class GatewayClient:
     toolsets: tuple[str, ...] | None = None
     """The toolsets it may use; None for all that the gateway offers."""
     created: float = 0.0
+    may_use_keys: bool = True
+    """True if its model requests may use the keys of providers that are configured here."""
 
     @property
     def id(self) -> str:
@@ -66,8 +68,13 @@ class Tokens:
         self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
 
-    def add(self, name: str, toolsets: Iterable[str] | None = None) -> str:
-        """Create a token for a new client and return it. It cannot be shown again."""
+    def add(
+        self, name: str, toolsets: Iterable[str] | None = None, *, may_use_keys: bool | None = None
+    ) -> str:
+        """Create a token for a new client and return it. It cannot be shown again.
+
+        By default, a token that is limited to toolsets may not use the configured keys of model providers.
+        """
         if not _NAME_PATTERN.fullmatch(name):
             raise ConfigError(
                 f"{name!r} cannot be the name of a client",
@@ -82,7 +89,12 @@ class Tokens:
                     hint=f"choose another name, or revoke its token: toolfold token revoke {name}",
                 )
             granted = None if toolsets is None else list(toolsets)
-            entries[name] = {"hash": _hash_token(token), "toolsets": granted, "created": time.time()}
+            entries[name] = {
+                "hash": _hash_token(token),
+                "toolsets": granted,
+                "created": time.time(),
+                "models": granted is None if may_use_keys is None else may_use_keys,
+            }
             self._write_entries(entries)
         return token
 
@@ -198,7 +210,10 @@ class Tokens:
 def _parse_client(name: str, entry: Json) -> GatewayClient:
     toolsets = entry["toolsets"]
     return GatewayClient(
-        name, None if toolsets is None else tuple(map(str, toolsets)), float(entry["created"])
+        name,
+        None if toolsets is None else tuple(map(str, toolsets)),
+        float(entry["created"]),
+        bool(entry.get("models", toolsets is None)),
     )
 
 

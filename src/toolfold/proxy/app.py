@@ -186,6 +186,7 @@ class Proxy:
         try:
             request = await self._read_request(scope, path, family, admitted, body)
             self._require_known_model(request)
+            self._require_key_permission(request)
         except RequestRefused as error:
             await self._refuse(error, family, send)
             return
@@ -205,6 +206,16 @@ class Proxy:
                 400,
                 "The request names no model that can be read, so the provider of its key is not known."
                 " Name the model in an uncompressed JSON body, or use `key: own` in proxy.upstreams.",
+            )
+
+    def _require_key_permission(self, request: ProxyRequest) -> None:
+        """Raise RequestRefused if a request would use a configured key that its token may not use."""
+        upstream, client = self.upstreams.find(request.model, request.family), request.admitted.client
+        if not upstream.uses_client_key and not client.may_use_keys:
+            raise RequestRefused(
+                403,
+                f"The token {client.name!r} may not use the configured key of the provider"
+                f" {upstream.provider!r}. Create one with `toolfold token add NAME --models`.",
             )
 
     async def _read_request(
