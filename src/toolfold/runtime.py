@@ -65,6 +65,7 @@ from toolfold.retrieval.search import Retriever
 from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scope import Scope, Toolsets
 from toolfold.session import Session, SessionDeps
+from toolfold.skills import SkillLibrary
 from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers, mark_injections
@@ -86,6 +87,7 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
+_SKILLS_INDEX = "skills"
 _INDEX_WAIT_S = 15.0
 """How long a session's search waits for new tools to be embedded: enough for a thousand of them."""
 
@@ -120,7 +122,9 @@ def open_runtime(
     hooks.add_pre_hook(inject_workdir(terminal), needs_context)
     redact = Redaction(config.secret_values())
     browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
-    services = _build_services(config, terminal, browser, redact)
+    retriever = _build_retriever(config, progress)
+    skill_search = retriever.make_sibling(_SKILLS_INDEX)
+    services = _build_services(config, terminal, browser, redact, skill_search)
     reports = load_builtin(registry, services)
     reports += load_apis(registry, config, services.workspace, services.outside_text)
     rules: list[Rule] = []
@@ -136,7 +140,6 @@ def open_runtime(
         sites=_execution_sites(terminal),
         events=events,
     )
-    retriever = _build_retriever(config, progress)
     usage = UsageTracker(retriever, redact)
     dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor, usage)
     user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
@@ -161,17 +164,29 @@ def open_runtime(
             terminal=terminal,
             mcp=mcp,
             browser=browser,
+            skill_search=skill_search,
             behind_gateway=behind_gateway,
             follower=follower,
         )
     except BaseException:  # for example, a setting names a toolset that does not exist
-        for close in (mcp.close, retriever.close, browser.close, terminal.close, loops.close):
+        for close in (
+            mcp.close,
+            skill_search.close,
+            retriever.close,
+            browser.close,
+            terminal.close,
+            loops.close,
+        ):
             close()
         raise
 
 
 def _build_services(
-    config: Config, terminal: EnvironmentThread, browser: BrowserPool, redact: Redaction
+    config: Config,
+    terminal: EnvironmentThread,
+    browser: BrowserPool,
+    redact: Redaction,
+    skill_search: Retriever,
 ) -> Services:
     """Return what the handlers of built-in tools use."""
     return Services(
@@ -182,6 +197,10 @@ def _build_services(
         environment=config.environment,
         outside_text=OutsideText(mark_injections, redact.contains_known_secret, find_injections),
         messages=config.messages,
+        skills=SkillLibrary(
+            config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
+        ),
+        skill_search=skill_search,
         browser=browser,
         browser_timeout_s=config.browser.timeout_seconds,
     )
@@ -226,6 +245,7 @@ class Runtime:
         terminal: EnvironmentThread,
         mcp: McpServers,
         browser: BrowserPool,
+        skill_search: Retriever,
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
     ) -> None:
@@ -244,7 +264,7 @@ class Runtime:
         self._settings_lock = threading.Lock()
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
-        self._browser = browser
+        self._browser, self._skill_search = browser, skill_search
         self._beacon = Beacon()
         self.terminal = terminal
         self.mcp = mcp
@@ -524,6 +544,7 @@ class Runtime:
         self.mcp.close()
         if self.usage is not None:
             self.usage.wait()
+        self._skill_search.close()
         self.retriever.close()
         self.retriever.learned.close()
         self._browser.close()

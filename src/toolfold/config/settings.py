@@ -375,6 +375,17 @@ class PluginsSettings(Section):
     )
 
 
+class SkillsSettings(Section):
+    """Settings of skills: instructions for tasks that the model reads when it needs them."""
+
+    directories: tuple[PathValue, ...] = Field(
+        default=(),
+        max_length=50,
+        description="More directories with your own skills, besides `skills` in the configuration directory.",
+        json_schema_extra=USER_ONLY,
+    )
+
+
 class FilesSettings(Section):
     """Settings of the file tools: the directories they may use."""
 
@@ -619,6 +630,7 @@ class Settings(Section):
     plugins: PluginsSettings = Field(
         default_factory=PluginsSettings, description="Plugins that provide tools."
     )
+    skills: SkillsSettings = Field(default_factory=SkillsSettings, description="Directories with skills.")
     files: FilesSettings = Field(
         default_factory=FilesSettings, description="Directories that the file tools may use."
     )

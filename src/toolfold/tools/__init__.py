@@ -16,6 +16,8 @@ from toolfold.errors import Refused
 from toolfold.files import Workspace
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.model import make_encodable
+from toolfold.retrieval.search import Retriever
+from toolfold.skills import SkillLibrary
 from toolfold.untrusted_text import PassageFinder, TextMarker, find_nothing, leave_unmarked
 
 MAX_INLINE_CHARS = 2_000
@@ -61,6 +63,10 @@ class Services:
     """Environment variables, for keys of services."""
     outside_text: OutsideText = field(default_factory=OutsideText)
     messages: MessagesSettings = field(default_factory=MessagesSettings)
+    skills: SkillLibrary | None = None
+    """Skills of the user and the project; without it there are no skill tools."""
+    skill_search: Retriever | None = None
+    """Ranks skills for a message; without it they are listed by name."""
     browser: BrowserPool | None = None
     """Browser of all sessions; without it there are no browser tools."""
     browser_timeout_s: float = 30.0
