@@ -123,7 +123,7 @@ def test_token_is_removed_from_the_request_after_the_check(tokens: Tokens) -> No
     status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "authorization": f"Bearer {token}"})
     assert status == 200
     assert inside.scopes[0][CLIENT_SCOPE_KEY] == GatewayClient(
-        "bob", ("mcp-x",), inside.scopes[0][CLIENT_SCOPE_KEY].created
+        "bob", ("mcp-x",), inside.scopes[0][CLIENT_SCOPE_KEY].created, may_use_keys=False
     )
     assert token not in repr(inside.scopes[0])
 
