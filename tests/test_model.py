@@ -249,6 +249,7 @@ def test_tool_object_is_equal_only_to_itself() -> None:
     assert len({one, other, one}) == 2
 
 
+@pytest.mark.thorough
 def test_unreferenced_tool_is_garbage_collected() -> None:
     tool = search_tool()
     watched = weakref.ref(tool)

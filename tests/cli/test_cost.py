@@ -94,6 +94,7 @@ def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolf
     assert toolfold(*LIGHT, "cost", "--sample", "--turns", "2", "--json").json == done.json
 
 
+@pytest.mark.thorough
 def test_cost_accepts_the_options_catalog_and_sample_together(toolfold: Toolfold, catalog: str) -> None:
     def cost(*options: str) -> Any:
         return toolfold(*LIGHT, "cost", *options, "--turns", "1", "--json").json

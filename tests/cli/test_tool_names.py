@@ -37,6 +37,7 @@ def names_at_the_gateway() -> set[str]:
         return {name for name in open_session(runtime, None).granted() if "notes" in name}
 
 
+@pytest.mark.thorough
 def test_cli_commands_list_the_tool_names_that_gateway_clients_see(file: Path, toolfold: Toolfold) -> None:
     names = names_at_the_gateway()
     assert names >= {"notes_echo", "notes_delete_note", "notes_crash"}

@@ -364,6 +364,7 @@ def test_unsafe_or_damaged_record_of_lists_is_ignored(home: GatewayHome) -> None
     assert ListingRecord(home.record).read()
 
 
+@pytest.mark.thorough
 def test_invalid_input_lines_are_handled_during_gateway_startup_as_they_are_later(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:

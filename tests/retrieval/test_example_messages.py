@@ -178,6 +178,7 @@ def test_stored_record_is_limited_in_number_and_length_of_messages() -> None:
     assert MessageRecord.parse({**row, "messages": ["x" * 5_000, "", POOL]}).messages == (POOL,)
 
 
+@pytest.mark.thorough
 def test_shipped_phrasebook_is_valid_and_passes_its_own_checks() -> None:
     records = Phrasebook().load()
     assert len(records) > 900
