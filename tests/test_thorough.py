@@ -1,0 +1,69 @@
+"""`make test` leaves out only tests marked as thorough; a test of many cases reports each that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cases import check_cases
+from tests.thorough import RUN_ALL_VARIABLE, count_examples, split_items, thorough_count
+
+MARKED_TESTS = """
+import pytest
+
+def test_plain(): pass
+
+@pytest.mark.thorough
+def test_left_out(): pass
+
+@pytest.mark.thorough(keep=2)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_first_two(number): pass
+
+@pytest.mark.thorough(keep=("docker",))
+@pytest.mark.parametrize("name", ["ssh", "docker"])
+def test_named(name): pass
+"""
+
+
+def test_marker_thorough_leaves_out_a_test_or_all_but_the_kept_parameter_sets(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    file = tmp_path / "test_marked.py"
+    file.write_text(MARKED_TESTS)
+    module = pytest.Module.from_parent(request.session, path=file)
+    chosen, left_out = split_items(list(request.session.genitems(module)))
+    assert [item.name for item in chosen] == [
+        "test_plain",
+        "test_first_two[1]",
+        "test_first_two[2]",
+        "test_named[docker]",
+    ]
+    assert [item.name for item in left_out] == ["test_left_out", "test_first_two[3]", "test_named[ssh]"]
+
+
+def test_number_of_repetitions_and_examples_is_smaller_unless_all_tests_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(RUN_ALL_VARIABLE, raising=False)
+    assert (thorough_count(50, 4), count_examples(100), count_examples(20), count_examples(5)) == (
+        4,
+        20,
+        10,
+        5,
+    )
+    monkeypatch.setenv(RUN_ALL_VARIABLE, "1")
+    assert (thorough_count(50, 4), count_examples(100), count_examples(20)) == (50, 100, 20)
+
+
+def test_every_failing_case_of_a_test_with_many_cases_is_reported() -> None:
+    @check_cases(("number", "limit"), [(1, 2), (3, 2), (2, 2), (4, 2)])
+    def check_limit(number: int, limit: int) -> None:
+        assert number <= limit
+
+    with pytest.raises(ExceptionGroup) as caught:
+        check_limit()
+    assert "2 of 4 cases failed" in str(caught.value)
+    notes = [note for error in caught.value.exceptions for note in error.__notes__]
+    assert notes == [f"the case was: {{'number': {number}, 'limit': 2}}" for number in (3, 4)]
