@@ -78,7 +78,7 @@ def read_answer(file: Path, output: str = "") -> Any:
     return json.loads(file.read_text())
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("start", STARTS)
 def test_client_process_started_by_a_tool_call_cannot_approve(

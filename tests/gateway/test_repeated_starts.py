@@ -14,7 +14,7 @@ from tests.mcp.faults import server_entry
 from tests.thorough import thorough_count
 
 STARTER = Path(__file__).with_name("start_many.py")
-STARTS = thorough_count(50, 4)
+STARTS = thorough_count(50, 2)
 RACE = """
 import threading
 from toolfold.sources.mcp.sdk_compat import load_sdk

@@ -419,7 +419,7 @@ def test_client_that_leaves_during_startup_does_not_damage_the_recorded_lists(ho
     assert home.record.read_bytes() == before
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_during_startup_ends_the_gateway(home: GatewayHome, number: signal.Signals) -> None:
     run_once(home)

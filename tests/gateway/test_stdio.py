@@ -87,6 +87,7 @@ def start_gateway(settings: dict[str, str]) -> Iterator[StdioGateway]:
             it.kill()
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_sdk_client_can_start_the_stdio_gateway_and_list_tools_and_call_them(
     revision: str, settings: dict[str, str]
