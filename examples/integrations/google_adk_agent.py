@@ -1,0 +1,25 @@
+"""An agent of Google's Agent Development Kit with 277 tools, whose model sees the few that fit the message."""
+
+import asyncio
+
+from google.adk.agents import LlmAgent
+from google.adk.runners import InMemoryRunner
+
+from toolfold import load_config, open_runtime, sample_catalog
+from toolfold.integrations.google_adk import ToolfoldToolset
+
+
+async def main() -> None:
+    config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
+    with open_runtime(config) as runtime:
+        runtime.registry.add_all(sample_catalog())
+        toolset = ToolfoldToolset(runtime.session())
+        agent = LlmAgent(name="clerk", model="gemini-2.5-flash", tools=[toolset])
+        events = await InMemoryRunner(agent).run_debug(
+            "Create an invoice for Halden Ltd over 1,200 euros", quiet=True
+        )
+        print(events[-1].content.parts[0].text)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

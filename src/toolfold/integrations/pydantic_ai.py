@@ -1,0 +1,131 @@
+"""Toolfold's tools for Pydantic AI: `Agent(model, capabilities=[ToolfoldTools(session)])`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from toolfold.integrations.session_tools import SessionTools
+from toolfold.model import Definition, Json, Media, ToolResult
+from toolfold.session import Session
+
+__all__ = ["SessionToolset", "ToolfoldTools"]
+
+ANY_ARGUMENTS = SchemaValidator(core_schema.any_schema())  # the session validates arguments itself
+MAX_RETRIES = 0  # an invalid call returns a result that tells the model what to correct
+
+
+class ToolfoldTools(AbstractCapability[Any]):
+    """Gives an agent all tools of a session, and shows its model those that fit the conversation."""
+
+    def __init__(self, session: Session) -> None:
+        self._tools = SessionTools(session)
+
+    def get_toolset(self) -> SessionToolset:
+        """Return every tool of the session, so that calls of tools that are not shown are accepted too."""
+        return SessionToolset(self._tools.session)
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Keep only the session's selected tools in the request; tools from elsewhere stay."""
+        shown = await self._tools.select_names(list(convert_messages(request_context.messages)))
+        parameters = request_context.model_request_parameters
+        kept = [
+            each
+            for each in parameters.function_tools
+            if each.name in shown or not self._tools.can_call(each.name)
+        ]
+        return replace(request_context, model_request_parameters=replace(parameters, function_tools=kept))
+
+
+class SessionToolset(AbstractToolset[Any]):
+    """All tools of a session, without selection. `ToolfoldTools` contains one."""
+
+    def __init__(self, session: Session, *, id: str = "toolfold") -> None:  # noqa: A002  (as in the base class)
+        self._tools, self._id = SessionTools(session), id
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return every tool that the session may call."""
+        return {each["function"]["name"]: self._convert_tool(each) for each in self._tools.list_all()}
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Run a call of the model in the session."""
+        return convert_result(await self._tools.call(name, tool_args, ctx.tool_call_id or ""))
+
+    def _convert_tool(self, definition: Definition) -> ToolsetTool[Any]:
+        function = definition["function"]
+        converted = ToolDefinition(
+            name=function["name"],
+            description=function.get("description", ""),
+            parameters_json_schema=function["parameters"],
+        )
+        return ToolsetTool(
+            toolset=self, tool_def=converted, max_retries=MAX_RETRIES, args_validator=ANY_ARGUMENTS
+        )
+
+
+def convert_result(result: ToolResult) -> str | ToolReturn[Any]:
+    """Return a tool result for Pydantic AI: its text, and images or audio beside it."""
+    media = [_convert_media(each) for each in result.media]
+    return ToolReturn(return_value=result.text, content=media) if media else result.text
+
+
+def _convert_media(media: Media) -> BinaryContent:
+    return BinaryContent(data=media.data, media_type=media.mime_type)
+
+
+def convert_messages(messages: Sequence[ModelMessage]) -> Iterator[Json]:
+    """Yield messages of Pydantic AI in the OpenAI format, as far as the selection of tools reads them."""
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            yield _convert_response(message)
+            continue
+        for part in message.parts:
+            if isinstance(part, UserPromptPart):
+                yield {"role": "user", "content": _read_prompt(part)}
+            elif isinstance(part, ToolReturnPart):
+                content = part.model_response_str()
+                yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
+
+
+def _convert_response(message: ModelResponse) -> Json:
+    texts = [part.content for part in message.parts if isinstance(part, TextPart)]
+    calls = [
+        {
+            "id": part.tool_call_id,
+            "type": "function",
+            "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
+        }
+        for part in message.parts
+        if isinstance(part, ToolCallPart)
+    ]
+    converted: Json = {"role": "assistant", "content": "\n".join(texts)}
+    return {**converted, "tool_calls": calls} if calls else converted
+
+
+def _read_prompt(part: UserPromptPart) -> str:
+    if isinstance(part.content, str):
+        return part.content
+    return "\n".join(each for each in part.content if isinstance(each, str))

@@ -1,0 +1,115 @@
+"""Toolfold's tools for smolagents.
+
+`ToolCallingAgent(tools=make_tools(session), model=SelectingModel(model, session))`
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from smolagents import ChatMessage, ChatMessageStreamDelta, Model, Tool
+
+from toolfold.integrations.session_tools import SessionTools, name_set
+from toolfold.model import Definition, Json
+from toolfold.session import Session
+
+__all__ = ["SelectingModel", "SessionTool", "make_tools"]
+
+_JSON_TYPES = frozenset({"string", "boolean", "integer", "number", "array", "object", "null"})
+
+
+class SelectingModel(Model):
+    """Calls another model with the session's tools that fit the conversation, and with all other tools."""
+
+    def __init__(self, model: Model, session: Session) -> None:
+        super().__init__(model_id=model.model_id)
+        self._model, self._tools = model, SessionTools(session)
+
+    def generate(
+        self, messages: Sequence[Any], *arguments: Any, tools_to_call_from: Any = None, **options: Any
+    ) -> ChatMessage:
+        """Call the model with the selected tools."""
+        shown = self._select(messages, tools_to_call_from)
+        return self._model.generate(messages, *arguments, tools_to_call_from=shown, **options)
+
+    def generate_stream(
+        self, messages: Sequence[Any], *arguments: Any, tools_to_call_from: Any = None, **options: Any
+    ) -> Iterator[ChatMessageStreamDelta]:
+        """Call the model with the selected tools and yield the parts of its reply."""
+        shown = self._select(messages, tools_to_call_from)
+        yield from self._model.generate_stream(messages, *arguments, tools_to_call_from=shown, **options)
+
+    def parse_tool_calls(self, message: ChatMessage) -> ChatMessage:
+        """Read the tool calls of a reply as the model does."""
+        return self._model.parse_tool_calls(message)
+
+    def _select(self, messages: Sequence[Any], tools: Sequence[Tool] | None) -> list[Tool] | None:
+        if not tools:  # a request without tools, such as a plan
+            return None
+        shown = name_set(self._tools.select_sync([convert_message(each) for each in messages]))
+        return [each for each in tools if getattr(each, "session_name", None) in (None, *shown)]
+
+
+class SessionTool(Tool):
+    """One tool of a session."""
+
+    skip_forward_signature_validation = True
+    output_type = "string"
+
+    def __init__(self, tools: SessionTools, definition: Definition) -> None:
+        function = definition["function"]
+        self.session_name = function["name"]
+        self.name = make_identifier(self.session_name)
+        self.description = function.get("description", "")
+        self.inputs = convert_parameters(function["parameters"])
+        self._tools = tools
+        super().__init__()
+
+    def forward(self, **arguments: Any) -> str:
+        """Run a call in the session."""
+        return self._tools.call_sync(self.session_name, arguments).text
+
+
+def make_tools(session: Session) -> list[SessionTool]:
+    """Return every tool that a session may call."""
+    tools = SessionTools(session)
+    return [SessionTool(tools, each) for each in tools.list_all()]
+
+
+def make_identifier(name: str) -> str:
+    """Return the name of a tool as a Python identifier, which smolagents requires."""
+    identifier = re.sub(r"\W", "_", name)
+    return identifier if identifier.isidentifier() and not keyword.iskeyword(identifier) else f"tool_{identifier}"
+
+
+def convert_parameters(schema: Json) -> Json:
+    """Return the inputs of a smolagents tool for a JSON schema.
+
+    smolagents knows only one type per input: a parameter with alternatives accepts any value here, and the
+    session checks it.
+    """
+    required = schema.get("required", [])
+    return {
+        name: _convert_property(each if isinstance(each, dict) else {}, optional=name not in required)
+        for name, each in schema.get("properties", {}).items()
+    }
+
+
+def _convert_property(schema: Json, *, optional: bool) -> Json:
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _JSON_TYPES:
+        kind = "any"
+    details = {key: each for key, each in schema.items() if key not in ("anyOf", "oneOf", "allOf", "$ref")}
+    converted: Json = {**details, "type": kind, "description": schema.get("description", "")}
+    return {**converted, "nullable": True} if optional else converted
+
+
+def convert_message(message: Any) -> Json:
+    """Return a message of smolagents in the OpenAI format, as far as the selection of tools reads it."""
+    data: Json = message if isinstance(message, dict) else message.dict()
+    role = getattr(data.get("role"), "value", data.get("role"))
+    plain = {"tool-call": "assistant", "tool-response": "tool"}
+    return {"role": plain.get(str(role), str(role)), "content": data.get("content") or ""}
