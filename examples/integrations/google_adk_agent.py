@@ -1,4 +1,4 @@
-"""An agent of Google's Agent Development Kit with 277 tools, whose model sees the few that fit the message."""
+"""An agent of Google's ADK with 277 tools, whose model sees the few that fit the message."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A LangGraph graph whose model sees the tools that fit the conversation, and whose tool node is a session."""
+"""A LangGraph graph whose model sees the tools that fit the conversation."""
 
 import asyncio
 from typing import Any

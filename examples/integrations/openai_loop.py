@@ -1,5 +1,7 @@
 """An agent loop with the `openai` package: the model sees the tools that fit the conversation."""
 
+from typing import Any
+
 from openai import OpenAI
 
 from toolfold import load_config, open_runtime, sample_catalog
@@ -7,12 +9,14 @@ from toolfold.integrations.openai_sdk import answer_chat_sync
 
 
 def main() -> None:
-    client = OpenAI()
+    client: Any = OpenAI()
     config = load_config(overrides=["tools.selection=hybrid", "tools.rag_top_k=8"])
     with open_runtime(config) as runtime:
         runtime.registry.add_all(sample_catalog())
         session = runtime.session()
-        messages = [{"role": "user", "content": "Create an invoice for Halden Ltd over 1,200 euros"}]
+        messages: list[Any] = [
+            {"role": "user", "content": "Create an invoice for Halden Ltd over 1,200 euros"}
+        ]
         while messages[-1]["role"] != "assistant":
             request = session.request(messages, model="gpt-5.1")
             completion = client.chat.completions.create(

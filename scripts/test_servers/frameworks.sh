@@ -1,7 +1,9 @@
 #!/bin/sh
-# Installs agent frameworks that the tests of the model proxy use, each part in an environment of its own:
+# Installs agent frameworks that the tests of the model proxy and of the adapters use, each part in an environment of its own:
 #   python     LangChain, Pydantic AI and OpenAI Agents
 #   llamaindex LlamaIndex, which needs older versions of `openai` and `anthropic`
+#   adk        Google's Agent Development Kit and smolagents
+#   crewai     CrewAI, which needs an older `mcp`
 #   vercel     the Vercel AI SDK
 # Every version is pinned in scripts/test_servers/frameworks. A part that is complete is left as it is.
 # Prints the result of each part and never fails. $1 directory
@@ -48,6 +50,8 @@ provide() {
 mkdir -p "$folder" || exit 0
 provide python environment python.txt &
 provide llamaindex environment llamaindex.txt &
+provide adk environment adk.txt &
+provide crewai environment crewai.txt &
 provide vercel packages_of_node package.json package-lock.json &
 wait
 exit 0

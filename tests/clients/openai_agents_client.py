@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 # The packages are in an environment of their own.
-from agents import (  # type: ignore[import-not-found]
+from agents import (
     Agent,
     Model,
     ModelResponse,
@@ -20,7 +20,7 @@ from agents import (  # type: ignore[import-not-found]
     Usage,
     set_tracing_disabled,
 )
-from agents.mcp import MCPServerStdio, MCPServerStreamableHttp  # type: ignore[import-not-found]
+from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,

@@ -13,15 +13,15 @@ from typing import Any
 # The packages are in an environment of their own.
 from fastmcp.client.elicitation import ElicitResult  # type: ignore[import-not-found]
 from fastmcp.client.transports import StdioTransport  # type: ignore[import-not-found]
-from pydantic_ai import Agent  # type: ignore[import-not-found]
-from pydantic_ai.mcp import MCPToolset  # type: ignore[import-not-found]
-from pydantic_ai.messages import (  # type: ignore[import-not-found]
+from pydantic_ai import Agent
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.messages import (
     ModelResponse,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
 )
-from pydantic_ai.models.function import FunctionModel  # type: ignore[import-not-found]
+from pydantic_ai.models.function import FunctionModel
 
 TIMEOUT_S = 300
 

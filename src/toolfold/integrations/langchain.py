@@ -1,12 +1,12 @@
 """Toolfold's tools for LangChain and LangGraph.
 
-`create_agent(model, middleware=[ToolfoldMiddleware(session)])`, or `ToolCallNode(session)` as a node of a graph.
+`create_agent(model, middleware=[ToolfoldMiddleware(session)])`, or `ToolCallNode(session)` in a graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AnyMessage, ToolMessage, convert_to_openai_messages
@@ -19,7 +19,7 @@ from toolfold.session import Session
 
 __all__ = ["ToolCallNode", "ToolfoldMiddleware", "select_definitions"]
 
-ToolAnswer = ToolMessage | Command[Any]
+ToolAnswer: TypeAlias = ToolMessage | Command[Any]
 
 
 class ToolfoldMiddleware(AgentMiddleware[Any, Any]):
@@ -41,7 +41,9 @@ class ToolfoldMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Add the selected tools to a model request."""
-        return await handler(_add_tools(request, await self._tools.select(convert_messages(request.messages))))
+        return await handler(
+            _add_tools(request, await self._tools.select(convert_messages(request.messages)))
+        )
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]

@@ -20,7 +20,7 @@ __all__ = ["SelectingAgent", "SessionTool", "make_tools"]
 
 
 class SelectingAgent(FunctionAgent):
-    """A function-calling agent with all tools of a session, whose model sees those that fit the conversation."""
+    """A `FunctionAgent` with all tools of a session, whose model sees those that fit the conversation."""
 
     _tools: SessionTools = PrivateAttr()
 
@@ -47,11 +47,11 @@ class SessionTool(AsyncBaseTool):
     def metadata(self) -> ToolMetadata:
         return self._metadata
 
-    def call(self, **arguments: Any) -> ToolOutput:  # type: ignore[override]
+    def call(self, **arguments: Any) -> ToolOutput:
         """Run a call in the session."""
         return _convert_result(self._tools.call_sync(_name(self), arguments), arguments)
 
-    async def acall(self, **arguments: Any) -> ToolOutput:  # type: ignore[override]
+    async def acall(self, **arguments: Any) -> ToolOutput:
         """Run a call in the session."""
         return _convert_result(await self._tools.call(_name(self), arguments), arguments)
 
@@ -67,8 +67,8 @@ class _SchemaMetadata(ToolMetadata):
     def get_parameters_dict(self) -> Json:
         return self._parameters
 
-    def to_openai_tool(self, skip_length_check: bool = False) -> Json:  # noqa: ARG002  (providers accept more)
-        return super().to_openai_tool(skip_length_check=True)
+    def to_openai_tool(self, skip_length_check: bool = False) -> Json:
+        return super().to_openai_tool(skip_length_check=True)  # providers accept long descriptions
 
 
 def make_tools(session: Session) -> list[SessionTool]:

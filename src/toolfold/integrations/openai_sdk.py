@@ -18,7 +18,7 @@ __all__ = ["answer_chat", "answer_chat_sync", "answer_response", "answer_respons
 async def answer_chat(session: Session, completion: Any) -> list[Json]:
     """Run the tool calls of a chat completion.
 
-    Returns the messages to append to the history: the reply and the results. Without tool calls, only the reply.
+    Returns the messages to append to the history: the reply, and the results of its calls if it has any.
     """
     reply = completion.choices[0].message
     results = await session.call_all(read_chat_calls(reply))

@@ -82,7 +82,11 @@ def make_tools(session: Session) -> list[SessionTool]:
 def make_identifier(name: str) -> str:
     """Return the name of a tool as a Python identifier, which smolagents requires."""
     identifier = re.sub(r"\W", "_", name)
-    return identifier if identifier.isidentifier() and not keyword.iskeyword(identifier) else f"tool_{identifier}"
+    return (
+        identifier
+        if identifier.isidentifier() and not keyword.iskeyword(identifier)
+        else f"tool_{identifier}"
+    )
 
 
 def convert_parameters(schema: Json) -> Json:

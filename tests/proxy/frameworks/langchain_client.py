@@ -11,11 +11,11 @@ from typing import Any
 
 # The packages are in an environment of their own.
 from langchain_anthropic import ChatAnthropic  # type: ignore[import-not-found]
-from langchain_core.messages import (  # type: ignore[import-not-found]
+from langchain_core.messages import (
     HumanMessage,
     ToolMessage,
 )
-from langchain_openai import ChatOpenAI  # type: ignore[import-not-found]
+from langchain_openai import ChatOpenAI
 
 
 def make_model(api: str) -> Any:

@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 # The packages are in an environment of their own.
-from llama_index.core.llms import ChatMessage  # type: ignore[import-not-found]
-from llama_index.core.tools import FunctionTool  # type: ignore[import-not-found]
-from llama_index.llms.anthropic import Anthropic  # type: ignore[import-not-found]
-from llama_index.llms.openai import OpenAI, OpenAIResponses  # type: ignore[import-not-found]
+from llama_index.core.llms import ChatMessage
+from llama_index.core.tools import FunctionTool
+from llama_index.llms.anthropic import Anthropic
+from llama_index.llms.openai import OpenAI, OpenAIResponses
 from pydantic import create_model
 
 TYPES = {"string": str, "integer": int, "number": float}

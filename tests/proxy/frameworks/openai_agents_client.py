@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 # The packages are in an environment of their own.
-from agents import (  # type: ignore[import-not-found]
+from agents import (
     Agent,
     FunctionTool,
     Runner,

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 # The packages are in an environment of their own.
-from pydantic_ai import Agent, Tool  # type: ignore[import-not-found]
+from pydantic_ai import Agent, Tool
 
 MODELS = {
     "chat": "openai-chat:gpt-4.1",

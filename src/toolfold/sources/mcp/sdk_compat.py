@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from toolfold.errors import SourceError, error_message
@@ -44,6 +45,8 @@ __all__ = [
     "wrap_raw_requests",
 ]
 
+MIN_MAJOR_VERSION = 2
+"""The oldest supported major version of the SDK."""
 SendRawRequest = Callable[..., Awaitable[Any]]
 """Sends a request: method, parameters and options; returns the result before the SDK validates it."""
 
@@ -178,7 +181,17 @@ def load_sdk() -> None:
     The packages of the SDK import each other. If one thread imports `mcp` and another one a package below it,
     each waits for the other's import lock; Python resolves this by handing out an incomplete module, and both
     imports fail. Any code that may be the first to need the SDK in a thread calls this function first.
+
+    Raises SourceError if the installed SDK is too old; frameworks that need version 1 can be installed beside
+    Toolfold.
     """
+    installed = version("mcp")
+    if int(installed.partition(".")[0]) < MIN_MAJOR_VERSION:
+        raise SourceError(
+            f"MCP servers cannot be used with the installed version {installed} of the package mcp. Install "
+            f"version {MIN_MAJOR_VERSION} or newer: pip install 'mcp>={MIN_MAJOR_VERSION}'. If another "
+            "package needs the older one, install Toolfold into an environment of its own and connect to its gateway."
+        )
     import_module("mcp")
 
 

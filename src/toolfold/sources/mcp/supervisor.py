@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolfold.config.servers import McpServerSettings
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, SourceError
 from toolfold.model import Json, Progress
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.connection import ConnectionDeps, ServerConnection
@@ -283,7 +283,10 @@ class ServerSupervisor:
 
     async def _connect_and_list(self) -> tuple[ServerConnection, Listing]:
         # Loading the SDK takes a while, which must not count against the server's timeout.
-        await asyncio.get_running_loop().run_in_executor(None, load_sdk)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, load_sdk)
+        except SourceError as error:
+            raise NotStarted(self.name, f"is not used: {error}") from error
         connection = ServerConnection(self.name, await self._build_deps(self))
         self._connections.add(connection)
         await connection.open(self.settings.connect_timeout_seconds)
