@@ -190,7 +190,7 @@ def load_sdk() -> None:
         raise SourceError(
             f"MCP servers cannot be used with the installed version {installed} of the package mcp. Install "
             f"version {MIN_MAJOR_VERSION} or newer: pip install 'mcp>={MIN_MAJOR_VERSION}'. If another "
-            "package needs the older one, install Toolfold into an environment of its own and connect to its gateway."
+            "package needs the older one, install Toolfold into its own environment and use its gateway."
         )
     import_module("mcp")
 
