@@ -135,9 +135,7 @@ class FoldedExchange:
             if is_last or merger.visible_calls or not merger.hidden_calls:
                 break
             body = await self._continue(body, merger.reply, merger)
-        await self._keep_stored(merger.reply, merger, merger.alias)
-        if not is_last:
-            self._remember(merger.reply, merger)
+        await self._keep(merger.reply, merger, merger.alias, is_last=is_last)
         client.headers = [*client.headers[:-1], self._report_header()]
         for part in merger.finish():
             await client.write(part)
@@ -156,9 +154,7 @@ class FoldedExchange:
             try:
                 reply = merger.add(_parse_reply(content))
                 if is_last or merger.visible_calls or not merger.hidden_calls:
-                    await self._keep_stored(reply, merger)
-                    if not is_last:
-                        self._remember(reply, merger)
+                    await self._keep(reply, merger, is_last=is_last)
                     merged = json.dumps(merger.merge(), ensure_ascii=False, separators=(",", ":")).encode()
                     break
                 body = await self._continue(body, reply, merger)
@@ -181,19 +177,26 @@ class FoldedExchange:
         self._text += reply.text
         return self._fold.wire.append_messages(body, added)
 
-    def _remember(self, reply: Reply, merger: StreamMerger | BodyMerger) -> None:
-        """Remember how the provider gave a reply that the client sees in another form."""
-        was_changed = self._added or any(call.name in BRIDGE_NAMES for call in reply.calls)
-        if was_changed and not merger.hidden_calls:
-            messages = [*self._added, *self._fold.wire.render_reply(reply)]
-            self._fold.remember([call.id for call in reply.calls], self._text + reply.text, messages)
-
-    async def _keep_stored(self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "") -> None:
-        """Keep what the client does not know of a reply that the provider stores."""
-        is_mixed = bool(merger.hidden_calls and merger.visible_calls)
-        if reply.id and (is_mixed or alias):
-            results = await self._fold.answer(merger.hidden_calls) if is_mixed else []
+    async def _keep(
+        self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "", *, is_last: bool
+    ) -> None:
+        """Keep what the client does not know of a reply, for the requests that continue the conversation."""
+        results = await self._fold.answer(merger.hidden_calls) if merger.hidden_calls else []
+        if reply.id and (results or alias):
             self.stored = StoredReply(alias or reply.id, reply.id, results)
+        if not is_last:
+            self._remember(reply, merger, results)
+
+    def _remember(self, reply: Reply, merger: StreamMerger | BodyMerger, results: list[Json]) -> None:
+        """Remember how the provider gave a reply that the client sees in another form.
+
+        The results of searches beside calls of the client come before those that the client will send.
+        """
+        if self._added or any(call.name in BRIDGE_NAMES for call in reply.calls):
+            hidden = {call.id for call in merger.hidden_calls}
+            shown = [call.id for call in reply.calls if call.id not in hidden]
+            messages = [*self._added, *self._fold.wire.render_reply(reply), *results]
+            self._fold.remember(shown, self._text + reply.text, messages)
 
     async def _require_success(self, response: httpx2.Response, number: int, *, has_started: bool) -> None:
         """Pass on or report a response that is no reply, and raise an exception that says which."""
