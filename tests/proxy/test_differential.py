@@ -20,13 +20,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.environments.conftest import RUN_ALL_VARIABLE
 from tests.gateway.harness import TIMEOUT_S
 from tests.proxy.clients import APIS, KEY, Seen, ask, make_tools
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import EVENT_STREAM, Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from tests.proxy.weather_tools import TOOLS, names_of
+from tests.thorough import RUN_ALL_VARIABLE
 from toolfold.model import BRIDGE_NAMES, Json
 
 pytestmark = pytest.mark.skipif(
