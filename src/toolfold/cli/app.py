@@ -46,7 +46,7 @@ COMMANDS = {
     "explain": "Show which tools a model is sent for a message, and why.",
     "learned": "List and forget the messages that tool search has learned from use; turn learning off.",
     "mcp": "Manage MCP servers: add, import, test and review them.",
-    "plugins": "List plugins; trust a project's plugins and settings.",
+    "plugins": "List plugins, create one; trust a project's plugins and settings.",
     "run": "Let an agent work on one message, for scripts.",
     "serve": "Serve all MCP servers as one over HTTP (stdio: toolfold mcp serve).",
     "search": "Search the tools for a message, and show why each one matches.",

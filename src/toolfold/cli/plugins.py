@@ -1,7 +1,9 @@
-"""`toolfold plugins`: list plugins, and trust project directories."""
+"""`toolfold plugins`: list and create plugins, and trust project directories."""
 
 from __future__ import annotations
 
+import keyword
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,12 +12,14 @@ import click
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_table
 
+_PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
 
 @click.group("plugins", invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List plugins; trust a project's plugins and settings."""
+    """List plugins, create one; trust a project's plugins and settings."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_plugins, as_json=as_json)
 
@@ -58,6 +62,38 @@ def list_plugins(invocation: Invocation, as_json: bool = False) -> None:
                 f"[bold]{escape_text(report.name)}[/bold] ({escape_text(report.location)})\n "
                 f" {escape_text(report.error)}"
             )
+
+
+@command.command("new", short_help="Create a plugin to start from.")
+@click.argument("name")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory to create. Default: toolfold-NAME in the current directory.",
+)
+def create_plugin(name: str, directory: Path | None) -> None:
+    """Create a plugin to start from: a package with one tool, an entry point and a test.
+
+    NAME is the name of the Python package, such as `weather`.
+    """
+    from toolfold.cli.plugin_template import render_plugin
+
+    if not _PLUGIN_NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise click.UsageError(f"{name!r} must be a Python name of lower-case letters, digits and _")
+    chosen = directory or Path(f"toolfold-{name.replace('_', '-')}")
+    try:
+        chosen.mkdir(parents=True)
+        for path, text in render_plugin(name).items():
+            (chosen / path).parent.mkdir(parents=True, exist_ok=True)
+            (chosen / path).write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise click.ClickException(f"{chosen} already exists. Choose another --directory.") from None
+    except OSError as error:
+        raise click.ClickException(f"{chosen} cannot be created: {error.strerror}") from None
+    shown = escape_text(str(chosen))
+    print_line(
+        f"created: {shown}\ntest it: (cd {shown} && python -m pytest)\ninstall it: pip install -e {shown}"
+    )
 
 
 @command.command("trust", short_help="Trust the plugins and settings of a project.")
