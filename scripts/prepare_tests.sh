@@ -24,6 +24,7 @@ interpreters|m4|m4 gawk lua5.4 ksh93u+m dc ed tcl expect ruby php-cli sqlite3
 network-tools|socat|socat netcat-openbsd rsync
 terminal|tmux|tmux
 browser|chromium|chromium
+speech|espeak-ng|espeak-ng
 archivers|cpio|cpio zip rpm parallel
 '
 PATH=$PATH:/usr/sbin:/sbin

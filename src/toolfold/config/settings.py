@@ -47,6 +47,7 @@ from toolfold.config.field_types import (
 from toolfold.config.gateway import GatewaySettings
 from toolfold.config.proxy import ProxySettings
 from toolfold.config.servers import McpSettings
+from toolfold.config.speech import SpeechSettings
 from toolfold.config.telemetry import TelemetrySettings
 from toolfold.config.web import BrowserSettings, MessagesSettings, WebSettings
 from toolfold.errors import closest_names, did_you_mean
@@ -651,6 +652,9 @@ class Settings(Section):
     )
     messages: MessagesSettings = Field(
         default_factory=MessagesSettings, description="People and channels that tools can send messages to."
+    )
+    speech: SpeechSettings = Field(
+        default_factory=SpeechSettings, description="Program or service that turns text into speech."
     )
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
     apis: Apis = Field(

@@ -1,0 +1,198 @@
+"""The `tts` toolset: turn text into speech, in a file of the workspace.
+
+The programs espeak-ng and piper run on this machine; a service with OpenAI's speech interface needs a key.
+Text is passed to a program by its standard input, so that it cannot be taken for an option.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.authoring import build_tool
+from toolfold.config.speech import SpeechSettings
+from toolfold.config.web import WebSettings
+from toolfold.errors import CallError, shorten
+from toolfold.files import Workspace
+from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
+from toolfold.tools import OutsideText, Services
+
+SOURCE = Source("builtin", "tts")
+MAX_TEXT_CHARS = 5_000
+MAX_AUDIO_BYTES = 50_000_000
+OVERHEAD_TIMEOUT_S = 30.0
+DEFAULT_REMOTE_VOICE = "alloy"
+_VOICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,39}")
+
+_TEXT_TO_SPEECH: Json = {
+    "description": "Speak a text: write it as speech to an audio file in the workspace.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT_CHARS},
+            "path": {"type": "string", "default": "speech.wav", "description": "Audio file to write (.wav)."},
+            "voice": {
+                "type": "string",
+                "maxLength": 40,
+                "description": "Name of a voice, or a language such as en or de.",
+            },
+        },
+        "required": ["text"],
+        "additionalProperties": False,
+    },
+}
+
+
+class SpeechFailed(CallError):
+    """A text could not be spoken, or no program or service is available."""
+
+
+def tools(services: Services) -> list[Tool]:
+    """Return the tool `text_to_speech`."""
+    speech = SpeechTools(
+        services.speech, services.web, services.environment, services.workspace, services.outside_text
+    )
+    return [
+        build_tool(
+            name="text_to_speech",
+            toolset="tts",
+            schema=_TEXT_TO_SPEECH,
+            handler=speech.speak,
+            check_fn=speech.check,
+            emoji="🔊",
+            effects=(Effect.WRITE, Effect.NETWORK),
+            judged_as={"path": Meaning.PATH, "text": Meaning.NOTE, "voice": Meaning.NOTE},
+            timeout=services.speech.timeout_seconds + OVERHEAD_TIMEOUT_S,
+            synonyms=("read aloud", "voice", "narrate", "audio", "say", "mp3"),
+            source=SOURCE,
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class SpeechTools:
+    """Handler and availability check of the tool `text_to_speech`."""
+
+    settings: SpeechSettings
+    web: WebSettings
+    environment: Mapping[str, str]
+    workspace: Workspace
+    outside_text: OutsideText
+
+    def check(self) -> bool:
+        """Return True if a text can be spoken. Raises SpeechFailed with the reason if not."""
+        backend = self._choose_backend()
+        if backend == "remote" and self.settings.key_env and not self._key():
+            raise SpeechFailed(f"The key of the speech service is missing: set {self.settings.key_env}.")
+        if backend == "piper" and self.settings.piper_model is None:
+            raise SpeechFailed("piper needs a voice: set speech.piper_model to a file that ends with .onnx.")
+        if backend != "remote":
+            _find_program("espeak-ng" if backend == "espeak" else "piper")
+        return True
+
+    async def speak(self, args: Json, _: CallContext) -> Json:
+        """Write a text as speech to a file of the workspace."""
+        self.check()
+        path = args.get("path", "speech.wav")
+        if not str(path).lower().endswith(".wav"):
+            raise SpeechFailed("The file must end with .wav.")
+        self.workspace.resolve(path)  # refuse a wrong path before the work
+        voice = args.get("voice") or self.settings.voice
+        if voice and not _VOICE.fullmatch(voice):
+            raise SpeechFailed(f"{shorten(voice, 60)!r} is not the name of a voice.")
+        backend = self._choose_backend()
+        audio = await self._produce(backend, args["text"], voice)
+        if not (audio.startswith(b"RIFF") and audio[8:12] == b"WAVE"):
+            raise SpeechFailed(f"{backend} did not return a WAV file. Nothing was written.")
+        await asyncio.to_thread(self.workspace.write_atomically, path, audio)
+        return {"path": path, "bytes": len(audio), "backend": backend}
+
+    async def _produce(self, backend: str, text: str, voice: str) -> bytes:
+        if backend == "remote":
+            return await self._request(text, voice or DEFAULT_REMOTE_VOICE)
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "speech.wav"
+            if backend == "espeak":
+                command = [_find_program("espeak-ng"), "-w", str(file), "--stdin"]
+                command += ["-v", voice] if voice else []
+            else:
+                model = str(self.settings.piper_model)
+                command = [_find_program("piper"), "--model", model, "--output_file", str(file)]
+            await _run(command, text, self.settings.timeout_seconds)
+            return await asyncio.to_thread(_read_audio, file)
+
+    async def _request(self, text: str, voice: str) -> bytes:
+        from toolfold.internet.address_policy import AddressPolicy, parse_networks
+        from toolfold.internet.fetching import Fetcher, FetchLimits
+
+        self.outside_text.require_no_secret(text, "The text")
+        limits = FetchLimits(self.settings.timeout_seconds, MAX_AUDIO_BYTES, max_redirects=0)
+        payload = {"model": self.settings.model, "voice": voice, "input": text, "response_format": "wav"}
+        headers = {"Content-Type": "application/json", "Accept": "audio/wav"}
+        if key := self._key():
+            headers["Authorization"] = f"Bearer {key}"
+        fetcher = Fetcher(AddressPolicy(parse_networks(self.web.private_networks)), limits)
+        body = json.dumps(payload).encode()
+        document = await fetcher.fetch(self.settings.url, method="POST", headers=headers, body=body)
+        if document.status != 200:
+            details = await self.outside_text.mark(shorten(document.data.decode(errors="replace"), 300))
+            raise SpeechFailed(f"The speech service answered with the status {document.status}: {details}")
+        if document.is_truncated:
+            raise SpeechFailed(f"The speech has more than {MAX_AUDIO_BYTES:,} bytes. Use a shorter text.")
+        return document.data
+
+    def _choose_backend(self) -> str:
+        if self.settings.backend != "auto":
+            return self.settings.backend
+        if self.settings.piper_model is not None:
+            return "piper"
+        return "remote" if self._key() else "espeak"
+
+    def _key(self) -> str:
+        return self.environment.get(self.settings.key_env, "").strip() if self.settings.key_env else ""
+
+
+def _find_program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise SpeechFailed(
+            f"The program {name} is missing. Install it, or set speech.backend to `remote` with a key."
+        )
+    return found
+
+
+async def _run(command: Sequence[str], text: str, limit_s: float) -> None:
+    """Run a program with a text as its input. Raises SpeechFailed if it fails or takes too long."""
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=null, stderr=pipe)
+    try:
+        async with asyncio.timeout(limit_s):
+            _, problem = await process.communicate(text.encode())
+    except TimeoutError:
+        raise SpeechFailed(f"{Path(command[0]).name} took longer than {limit_s:g} s.") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        reason = shorten(problem.decode(errors="replace").strip(), 200)
+        raise SpeechFailed(f"{Path(command[0]).name} failed: {reason}")
+
+
+def _read_audio(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_AUDIO_BYTES + 1)
+    except FileNotFoundError:
+        raise SpeechFailed("The program has written no audio.") from None
+    if len(data) > MAX_AUDIO_BYTES:
+        raise SpeechFailed(f"The speech has more than {MAX_AUDIO_BYTES:,} bytes. Use a shorter text.")
+    return data

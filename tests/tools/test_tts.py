@@ -1,0 +1,126 @@
+"""The tool `text_to_speech`, with the real espeak-ng and a speech service on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import wave
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.internet.web_server import Page, WebServer, run_web_server
+from toolfold import Runtime, ToolCall, ToolResult, open_runtime
+from toolfold.agent import Agent
+from toolfold.config import load_config
+from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+
+needs_espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt rest"
+
+
+class SpeechRuntimes(Protocol):
+    """Opens runtimes with settings of the section `speech`."""
+
+    def __call__(self, **speech: object) -> Runtime: ...
+
+
+@pytest.fixture
+def open_speech(home: Path, tmp_path: Path) -> Iterator[SpeechRuntimes]:
+    with ExitStack() as stack:
+
+        def open_here(**speech: object) -> Runtime:
+            env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "VOICE_KEY": "s3cret-voice-key"}
+            overrides = {"speech": speech, "web": {"private_networks": ["127.0.0.0/8"]}}
+            return stack.enter_context(
+                open_runtime(load_config(project=tmp_path, env=env, overrides=overrides))
+            )
+
+        yield open_here
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[WebServer]:
+    with run_web_server() as running:
+        yield running
+
+
+def speak(runtime: Runtime, **args: Any) -> ToolResult:
+    return runtime.session(["tts"]).call_sync("text_to_speech", args)
+
+
+@needs_espeak
+def test_agent_speaks_a_text_with_espeak(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
+    runtime = open_speech(backend="espeak")
+    found = runtime.retriever.answer(
+        runtime.registry.snapshot(), "read this text aloud and save it as audio", mode="hybrid", limit=3
+    )
+    assert "text_to_speech" in [hit.name for hit in found.hits]
+    calls = [ToolCall("text_to_speech", {"text": "--version is read, too", "path": "a.wav"}, "1")]
+    agent = Agent(ScriptedProvider([ScriptedReply("", calls), "Done."]), runtime=runtime)
+    assert agent.run_sync("Read it aloud").text == "Done."
+    with wave.open(str(tmp_path / "a.wav")) as audio:
+        assert audio.getnframes() / audio.getframerate() > 0.5
+
+
+@needs_espeak
+def test_unknown_voice_of_espeak_is_reported(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
+    runtime = open_speech(backend="espeak")
+    assert "espeak-ng failed" in str(speak(runtime, text="hello", voice="nosuchvoice").error)
+    assert "not the name of a voice" in str(speak(runtime, text="hello", voice="-f/etc/passwd").error)
+    assert list(tmp_path.glob("*.wav")) == []
+
+
+def test_speech_service_gets_text_voice_and_key(
+    open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path
+) -> None:
+    server.pages["/speech"] = Page(WAV, "audio/wav")
+    runtime = open_speech(backend="remote", url=f"{server.url}/speech", key_env="VOICE_KEY")
+    result = speak(runtime, text="Grüße", voice="nova")
+    assert result.ok, result.error
+    assert (tmp_path / "speech.wav").read_bytes() == WAV
+    request = server.requests[-1]
+    assert request.headers["authorization"] == "Bearer s3cret-voice-key"
+    sent = json.loads(request.body)
+    assert (sent["input"], sent["voice"], sent["response_format"]) == ("Grüße", "nova", "wav")
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        (Page(b'{"error": "no credit"}', status=402), "status 402"),
+        (Page(b"<html>welcome", "audio/wav"), "did not return a WAV file"),
+        (Page(b"", status=307, headers={"Location": "https://evil.example/"}), "status 307"),
+    ],
+)
+def test_failing_and_lying_speech_services_produce_clear_errors(
+    open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path, page: Page, problem: str
+) -> None:
+    server.pages["/speech"] = page
+    runtime = open_speech(backend="remote", url=f"{server.url}/speech", key_env="VOICE_KEY")
+    assert problem in str(speak(runtime, text="hello").error)
+    assert list(tmp_path.glob("*.wav")) == []
+
+
+def test_speech_is_written_to_wav_files_of_the_workspace_only(open_speech: SpeechRuntimes) -> None:
+    runtime = open_speech(backend="remote", key_env="VOICE_KEY")
+    assert "outside the workspace" in str(speak(runtime, text="hello", path="../a.wav").error)
+    assert "must end with .wav" in str(speak(runtime, text="hello", path="a.sh").error)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"backend": "remote", "key_env": "MISSING_VOICE_KEY"}, "set MISSING_VOICE_KEY"),
+        ({"backend": "piper"}, "speech.piper_model"),
+    ],
+)
+def test_missing_requirement_of_speech_is_named(
+    open_speech: SpeechRuntimes, settings: dict[str, str], reason: str
+) -> None:
+    status = open_speech(**settings).statuses(["text_to_speech"])["text_to_speech"]
+    assert not status.available
+    assert reason in status.reason
