@@ -257,6 +257,7 @@ def _read(screen: int) -> bytes:
 
 
 class TestAtATerminal:
+    @pytest.mark.thorough
     def test_answering_yes_at_the_terminal_runs_the_call_once(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:

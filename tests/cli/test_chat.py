@@ -134,6 +134,7 @@ class TestTurn:
         assert re.search(r"↳ .*todo\(", chat.text)
         assert "All done." in chat.text
 
+    @pytest.mark.thorough
     def test_chat_shows_an_error_of_the_model_provider_and_continues(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -147,6 +148,7 @@ class TestTurn:
 
 
 class TestQuestions:
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(("answer", "exists"), [("y", False), ("n", True)])
     def test_chat_asks_for_approval_before_a_risky_call_runs(
         self, answer: str, exists: bool, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
@@ -386,6 +388,7 @@ class TestInput:
 
 
 class TestCommands:
+    @pytest.mark.thorough
     def test_slash_commands_tools_why_cost_and_model_describe_the_session(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -574,6 +577,7 @@ class TestPlain:
         assert done.returncode == 0, done
         return done.stdout
 
+    @pytest.mark.thorough
     def test_chat_reads_each_line_of_a_pipe_as_a_message(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
@@ -597,6 +601,7 @@ class TestPlain:
         assert "leave the chat" in out
         assert "Not asked." not in out
 
+    @pytest.mark.thorough
     def test_unknown_slash_command_is_reported_with_similar_names_only(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
@@ -659,6 +664,7 @@ class TestFirstStart:
 
 
 class TestDemo:
+    @pytest.mark.thorough
     def test_demo_answers_suggested_messages_and_asks_before_it_deletes(
         self, environment: dict[str, str], project: Path
     ) -> None:

@@ -324,6 +324,7 @@ class TestCommand:
         assert "is connected to Toolfold" in run_at_terminal(*command, typed=b"y\n", after=b"mcp.json?")
         assert "toolfold" in read_servers(person, "cursor")
 
+    @pytest.mark.thorough
     def test_change_of_the_client_file_during_confirmation_is_kept_or_reported(self, person: Path) -> None:
         file = person / FILES["claude-code"]
 

@@ -37,6 +37,7 @@ def test_refusal_of_an_elicitation_is_sent_to_the_server(call_with_question: tup
     assert "decline" in shown.rpartition("result")[2]
 
 
+@pytest.mark.thorough
 def test_elicitation_does_not_ask_the_user_without_a_terminal(call_with_question: tuple[str, ...]) -> None:
     import subprocess
 

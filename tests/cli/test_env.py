@@ -205,6 +205,7 @@ class TestShell:
         await screen.type("exit 3\n")
         await opened.expect_exit(3)
 
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_env_shell_follows_the_terminal_size(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
@@ -216,6 +217,7 @@ class TestShell:
         await screen.type("exit\n")
         await opened.expect_exit(0)
 
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_ctrl_c_reaches_the_command_in_env_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)

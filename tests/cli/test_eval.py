@@ -90,6 +90,7 @@ def test_eval_ranks_the_needed_tool_first_in_every_search_mode(run_eval: RunEval
     assert rows[0]["ranked"][0] == "get_weather"
 
 
+@pytest.mark.thorough
 def test_eval_is_deterministic_with_a_cached_index(run_eval: RunEval) -> None:
     run_eval("--json")
     first, second = parse_lines(run_eval("--json")), parse_lines(run_eval("--json"))
@@ -107,6 +108,7 @@ def test_built_in_tools_are_not_ranked_in_eval(run_eval: RunEval, catalog: Path,
     assert set(row["ranked"]) <= set(TOOLS)
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("identity", [7, 1.5, "7", "", "größe"])
 def test_eval_result_has_the_id_of_the_message(
     run_eval: RunEval, queries: Path, identity: str | float
@@ -440,6 +442,7 @@ def test_eval_plot_without_messages_that_need_a_tool_is_an_error(run_eval: RunEv
 # Progress
 
 
+@pytest.mark.thorough
 def test_progress_bar_of_eval_is_never_mixed_with_json_lines(
     home: Path, catalog: Path, queries: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_explain_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfo
     assert 0 < done.json["tokens_sent"] <= done.json["tokens_all"]
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
 def test_number_of_tools_selected_in_explain_follows_the_settings(
     toolfold: Toolfold, catalog: str, mode: str
@@ -84,6 +85,7 @@ def test_explain_prints_its_report_as_a_table(toolfold: Toolfold, catalog: str) 
     assert "tokens" in done.out
 
 
+@pytest.mark.thorough
 def test_explain_limits_the_table_unless_all_is_given(toolfold: Toolfold) -> None:
     few = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword")
     every = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword", "--all")
@@ -124,6 +126,7 @@ HISTORY = [
 
 
 class TestConversations:
+    @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(
         "written",
         [

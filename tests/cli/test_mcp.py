@@ -580,6 +580,7 @@ class TestReview:
         assert "no tools are held" in toolfold("mcp", "review").out
         assert toolfold("mcp", "test", "--json").json[0]["held"] == []
 
+    @pytest.mark.thorough(keep=1)
     def test_mcp_review_can_accept_tools_one_by_one(self, changed: SmallServer, toolfold: Toolfold) -> None:
         shown = run_at_terminal("mcp", "review", typed=b"yes\nn\n", after=b"Accept this tool?")
         assert "1 tool accepted" in shown

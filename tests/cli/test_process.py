@@ -98,6 +98,7 @@ def test_ctrl_c_exits_with_130_and_leaves_no_process(environment: dict[str, str]
     assert "Traceback" not in errors
 
 
+@pytest.mark.thorough
 def test_ctrl_c_stops_the_gateway_without_an_error(environment: dict[str, str], tmp_path: Path) -> None:
     process = subprocess.Popen(
         [TOOLFOLD, "serve", "--port", "0"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True

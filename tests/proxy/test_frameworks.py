@@ -160,10 +160,12 @@ def messages_of(body: Json) -> list[Json]:
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
 
 
+@pytest.mark.thorough
 class TestLangChain(FrameworkTests):
     part, program = "python", "langchain_client.py"
 
 
+@pytest.mark.thorough
 class TestPydanticAi(FrameworkTests):
     part, program = "python", "pydantic_ai_client.py"
 
@@ -173,6 +175,7 @@ class TestOpenAiAgents(FrameworkTests):
     apis = ("chat", "responses")
 
 
+@pytest.mark.thorough
 class TestLlamaIndex(FrameworkTests):
     part, program = "llamaindex", "llamaindex_client.py"
 

@@ -118,6 +118,7 @@ def list_tool_names(body: Json) -> set[str]:
     return {str(each.get("name") or each.get("type")) for each in body.get("tools") or []}
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", AGENTS)
 def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -216,6 +216,7 @@ def test_no_tool_is_found_at_empty_index_positions_or_in_an_empty_message() -> N
     assert find_names("") == []
 
 
+@pytest.mark.thorough(keep=1)
 @check_cases("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
 def test_tool_names_in_a_megabyte_message_are_found_quickly(part: str) -> None:
     run_with_limit(lambda: find_names(part * (1_000_000 // len(part))))

@@ -164,6 +164,7 @@ def test_matched_words_of_a_hit_are_shown_as_written() -> None:
     assert index.matched("it arrived, breaking my parcels", [0]) == [["arrived", "parcels"]]
 
 
+@pytest.mark.thorough
 def test_many_identical_tools_get_equal_scores_quickly() -> None:
     tool = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
 

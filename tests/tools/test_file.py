@@ -239,6 +239,7 @@ def test_read_file_rejects_a_binary_file_with_size_and_kind(
     assert (tmp_path / name).read_bytes() == data
 
 
+@pytest.mark.thorough
 def test_read_file_pages_a_huge_file_quickly_without_counting_lines(tmp_path: Path, call: Call) -> None:
     with (tmp_path / "huge").open("wb") as huge:
         block = b"0123456789abcde\n" * 65_536
@@ -823,6 +824,7 @@ def test_file_search_in_a_tree_without_files_respects_the_timeout(
     assert "-1 seconds were not enough" in call("search_files", pattern="x", kind="name")["partial"]
 
 
+@pytest.mark.thorough
 def test_file_search_in_a_large_tree_is_quick(tmp_path: Path, call: Call) -> None:
     for number in range(3_000):
         (tmp_path / f"{number % 50}").mkdir(exist_ok=True)
