@@ -84,7 +84,7 @@ def write_home(home: Path, tools: list[dict[str, Any]], *, embedder: str = "ligh
     settings = {
         "mcp": {"servers": {"notes": server}},
         "tools": {"tool_search": {"enabled": "on"}, "rag_embed_model": embedder},
-        "agent": {"model": "scripted:" + str(home / "script.json")},
+        "agent": {"model": "scripted:demo.json"},
     }
     (home / "config.yaml").write_text(json.dumps(settings))
     return listing

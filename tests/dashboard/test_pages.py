@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.dashboard.conftest import NOTES, CheckedPage
-from tests.dashboard.harness import ROOT, DashboardProcess, read_answer
+from tests.dashboard.harness import LISTING_SERVER, ROOT, DashboardProcess, read_answer
 from tests.gateway.gateway_process import environment
 
-PAGES = ("overview", "catalog", "playground", "activity", "approvals")
+PAGES = ("catalog", "overview", "playground", "activity", "approvals", "servers", "clients", "chat")
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
 
@@ -39,8 +39,10 @@ def test_one_time_link_signs_in_once(checked_page: CheckedPage, dashboard: Dashb
     other.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.thorough(keep=8)
+@pytest.mark.parametrize(
+    ("scheme", "name"), [(scheme, name) for scheme in ("light", "dark") for name in PAGES]
+)
 def test_page_has_no_serious_accessibility_finding(checked_page: CheckedPage, name: str, scheme: Any) -> None:
     if not AXE.exists():
         pytest.skip("axe-core is not installed; run: cd ui && npm ci")
@@ -249,3 +251,51 @@ def test_catalog_is_used_by_keyboard(checked_page: CheckedPage) -> None:
     assert "/ui/catalog/" in page.url
     page.keyboard.press("Escape")
     page.wait_for_url("**/ui/catalog")
+
+
+def test_server_is_added_tested_and_removed(checked_page: CheckedPage, dashboard: DashboardProcess) -> None:
+    page = checked_page.open("servers")
+    page.get_by_role("region", name="Server notes").wait_for()
+    page.get_by_role("button", name="Add a server").click()
+    page.get_by_label("Name", exact=True).fill("more")
+    listing = dashboard.home / "notes_tools.json"
+    page.get_by_label("URL, or the command").fill(f"{sys.executable} {LISTING_SERVER} {listing}")
+    page.get_by_role("button", name="Add", exact=True).click()
+    card = page.get_by_role("region", name="Server more")
+    card.get_by_role("button", name="Test").click()
+    card.get_by_text("It works: 2 tools").wait_for()
+    assert dashboard.run("call", tool="more_add_note", arguments={"text": "a"})["ok"]
+    card.get_by_role("button", name="Log", exact=True).click()
+    card.get_by_role("region", name="Log of more").wait_for()
+    page.once("dialog", lambda dialog: dialog.accept())
+    card.get_by_role("button", name="Remove").click()
+    card.wait_for(state="detached")
+    assert not dashboard.run("call", tool="more_add_note", arguments={"text": "a"})["ok"]
+
+
+def test_client_token_is_created_and_revoked(checked_page: CheckedPage, dashboard: DashboardProcess) -> None:
+    page = checked_page.open("clients")
+    page.get_by_label("Name of the client").fill("laptop")
+    page.get_by_role("combobox", name="Toolset").select_option("mcp-notes")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_text("tf_").wait_for()
+    page.get_by_role("button", name="What it sees").click()
+    page.get_by_text("Listed:").wait_for()
+    assert "notes_add_note" in page.get_by_text("Listed:").inner_text()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Revoke").click()
+    page.get_by_text("No tokens").wait_for()
+    assert "laptop" not in (dashboard.home / "state" / "gateway" / "tokens.json").read_text()
+
+
+def test_chat_asks_for_approval_and_shows_the_answer(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
+    steps = [{"calls": [{"name": "notes_delete_note", "arguments": {"id": "1"}}]}, "Deleted “one”."]
+    (dashboard.project / "demo.json").write_text(json.dumps(steps))
+    page = checked_page.open("chat")
+    page.get_by_label("Message", exact=True).fill("delete note 1")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Allow once").click()
+    page.get_by_text("Deleted “one”.").wait_for()
+    page.get_by_role("log").get_by_text("notes_delete_note").first.wait_for()

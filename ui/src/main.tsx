@@ -7,16 +7,22 @@ import { startLive, useLive } from "./live";
 import { ActivityPage } from "./pages/activity";
 import { ApprovalsPage } from "./pages/approvals";
 import { CatalogPage } from "./pages/catalog";
+import { ChatPage } from "./pages/chat";
+import { ClientsPage } from "./pages/clients";
 import { OverviewPage } from "./pages/overview";
 import { PlaygroundPage } from "./pages/playground";
+import { ServersPage } from "./pages/servers";
 import { Link, useRoute } from "./router";
 
 const PAGES: [string, string][] = [
   ["overview", "Overview"],
   ["catalog", "Catalog"],
+  ["servers", "Servers"],
+  ["clients", "Clients"],
   ["playground", "Playground"],
   ["activity", "Activity"],
   ["approvals", "Approvals"],
+  ["chat", "Chat"],
 ];
 
 type Theme = "auto" | "light" | "dark";
@@ -90,6 +96,12 @@ function CurrentPage({ page, detail }: { page: string; detail: string }) {
       return <ActivityPage />;
     case "approvals":
       return <ApprovalsPage />;
+    case "servers":
+      return <ServersPage />;
+    case "clients":
+      return <ClientsPage />;
+    case "chat":
+      return <ChatPage detail={detail} />;
     default:
       return <OverviewPage />;
   }

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolfold.approval.safe_text import make_visible
+from toolfold.dashboard.texts import show_prose
 from toolfold.events import Event, EventBus, TextReceived, ThinkingReceived, ToolProgressed, TurnStarted
 from toolfold.model import Json
 from toolfold.redaction import Redaction
@@ -69,7 +70,8 @@ class ActivityFeed:
         for name in _SHOWN_TEXTS & found.keys():
             text = str(found[name])[:MAX_TEXT_CHARS]
             # Agents and tools publish other texts with secrets removed already.
-            found[name] = make_visible(self._redact(text) if isinstance(event, TurnStarted) else text)
+            text = self._redact(text) if isinstance(event, TurnStarted) else text
+            found[name] = make_visible(text) if name in ("command", "tool") else show_prose(text)
         return {"key": key, **found}
 
     async def stream(self, number: int, extra: Callable[[], Json], session: str = "") -> AsyncIterator[bytes]:

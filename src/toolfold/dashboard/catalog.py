@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from toolfold.config import read_file_value, set_value
 from toolfold.config.record import SettingsRecord
-from toolfold.dashboard.texts import show_json, show_line, show_name, show_text
+from toolfold.dashboard.texts import show_exact_line, show_json, show_line, show_name, show_text
 from toolfold.errors import ConfigError
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import BRIDGE_NAMES, Json, Tool
@@ -299,7 +299,8 @@ def _describe_held(held: HeldTool) -> Json:
         "findings": [show_line(str(each)) for each in held.findings[:20]],
         "changes": [show_line(each) for each in held.changes[:20]],
         "difference": [
-            show_line(each, 1_000) for each in describe_difference(held.accepted_version, held.tool)[:400]
+            show_exact_line(each, 1_000)
+            for each in describe_difference(held.accepted_version, held.tool)[:400]
         ],
     }
 

@@ -11,9 +11,12 @@ from toolfold.dashboard.activity import MAX_STREAMS, ActivityFeed
 from toolfold.dashboard.app import Answerer, ApiRequest, DashboardApp, Routes
 from toolfold.dashboard.approvals import ApprovalDesk
 from toolfold.dashboard.catalog import Catalog
+from toolfold.dashboard.chat import ChatRoom
+from toolfold.dashboard.clients import ClientAdmin
 from toolfold.dashboard.overview import describe_overview, describe_servers
 from toolfold.dashboard.playground import describe_choices, explain_message
 from toolfold.dashboard.recorder import UsageRecorder, open_history
+from toolfold.dashboard.servers import ServerAdmin
 from toolfold.gateway.http_app import AccessPolicy
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import Json
@@ -44,20 +47,27 @@ class Dashboard:
         )
         self._feed = ActivityFeed(runtime.events, self._redact)
         self._catalog = Catalog(runtime, self._store.count_calls)
+        self._servers = ServerAdmin(runtime, self._redact)
+        self._chat = ChatRoom(runtime, self._redact)
         self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
         desk.is_page_open = lambda: self._feed.open_streams > 0
 
     def make_app(self, policy: AccessPolicy, *, port: int, print_link: Callable[[str], None]) -> DashboardApp:
         """Return the ASGI app that serves the dashboard."""
-        routes = Routes(self._list_reads(), self._list_writes(), {"events": self._stream_events})
+        clients = ClientAdmin(self._runtime, policy.tokens)
+        routes = Routes(
+            self._list_reads(clients), self._list_writes(clients), {"events": self._stream_events}
+        )
         return DashboardApp(routes, policy, self._redact, port=port, print_link=print_link, close=self._close)
 
     async def _close(self) -> None:
+        await self._chat.close()
+        await self._servers.close()
         self._feed.close()
         await asyncio.to_thread(self._recorder.close)
         self._store.close()
 
-    def _list_reads(self) -> dict[str, Answerer]:
+    def _list_reads(self, clients: ClientAdmin) -> dict[str, Answerer]:
         return {
             "about": _in_thread(lambda _: self._describe_about()),
             "overview": _in_thread(self._describe_overview),
@@ -66,14 +76,31 @@ class Dashboard:
             "choices": _in_thread(lambda _: describe_choices(self._runtime)),
             "activity": _in_thread(lambda _: self._list_activity()),
             "approvals": _in_thread(lambda _: {"pending": self._desk.list_pending()}),
+            "servers": _in_thread(lambda _: self._servers.list_servers()),
+            "servers/log": _in_thread(lambda request: self._servers.read_log(request.query.get("name", ""))),
+            "clients": _in_thread(lambda _: clients.list_clients()),
+            "clients/tools": _in_thread(lambda request: clients.list_tools(request.query.get("name", ""))),
+            "chat": lambda request: self._chat.describe(request.query.get("session", "")),
         }
 
-    def _list_writes(self) -> dict[str, Answerer]:
+    def _list_writes(self, clients: ClientAdmin) -> dict[str, Answerer]:
         return {
             "explain": self._explain,
             "tools/change": _in_thread(self._change_tool),
             "tools/accept": _in_thread(self._accept_tool),
             "approvals/answer": _in_thread(self._answer_approval),
+            "servers/add": _in_thread(lambda request: self._servers.add(request.body)),
+            "servers/change": _in_thread(
+                lambda request: self._servers.change(request.text("name"), request.text("change"))
+            ),
+            "servers/test": _in_thread(lambda request: self._servers.test(request.text("name"))),
+            "servers/login": lambda request: self._servers.log_in(request.text("name")),
+            "clients/add": _in_thread(lambda request: clients.add(request.body)),
+            "clients/revoke": _in_thread(lambda request: clients.revoke(request.text("name"))),
+            "chat/send": lambda request: self._chat.send(
+                str(request.body.get("session") or ""), request.text("message")
+            ),
+            "chat/stop": lambda request: self._chat.stop(request.text("session")),
         }
 
     def _describe_about(self) -> Json:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolfold.approval.safe_text import make_line_visible, make_visible
+from toolfold.approval.safe_text import make_line_visible
+from toolfold.sources.mcp.scan import escape_hidden
+from toolfold.visible_text import remove_invisible
 
 MAX_NAME_CHARS = 200
 MAX_LINE_CHARS = 300
@@ -21,12 +23,22 @@ def show_name(name: str) -> str:
 def show_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
     """Return the beginning of a text as one line, with all white space as single spaces."""
     line = " ".join(text[: 4 * limit].split())
-    return make_line_visible(line if len(line) <= limit else f"{line[: limit - 1]}…")
+    return escape_hidden(line if len(line) <= limit else f"{line[: limit - 1]}…")
+
+
+def show_exact_line(text: str, limit: int) -> str:
+    """Return a text as one line in which every deceptive character is spelled out, lookalikes included."""
+    return make_line_visible(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def show_text(text: str, limit: int = MAX_TEXT_CHARS) -> str:
     """Return the beginning of a text, with its line breaks."""
-    return make_visible(text if len(text) <= limit else f"{text[:limit]}…")
+    return escape_hidden(text if len(text) <= limit else f"{text[:limit]}…")
+
+
+def show_prose(text: str, limit: int = MAX_TEXT_CHARS) -> str:
+    """Return the beginning of a message or result without invisible characters; its indentation stays."""
+    return remove_invisible(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def show_json(value: Any) -> Any:

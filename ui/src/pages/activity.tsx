@@ -88,7 +88,7 @@ export function ActivityPage() {
     <Page
       title="Activity"
       about={live.connected ? `Live${live.missed ? `; ${plural(live.missed, "event")} came too fast to be shown` : ""}` : "Connecting…"}
-      actions={<><Segmented label="Kind" values={KINDS} value={kind} onChange={setKind} /><button type="button" aria-pressed={!!paused} onClick={() => setPaused(paused ? null : live.events)}>{paused ? "Resume" : "Pause"}</button></>}
+      actions={<><Segmented label="Kind" values={KINDS} value={kind} onChange={setKind} text={(each) => each[0].toUpperCase() + each.slice(1)} /><button type="button" aria-pressed={!!paused} onClick={() => setPaused(paused ? null : live.events)}>{paused ? "Resume" : "Pause"}</button></>}
     >
       <Card class="flush">
         {shown.length ? (

@@ -1,0 +1,96 @@
+"""The clients page: access tokens of the gateway, their scopes, and the tools that each client sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolfold.dashboard.texts import show_name
+from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.gateway.server import open_session
+from toolfold.gateway.status import read_statuses
+from toolfold.model import Json
+
+if TYPE_CHECKING:
+    from toolfold.gateway.tokens import Tokens
+    from toolfold.runtime import Runtime
+
+MAX_CLIENTS = 200
+MAX_TOOLS = 2_000
+
+
+class ClientAdmin:
+    """Shows and changes who may use the gateway. Methods block."""
+
+    def __init__(self, runtime: Runtime, tokens: Tokens) -> None:
+        self._runtime, self._tokens = runtime, tokens
+
+    def list_clients(self) -> Json:
+        """Return the clients with a token, those that are connected now, and the toolsets to choose from."""
+        folder = self._runtime.config.paths.state_dir / "gateway" / "status"
+        connected = [
+            {
+                "name": show_name(str(each.get("name", ""))),
+                "token": show_name(str(each.get("token", ""))),
+                "tools": each.get("tools", 0),
+                "busy": bool(each.get("busy")),
+                "gateway": show_name(str(gateway.get("address") or "stdio")),
+            }
+            for gateway in read_statuses(folder)
+            for each in gateway.get("clients", ())
+        ]
+        return {
+            "clients": [
+                {
+                    "name": each.name,
+                    "toolsets": None if each.toolsets is None else list(each.toolsets),
+                    "created": each.created,
+                    "tools": self._count_tools(each.toolsets),
+                }
+                for each in self._tokens.list_clients()[:MAX_CLIENTS]
+            ],
+            "connected": connected[:MAX_CLIENTS],
+            "toolsets": sorted(self._runtime.toolsets().listing())[:1_000],
+        }
+
+    def _count_tools(self, toolsets: tuple[str, ...] | None) -> int | None:
+        try:
+            return len(open_session(self._runtime, toolsets).granted())
+        except ToolfoldError:  # a toolset was removed since
+            return None
+
+    def list_tools(self, name: str) -> Json:
+        """Return the tools that a client may use, and which of them it is shown. Raises RequestRefused."""
+        client = next((each for each in self._tokens.list_clients() if each.name == name), None)
+        if client is None:
+            raise RequestRefused(404, "There is no client of this name.")
+        try:
+            session = open_session(self._runtime, client.toolsets)
+        except ToolfoldError as error:
+            raise RequestRefused(409, str(error)) from None
+        turn = session.assemble()
+        return {
+            "granted": [show_name(each) for each in sorted(session.granted())[:MAX_TOOLS]],
+            "shown": [show_name(tool.name) for tool in turn.tools[:MAX_TOOLS]],
+        }
+
+    def add(self, body: Mapping[str, Any]) -> Json:
+        """Create a token for a new client and return it; it cannot be shown again. Raises RequestRefused."""
+        toolsets = body.get("toolsets")
+        if toolsets is not None and not (
+            isinstance(toolsets, list) and toolsets and all(isinstance(each, str) for each in toolsets)
+        ):
+            raise RequestRefused(400, "toolsets must be a list of names.")
+        try:
+            self._runtime.toolsets().require(toolsets or ())
+            token = self._tokens.add(str(body.get("name") or ""), toolsets)
+        except (ConfigError, ToolfoldError) as error:
+            raise RequestRefused(409, str(error)) from None
+        return {"token": token}
+
+    def revoke(self, name: str) -> Json:
+        """Delete a client's token. Raises RequestRefused."""
+        if not self._tokens.revoke(name):
+            raise RequestRefused(404, "There is no client of this name.")
+        return self.list_clients()

@@ -1,0 +1,232 @@
+"""The servers page: add, test, switch, log in to and remove MCP servers, and read their logs.
+
+Changes are written to the user's settings, as by `toolfold mcp`, and take effect at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from toolfold.config import read_file_value, set_value, unset_value
+from toolfold.config.record import SettingsRecord
+from toolfold.config.servers import parse_server_settings
+from toolfold.dashboard.overview import describe_servers
+from toolfold.dashboard.texts import show_line, show_name, show_text
+from toolfold.errors import ConfigError
+from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.model import Json
+from toolfold.sources.mcp.faults import ServerFailed
+from toolfold.sources.mcp.importing import find_literal_secrets, normalise_server_name, redact_settings
+
+if TYPE_CHECKING:
+    from toolfold.redaction import Redaction
+    from toolfold.runtime import Runtime
+
+MAX_LOG_BYTES = 64_000
+MAX_LOG_LINES = 300
+MAX_TARGET_CHARS = 4_000
+LOGIN_TIMEOUT_S = 300.0
+LOGIN_START_TIMEOUT_S = 30.0
+
+
+class ServerAdmin:
+    """Shows and changes the MCP servers of a runtime. Methods block unless they are coroutines."""
+
+    def __init__(self, runtime: Runtime, redact: Redaction) -> None:
+        self._runtime, self._redact = runtime, redact
+        self._logins: set[asyncio.Task[Any]] = set()
+
+    def list_servers(self) -> Json:
+        """Return every configured server with its state and its settings, without secrets."""
+        config = self._runtime.config
+        states = {each["name"]: each for each in describe_servers(self._runtime, self._redact)}
+        off = {
+            "state": "off",
+            "tools": 0,
+            "held": 0,
+            "error": "",
+            "protocol": "",
+            "seconds": 0,
+            "next_try": 0,
+        }
+        return {
+            "servers": [
+                {
+                    **off,
+                    **states.get(name, {}),
+                    "name": name,
+                    "enabled": settings.enabled,
+                    "target": self._describe_target(settings.model_dump(mode="json", exclude_defaults=True)),
+                    "is_remote": settings.effective_transport != "stdio",
+                    "is_own": self._is_own(name),
+                    "trust": settings.trust,
+                }
+                for name, settings in config.mcp.servers.items()
+            ]
+        }
+
+    def _describe_target(self, settings: Mapping[str, Any]) -> str:
+        shown = redact_settings(settings)
+        words = shown.get("url") or shlex.join(
+            [str(shown.get("command", "")), *map(str, shown.get("args", ()))]
+        )
+        return show_line(self._redact(words))
+
+    def _is_own(self, name: str) -> bool:
+        """Return True if the user's settings file defines the server, so that it can be changed here."""
+        return read_file_value(self._runtime.config.paths.user_file, f"mcp.servers.{name}") is not None
+
+    def add(self, body: Mapping[str, Any]) -> Json:
+        """Add a server by its URL or its command. Raises RequestRefused."""
+        name, target = str(body.get("name") or "").strip(), str(body.get("target") or "").strip()
+        if not target or len(target) > MAX_TARGET_CHARS:
+            raise RequestRefused(400, "Enter the URL of the server, or the command that starts it.")
+        if not name or normalise_server_name(name) != name:
+            raise RequestRefused(
+                400, f"This is not a valid name. Try {normalise_server_name(name or 'server')!r}."
+            )
+        if name in self._runtime.config.mcp.servers:
+            raise RequestRefused(409, f"A server named {name!r} already exists.")
+        settings = _parse_target(target, str(body.get("env") or ""))
+        if secrets := find_literal_secrets(settings):
+            raise RequestRefused(
+                400,
+                f"{', '.join(secrets)} contains a secret in plain text. Write ${{NAME}}, and set the"
+                " environment variable NAME before you start Toolfold.",
+            )
+        self._write(f"mcp.servers.{name}", settings)
+        return self.list_servers()
+
+    def change(self, name: str, change: str) -> Json:
+        """Enable, disable or remove a server. Raises RequestRefused."""
+        self._require_server(name)
+        if not self._is_own(name):
+            origin = self._runtime.config.origins.get(f"mcp.servers.{name}", "another source of settings")
+            raise RequestRefused(409, f"This server is defined in {origin}; change it there.")
+        if change == "remove":
+            paths = self._runtime.config.paths
+            unset_value(paths.user_file, f"mcp.servers.{name}", record=SettingsRecord(paths.state_dir))
+            self._runtime.check_settings()
+        elif change in ("enable", "disable"):
+            self._write(f"mcp.servers.{name}.enabled", change == "enable")
+        else:
+            raise RequestRefused(400, "change must be enable, disable or remove.")
+        return self.list_servers()
+
+    def test(self, name: str) -> Json:
+        """Start a server, list its tools and return how many there are, or why it fails."""
+        self._require_server(name)
+        if name not in self._runtime.mcp.servers:
+            raise RequestRefused(409, "The server is disabled. Enable it first.")
+        try:
+            listing = self._runtime.mcp.refresh_listing(name)
+        except (ServerFailed, ConfigError) as error:
+            return {"ok": False, "problem": show_text(self._redact(str(error)), 2_000), "tools": []}
+        return {
+            "ok": True,
+            "problem": "",
+            "tools": [show_name(each.name) for each in listing.tools[:500]],
+            "problems": [show_line(each) for each in listing.problems[:20]],
+        }
+
+    def read_log(self, name: str) -> Json:
+        """Return the end of a server's log, without secrets."""
+        self._require_server(name)
+        file = self._runtime.config.paths.state_dir / "mcp" / "logs" / f"{name}.log"
+        try:
+            with file.open("rb") as stream:
+                size = stream.seek(0, 2)
+                stream.seek(max(0, size - MAX_LOG_BYTES))
+                text = stream.read(MAX_LOG_BYTES).decode("utf-8", "replace")
+        except OSError:
+            text = ""
+        lines = text.splitlines()[-MAX_LOG_LINES:]
+        return {"lines": [show_line(self._redact(each), 1_000) for each in lines]}
+
+    async def log_in(self, name: str) -> Json:
+        """Start to log in to a server; return the URL at which the user continues. Raises RequestRefused."""
+        from toolfold.sources.mcp.oauth import log_in
+
+        self._require_server(name)
+        config = self._runtime.config
+        loop = asyncio.get_running_loop()
+        address: asyncio.Future[str] = loop.create_future()
+
+        def use_url(url: str) -> None:
+            if not address.done():
+                address.set_result(url)
+
+        def visit(url: str) -> None:
+            loop.call_soon_threadsafe(use_url, url)
+
+        work = log_in(
+            name,
+            config.mcp.servers[name],
+            config.paths.state_dir / "oauth",
+            environment=config.environment,
+            open_url=visit,
+            timeout_s=LOGIN_TIMEOUT_S,
+        )
+        task = asyncio.create_task(self._finish_login(name, work))
+        self._logins.add(task)
+        task.add_done_callback(self._logins.discard)
+        waiting: set[asyncio.Future[Any]] = {task, address}
+        await asyncio.wait(waiting, timeout=LOGIN_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and (error := task.exception()):
+            raise RequestRefused(409, self._redact(str(error)))
+        if not address.done():
+            task.cancel()
+            raise RequestRefused(504, "The server did not say where to log in.")
+        if not address.result().startswith(("https://", "http://")):
+            task.cancel()
+            raise RequestRefused(409, "The server names an address for the login that is no web address.")
+        return {"url": address.result()}
+
+    async def _finish_login(self, name: str, work: Any) -> None:
+        await work
+        await asyncio.to_thread(self.test, name)
+
+    async def close(self) -> None:
+        """Cancel logins that were not finished."""
+        for task in tuple(self._logins):
+            task.cancel()
+        await asyncio.gather(*self._logins, return_exceptions=True)
+
+    def _write(self, key: str, value: object) -> None:
+        paths = self._runtime.config.paths
+        try:
+            set_value(paths.user_file, key, value, record=SettingsRecord(paths.state_dir))
+        except ConfigError as error:
+            raise RequestRefused(409, self._redact(f"The settings could not be changed: {error}")) from None
+        self._runtime.check_settings()
+
+    def _require_server(self, name: str) -> None:
+        if name not in self._runtime.config.mcp.servers:
+            raise RequestRefused(404, "There is no server of this name.")
+
+
+def _parse_target(target: str, env: str) -> dict[str, Any]:
+    """Return server settings from a URL or a command line, and lines `NAME=VALUE`. Raises RequestRefused."""
+    try:
+        words = shlex.split(target)
+        settings: dict[str, Any] = (
+            {"url": target}
+            if target.startswith(("http://", "https://"))
+            else {"command": words[0], "args": words[1:]}
+        )
+        pairs = [line.partition("=") for line in env.splitlines() if line.strip()]
+        if any(not sign or not name.strip() for name, sign, _ in pairs):
+            raise RequestRefused(400, "Write one environment variable per line: NAME=VALUE.")
+        if pairs:
+            settings["env"] = {name.strip(): value for name, _, value in pairs}
+        parse_server_settings(settings)
+    except ValidationError as error:
+        raise RequestRefused(400, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    except ValueError as error:
+        raise RequestRefused(400, f"The command cannot be read: {error}.") from None
+    return settings

@@ -1,0 +1,96 @@
+import { useState } from "preact/hooks";
+import { get, post } from "../api";
+import { Badge, Card, Empty, Page, Problem, useData } from "../components";
+import { plural, whole } from "../format";
+
+interface Client {
+  name: string;
+  toolsets: string[] | null;
+  created: number;
+  tools: number | null;
+}
+
+interface Clients {
+  clients: Client[];
+  connected: { name: string; token: string; tools: number; busy: boolean; gateway: string }[];
+  toolsets: string[];
+}
+
+export function ClientsPage() {
+  const { data, error, reload } = useData<Clients>("clients", {}, 5000);
+  return (
+    <Page title="Clients" about="Programs that use your tools through the gateway. A token decides which toolsets a client may use.">
+      <Problem error={error} />
+      {data && <AddClient toolsets={data.toolsets} onDone={reload} />}
+      <Card title="Tokens">
+        {data?.clients.length ? <ul class="rows">{data.clients.map((each) => <ClientRow key={each.name} client={each} onChange={reload} />)}</ul> : <Empty title="No tokens">Programs on this machine can connect without one. Other machines need a token.</Empty>}
+      </Card>
+      <Card title="Connected now">
+        {data?.connected.length ? (
+          <div class="scroll-x"><table class="table">
+            <thead><tr><th>Client</th><th>Token</th><th>Gateway</th><th class="num">Tools</th><th>State</th></tr></thead>
+            <tbody>{data.connected.map((each, index) => <tr key={index}><td>{each.name}</td><td>{each.token || "none"}</td><td class="mono">{each.gateway}</td><td class="num">{whole(each.tools)}</td><td><Badge value={each.busy ? "busy" : "idle"} tone={each.busy ? "warn" : "plain"} /></td></tr>)}</tbody>
+          </table></div>
+        ) : <Empty title="No client is connected">Set one up with <code>toolfold connect</code>.</Empty>}
+      </Card>
+    </Page>
+  );
+}
+
+function AddClient({ toolsets, onDone }: { toolsets: string[]; onDone: () => void }) {
+  const [name, setName] = useState("");
+  const [chosen, setChosen] = useState<string[]>([]);
+  const [token, setToken] = useState("");
+  const [error, setError] = useState<unknown>(null);
+  const add = async (event: Event) => {
+    event.preventDefault();
+    try {
+      const made = await post<{ token: string }>("clients/add", { name, toolsets: chosen.length ? chosen : null });
+      setToken(made.token);
+      setName("");
+      setChosen([]);
+      setError(null);
+      onDone();
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return (
+    <Card title="Create a token">
+      <form class="form" onSubmit={add}>
+        <label class="field"><span>Name of the client</span><input required maxLength={64} placeholder="laptop" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
+        <label class="field"><span>Toolset</span>
+          <select value="" onChange={(event) => { const value = event.currentTarget.value; if (value && !chosen.includes(value)) setChosen([...chosen, value]); event.currentTarget.value = ""; }}>
+            <option value="">{chosen.length ? "Add another toolset" : "All that the gateway offers"}</option>
+            {toolsets.map((each) => <option key={each} value={each}>{each}</option>)}
+          </select>
+        </label>
+        {chosen.length > 0 && <div class="whole chips">{chosen.map((each) => <button key={each} type="button" class="chip" aria-label={`Remove ${each}`} onClick={() => setChosen(chosen.filter((one) => one !== each))}>{each} ×</button>)}</div>}
+        <div class="whole"><Problem error={error} /></div>
+        <div class="buttons whole"><button type="submit" class="primary">Create</button></div>
+      </form>
+      {token && <div class="warn-text" role="status">Copy the token now; it is not shown again.<pre class="code wrap">{token}</pre></div>}
+    </Card>
+  );
+}
+
+function ClientRow({ client, onChange }: { client: Client; onChange: () => void }) {
+  const [tools, setTools] = useState<{ granted: string[]; shown: string[] } | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const revoke = () => confirm(`Revoke the token of ${client.name}? It cannot connect any more.`) && post("clients/revoke", { name: client.name }).then(onChange, setError);
+  return (
+    <li>
+      <div class="row-line">
+        <b>{client.name}</b>
+        <span class="muted">{client.toolsets ? client.toolsets.join(", ") : "all toolsets of the gateway"}</span>
+        <span class="muted">{client.tools === null ? "a toolset is missing" : plural(client.tools, "tool")}</span>
+        <span class="row-buttons">
+          <button type="button" aria-expanded={!!tools} onClick={() => tools ? setTools(null) : get<{ granted: string[]; shown: string[] }>("clients/tools", { name: client.name }).then(setTools, setError)}>What it sees</button>
+          <button type="button" class="danger" onClick={revoke}>Revoke</button>
+        </span>
+      </div>
+      <Problem error={error} />
+      {tools && <p class="muted spaced break">Listed: {tools.shown.join(", ") || "nothing"}. May use {plural(tools.granted.length, "tool")}: {tools.granted.slice(0, 60).join(", ")}{tools.granted.length > 60 ? ", …" : ""}.</p>}
+    </li>
+  );
+}
