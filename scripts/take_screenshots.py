@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,7 +30,12 @@ from tests.dashboard.harness import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
+    import queue
+    from collections.abc import Callable
+
     from playwright.sync_api import Browser, Page
+
+    Answers = queue.Queue[dict[str, Any]]
 
 SIZES = {"desktop": (1360, 900, 1), "phone": (390, 844, 2)}
 PAGES = ("overview", "catalog", "tool", "playground", "activity", "approvals", "servers", "clients", "chat")
@@ -92,12 +97,13 @@ def take_all(
             continue
         page.goto(dashboard.url + {"tool": "catalog/almanac_createEvent"}.get(name, name))
         page.get_by_role("heading", level=1).wait_for()
-        waiting = PREPARE.get(name, lambda *_: None)(page, dashboard)
+        prepare = PREPARE.get(name)
+        waiting = prepare(page, dashboard) if prepare else None
         page.wait_for_timeout(600)  # charts and lists are drawn after their data has arrived
         page.screenshot(path=folder / f"{name}-{scheme}-{size}.png")
         if waiting is not None:
             page.get_by_role("button", name="Refuse").first.click()
-            read_answer(waiting)  # type: ignore[arg-type]
+            read_answer(waiting)
     context.close()
 
 
@@ -119,7 +125,7 @@ def _prepare_activity(page: Page, dashboard: DashboardProcess) -> None:
     page.locator("summary").first.click()
 
 
-def _prepare_approvals(page: Page, dashboard: DashboardProcess) -> object:
+def _prepare_approvals(page: Page, dashboard: DashboardProcess) -> Answers:
     page.get_by_text("Nothing waits for you").wait_for()
     command = "find . -name '*.log' -mtime +30 -print -delete && git push --force origin main"
     waiting = dashboard.start("call", tool="terminal", arguments={"command": command})
@@ -133,7 +139,7 @@ def _prepare_chat(page: Page, _: DashboardProcess) -> None:
     page.get_by_text("I have added the note").wait_for()
 
 
-PREPARE = {
+PREPARE: dict[str, Callable[[Page, DashboardProcess], Answers | None]] = {
     "playground": _prepare_playground,
     "activity": _prepare_activity,
     "approvals": _prepare_approvals,
