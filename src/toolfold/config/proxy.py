@@ -53,6 +53,20 @@ class ProxySettings(Section):
         "with all tools.",
         json_schema_extra=USER_ONLY,
     )
+    toolsets: Annotated[tuple[Text, ...], Field(max_length=100)] = Field(
+        default=(),
+        description="Toolsets of this runtime that are added to requests with tools and run by the proxy, as "
+        "far as the client's token grants them.",
+        json_schema_extra=USER_ONLY,
+    )
+    max_tool_rounds: Integer = Field(
+        default=20,
+        ge=1,
+        le=100,
+        description="Number of replies for one request in which the model may search or call tools of "
+        "`proxy.toolsets`.",
+        json_schema_extra=USER_ONLY,
+    )
     max_requests: Integer = Field(
         default=400,
         ge=1,

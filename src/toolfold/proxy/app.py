@@ -36,6 +36,7 @@ from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
 from toolfold.proxy.native_forms import NativeForms, add_header_value
 from toolfold.proxy.rounds import FoldedExchange, FoldingFailed, StoredReply
+from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
@@ -117,6 +118,9 @@ class Proxy:
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
         self._native = NativeForms(settings.native)
+        self._tools = RuntimeTools(runtime, settings.toolsets) if settings.toolsets else None
+        if self._tools is not None:
+            self._max_rounds = max(self._max_rounds, settings.max_tool_rounds)
         self._stored: OrderedDict[tuple[str, str, str], StoredReply] = OrderedDict()
         """Stored replies that a client continues, by the client, the provider and the id that it knows."""
         self._bodies = RequestBodies(
@@ -142,6 +146,8 @@ class Proxy:
         """Close the connections to providers, and stop indexing clients' tools."""
         await self._connections.close()
         await asyncio.to_thread(self._catalogs.close)
+        if self._tools is not None:
+            await asyncio.to_thread(self._tools.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -273,7 +279,7 @@ class Proxy:
             try:
                 return await self._answer_folded(request, upstream, wire, send, native=native)
             except FoldingFailed as error:
-                if not (native and error.is_refused):
+                if not (native and error.is_refused) or error.has_run:
                     raise
             is_answered = await self._answer_folded(request, upstream, wire, send, native=False)
             if is_answered:
@@ -313,8 +319,10 @@ class Proxy:
     async def _fold(self, content: Json, wire: Wire, client: GatewayClient, *, native: bool) -> Fold | None:
         if self._folder is None:
             return None
+        tools = self._tools
+        find = (lambda taken: tools.find(client, wire, taken)) if tools is not None else None
         return await asyncio.to_thread(
-            self._folder.fold, content, wire, client.id, client.name, native=native
+            self._folder.fold, content, wire, client.id, client.name, native=native, find_added=find
         )
 
     def _open_round(

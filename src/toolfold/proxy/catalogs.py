@@ -137,7 +137,7 @@ def _as_tool(tool: ClientTool, has_servers: bool) -> Tool:
         description=tool.description,
         parameters=freeze(tool.parameters),
         handler=_refuse_run,
-        core=has_servers and not is_served,
+        core=has_servers and not is_served and not tool.is_added,
         source=Source("client", server),
     )
 

@@ -10,8 +10,8 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolfold.errors import CallError, error_message
@@ -22,6 +22,7 @@ from toolfold.providers import is_instruction
 from toolfold.providers.wire import ClientTool, Wire
 from toolfold.proxy.catalogs import Catalog, Catalogs, hash_tools, identify_conversation
 from toolfold.proxy.reply_memory import ReplyMemory
+from toolfold.proxy.runtime_tools import AddedTools
 from toolfold.proxy.tool_arrays import MAX_ARRAYS
 from toolfold.session import Session
 from toolfold.turn import Turn, unwrap
@@ -32,6 +33,9 @@ from toolfold.validation import Validation
 log = logging.getLogger(__name__)
 
 _CACHE_MARK = "cache_control"
+
+FindAdded = Callable[[set[str]], AddedTools]
+"""Returns the tools to add to a request whose own tools have these names."""
 
 
 @dataclass(slots=True)
@@ -49,11 +53,14 @@ class FoldReport:
     """Tokens of the replies in which the model only searched."""
     is_native: bool = False
     """True if the provider loads tools on demand in its own form."""
+    ran: int = 0
+    """Number of calls of tools that the proxy added and ran."""
 
     def __str__(self) -> str:
         return (
             f"folded={self.folded}; kept={self.kept}; saved={self.saved_tokens}; rounds={self.rounds}; "
             f"spent={self.spent.total_tokens}{'; form=native' if self.is_native else ''}"
+            f"{f'; ran={self.ran}' if self.ran else ''}"
         )
 
 
@@ -75,6 +82,8 @@ class Fold:
     request: Request
     entries: Mapping[str, Json]
     """The client's tools as it wrote them, by name."""
+    added: AddedTools | None = None
+    """Tools that the proxy added to the request and runs itself."""
     _problems: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -86,6 +95,8 @@ class Fold:
         """Return the call of the client's tool that `tool_call` contains; None if it is not valid."""
         try:
             inner = unwrap(call)
+            if self.added is not None and inner.name in self.added.names:
+                return None
             tool = self.turn.find_visible(inner.name)
             return ToolCall(tool.name, self.validate(tool, inner.arguments), call.id)
         except CallError as error:
@@ -96,18 +107,43 @@ class Fold:
         """Remember the messages behind a reply in which the client saw these calls and this text."""
         self.memory.remember(self.client, call_ids, text, messages)
 
-    async def answer(self, calls: Sequence[ToolCall]) -> list[Json]:
-        """Return messages with the results of calls that the client does not see."""
-        results = [await self._answer_one(call) for call in calls]
+    @property
+    def hidden_names(self) -> frozenset[str]:
+        """Return the names of the tools whose calls the client does not see."""
+        return BRIDGE_NAMES | (self.added.names if self.added else frozenset())
+
+    async def answer(self, calls: Sequence[ToolCall], *, run: bool = True) -> list[Json]:
+        """Return messages with the results of calls that the client does not see.
+
+        Without `run`, only searches are answered, and no tool is run.
+        """
+        results = [await self._answer_one(call, run) for call in calls]
         rendered = self.wire.dialect.render_results(results, deferred=self.request.deferred)
         return self.wire.use_entries(rendered, self.entries) if self.is_native else rendered
 
-    async def _answer_one(self, call: ToolCall) -> ToolResult:
+    async def _answer_one(self, call: ToolCall, run: bool) -> ToolResult:
+        if (inner := self._find_added_call(call)) is not None and self.added is not None:
+            if not run:
+                return _refuse(call, "It was not run, because the reply has other calls. Call it again.")
+            self.report.ran += 1
+            return replace(await self.added.run(inner), name=call.name)
         if call.name == BRIDGE_CALL:
-            problem = self._problems.get(call.id, "The call is not valid.")
-            text = json.dumps({"error": problem}, ensure_ascii=False)
-            return ToolResult(call_id=call.id, name=call.name, text=text, error=problem)
+            return _refuse(call, self._problems.get(call.id, "The call is not valid."))
         return await self.session.call(call.name, call.arguments, call_id=call.id)
+
+    def _find_added_call(self, call: ToolCall) -> ToolCall | None:
+        """Return the call of a tool that the proxy runs, direct or in a bridge call; None for others."""
+        try:
+            inner = unwrap(call)
+        except CallError:
+            return None
+        is_added = self.added is not None and inner.name in self.added.names
+        return replace(inner, id=call.id) if is_added else None
+
+
+def _refuse(call: ToolCall, problem: str) -> ToolResult:
+    text = json.dumps({"error": problem}, ensure_ascii=False)
+    return ToolResult(call_id=call.id, name=call.name, text=text, error=problem)
 
 
 class Folder:
@@ -124,18 +160,33 @@ class Folder:
         """True if replies in the provider's own form may be remembered."""
 
     def fold(
-        self, body: Json, wire: Wire, client: str, client_name: str = "", *, native: bool = False
+        self,
+        body: Json,
+        wire: Wire,
+        client: str,
+        client_name: str = "",
+        *,
+        native: bool = False,
+        find_added: FindAdded | None = None,
     ) -> Fold | None:
         """Return the folded request; None if its tools stay as they are.
 
         `client` identifies the client's token, and `client_name` is its name. With `native`, the provider
-        loads tools on demand in its own form, unless the tools do not allow it.
+        loads tools on demand in its own form, unless the tools do not allow it. `find_added` returns the
+        tools that the proxy adds to the request.
         """
         array = self._read_array(body, wire)
         written = wire.read_messages(body)
         if array is None or written is None:
             return None
-        tools, catalog = array.tools, self._catalogs.find(array.tools, array.checksum)
+        added = find_added(_list_names(array)) if find_added else None
+        if added is not None and not added.tools:
+            added = None
+        tools, checksum = array.tools, array.checksum
+        if added is not None:
+            tools = [*tools, *added.tools]
+            checksum = hash_tools(tools)
+        catalog = self._catalogs.find(tools, checksum)
         native = native and not wire.explain_missing_native(tools)
         messages = self._restore_history(client, written, wire, native)
         model = str(body.get("model") or "")
@@ -149,15 +200,17 @@ class Folder:
         needed = wire.find_forced_tools(body) | called
         shown = {tool.name for tool in request.turn.tools}
         hidden = [tool.name for tool in tools if tool.name not in shown | needed]
-        if not hidden:
+        if not hidden and added is None:
             return None
         entries = {name: tool.entry for name, tool in catalog.tools.items()}
         sent = wire.use_entries(request.messages, entries) if native else request.messages
         folded = wire.replace_messages(
             {**body, "tools": _write_tools(array, entries, request, needed, wire)}, sent
         )
+        if added is not None:  # the report is about the client's own tools
+            hidden = [name for name in hidden if name not in added.names]
         saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
-        report = FoldReport(len(hidden), len(tools) - len(hidden), saved, is_native=native)
+        report = FoldReport(len(hidden), len(array.tools) - len(hidden), saved, is_native=native)
         return Fold(
             wire,
             body,
@@ -170,6 +223,7 @@ class Folder:
             self._memory,
             request,
             entries,
+            added,
         )
 
     def _restore_history(self, client: str, written: list[Json], wire: Wire, native: bool) -> list[Json]:
@@ -250,6 +304,11 @@ def _write_tools(
     if request.deferred is None or not wire.dialect.lists_deferred_tools:
         return kept
     return kept + [wire.defer_tool(entry) for name, entry in entries.items() if name not in listed | needed]
+
+
+def _list_names(array: _ClientArray) -> set[str]:
+    """Return the names of all tools of a client, also of those that are no functions."""
+    return {tool.name for tool in array.tools} | {str(entry.get("name")) for entry in array.others}
 
 
 def _keep_cache_mark(before: Sequence[Json], constant: list[Json], added: list[Json]) -> list[Json]:

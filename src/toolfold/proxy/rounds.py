@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolfold.gateway.http_sessions import Send
-from toolfold.model import BRIDGE_NAMES, Json
+from toolfold.model import Json
 from toolfold.providers.reply import Reply
 from toolfold.providers.wire import BodyMerger, EventParser, EventTooLong, StreamMerger
 from toolfold.proxy.folding import Fold
@@ -52,10 +52,12 @@ class StoredReply:
 class FoldingFailed(Exception):
     """A folded request cannot be answered, and nothing was sent to the client: send it unfolded."""
 
-    def __init__(self, problem: str, *, is_refused: bool = False) -> None:
+    def __init__(self, problem: str, *, is_refused: bool = False, has_run: bool = False) -> None:
         super().__init__(problem)
         self.is_refused = is_refused
         """True if the provider refused the request as invalid."""
+        self.has_run = has_run
+        """True if a tool was run for the request, which must not be repeated."""
 
 
 class _ResponseRelayed(Exception):
@@ -99,7 +101,7 @@ class FoldedExchange:
 
     async def _run_stream(self) -> None:
         fold, client = self._fold, _StreamClient(self._send)
-        merger = fold.wire.merge_stream(fold.original, fold.resolve)
+        merger = fold.wire.merge_stream(fold.original, fold.resolve, fold.hidden_names)
         try:
             await self._stream_rounds(merger, client)
         except (FoldingFailed, UpstreamFailed, EventTooLong) as error:
@@ -121,7 +123,7 @@ class FoldedExchange:
             merger.start_round()
             fold.report.rounds = number
             is_last = number > self._max_rounds
-            async with self._open_round(fold.original if is_last else body) as response:
+            async with self._open_round(self._last_request(body) if is_last else body) as response:
                 await self._require_success(response, number, has_started=client.has_started)
                 client.headers = self._client_headers(response)
                 async for part in self._read_events(response, merger):
@@ -142,12 +144,12 @@ class FoldedExchange:
 
     async def _run_whole(self) -> None:
         fold, body = self._fold, self._fold.body
-        merger = fold.wire.merge_bodies(fold.original, fold.resolve)
+        merger = fold.wire.merge_bodies(fold.original, fold.resolve, fold.hidden_names)
         headers: Headers = []
         for number in range(1, self._max_rounds + 2):
             fold.report.rounds = number
             is_last = number > self._max_rounds
-            async with self._open_round(fold.original if is_last else body) as response:
+            async with self._open_round(self._last_request(body) if is_last else body) as response:
                 await self._require_success(response, number, has_started=False)
                 headers = self._client_headers(response)
                 content = await _read_whole(response, self._upstream)
@@ -160,7 +162,7 @@ class FoldedExchange:
                 body = await self._continue(body, reply, merger)
             except Exception as error:
                 log.warning("the reply to a folded request could not be read: %s", type(error).__name__)
-                if any(name.encode() in content for name in BRIDGE_NAMES):
+                if any(name.encode() in content for name in fold.hidden_names):
                     raise FoldingFailed("the reply could not be read") from error
                 merged = content  # the provider's own, without a call that the client does not know
                 break
@@ -177,14 +179,19 @@ class FoldedExchange:
         self._text += reply.text
         return self._fold.wire.append_messages(body, added)
 
+    def _last_request(self, body: Json) -> Json:
+        """Return the request after the last search: with all tools or, after calls here, without calls."""
+        return self._fold.wire.forbid_calls(body) if self._fold.report.ran else self._fold.original
+
     async def _keep(
         self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "", *, is_last: bool
     ) -> None:
         """Keep what the client does not know of a reply, for the requests that continue the conversation."""
-        results = await self._fold.answer(merger.hidden_calls) if merger.hidden_calls else []
+        hidden = merger.hidden_calls
+        results = await self._fold.answer(hidden, run=False) if hidden else []
         if reply.id and (results or alias):
             self.stored = StoredReply(alias or reply.id, reply.id, results)
-        if not is_last:
+        if not is_last or self._fold.report.ran:
             self._remember(reply, merger, results)
 
     def _remember(self, reply: Reply, merger: StreamMerger | BodyMerger, results: list[Json]) -> None:
@@ -192,7 +199,7 @@ class FoldedExchange:
 
         The results of searches beside calls of the client come before those that the client will send.
         """
-        if self._added or any(call.name in BRIDGE_NAMES for call in reply.calls):
+        if self._added or any(call.name in self._fold.hidden_names for call in reply.calls):
             hidden = {call.id for call in merger.hidden_calls}
             shown = [call.id for call in reply.calls if call.id not in hidden]
             messages = [*self._added, *self._fold.wire.render_reply(reply), *results]
@@ -206,7 +213,11 @@ class FoldedExchange:
         if has_started:
             raise UpstreamFailed(f"The provider {self._upstream.provider!r} answered with status {status}.")
         if status in _FOLDING_STATUSES:
-            raise FoldingFailed(f"the provider refused round {number} with status {status}", is_refused=True)
+            raise FoldingFailed(
+                f"the provider refused round {number} with status {status}",
+                is_refused=True,
+                has_run=bool(self._fold.report.ran),
+            )
         await relay_response(response, self._upstream, self._send)
         raise _ResponseRelayed
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from toolfold.model import Json, ToolCall
+from toolfold.model import BRIDGE_NAMES, Json, ToolCall
 from toolfold.providers.dialect import select_mappings
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.openai_chat import OpenAIChat
@@ -18,7 +18,6 @@ from toolfold.providers.wire.interface import (
     StreamMerger,
     Wire,
     add_usage,
-    is_bridge,
     render_arguments,
 )
 from toolfold.providers.wire.sse import ServerSentEvent, render_event
@@ -52,11 +51,21 @@ class ChatWire(Wire):
             return "it asks for several answers"
         return "it uses the old form of tools" if "functions" in body else ""
 
-    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:  # noqa: ARG002
-        return _ChatStreamMerger(resolve)
+    def merge_stream(
+        self,
+        request: Json,  # noqa: ARG002
+        resolve: ResolveCall,
+        hidden: Collection[str] = BRIDGE_NAMES,
+    ) -> StreamMerger:
+        return _ChatStreamMerger(resolve, hidden)
 
-    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:  # noqa: ARG002
-        return _ChatBodyMerger(resolve)
+    def merge_bodies(
+        self,
+        request: Json,  # noqa: ARG002
+        resolve: ResolveCall,
+        hidden: Collection[str] = BRIDGE_NAMES,
+    ) -> BodyMerger:
+        return _ChatBodyMerger(resolve, hidden)
 
 
 def read_function(function: Json, entry: Json) -> ClientTool | None:
@@ -71,8 +80,8 @@ def read_function(function: Json, entry: Json) -> ClientTool | None:
 class _ChatStreamMerger(StreamMerger):
     """Merges chunks. Calls after a bridge call are held until the round ends, to keep their order."""
 
-    def __init__(self, resolve: ResolveCall) -> None:
-        super().__init__(resolve)
+    def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
+        super().__init__(resolve, hidden)
         self._reader = OpenAIChat().start_reply()
         self._first: Json = {}
         """The identity of the first chunk, which all chunks of the merged stream have."""
@@ -173,7 +182,7 @@ class _ChatStreamMerger(StreamMerger):
         for part in parts:
             number, function = part["index"], part.get("function") or {}
             if number not in self._sent and number not in self._held:
-                if self._held or is_bridge(function.get("name")):
+                if self._held or self.is_hidden(function.get("name")):
                     self._held[number] = {"id": "", "name": "", "arguments": ""}
                 else:
                     self._sent[number] = self._take_index()
@@ -214,7 +223,7 @@ class _ChatStreamMerger(StreamMerger):
     def end_round(self) -> Iterator[bytes]:
         for number, call in sorted(self._held.items()):
             read = ToolCall(call["name"], call["arguments"], call["id"] or f"call_{number}")
-            if is_bridge(read.name):
+            if self.is_hidden(read.name):
                 resolved = self.resolve_call(read)
                 if resolved is None:
                     continue
@@ -258,8 +267,8 @@ class _ChatStreamMerger(StreamMerger):
 class _ChatBodyMerger(BodyMerger):
     """Merges chat completions: the texts of all rounds, and the calls of the last."""
 
-    def __init__(self, resolve: ResolveCall) -> None:
-        super().__init__(resolve)
+    def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
+        super().__init__(resolve, hidden)
         self._texts: list[str] = []
         self._calls: list[Json] = []
         self._usage: Any = None
@@ -278,7 +287,7 @@ class _ChatBodyMerger(BodyMerger):
 
     def _show_call(self, call: Json) -> Json | None:
         function = call.get("function") or {}
-        if not is_bridge(function.get("name")):
+        if not self.is_hidden(function.get("name")):
             self.visible_calls += 1
             return call
         read = ToolCall(function["name"], text_of(function.get("arguments")), text_of(call.get("id")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,8 @@ class ClientTool:
     parameters: Json
     entry: Json
     """The tool as the client wrote it."""
+    is_added: bool = False
+    """True for a tool that the proxy added to the request and runs itself."""
 
 
 class Wire(ABC):
@@ -98,20 +100,34 @@ class Wire(ABC):
         """Return True if the model wrote a message; consecutive ones are one reply."""
         return message.get("role") == "assistant"
 
-    @abstractmethod
-    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:
-        """Return a merger for the streamed replies to a client's request."""
+    def forbid_calls(self, body: Json) -> Json:
+        """Return the request with a `tool_choice` that allows no call."""
+        return {**body, "tool_choice": "none"}
 
     @abstractmethod
-    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:
-        """Return a merger for the replies to a client's request that are not streamed."""
+    def merge_stream(
+        self, request: Json, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES
+    ) -> StreamMerger:
+        """Return a merger for the streamed replies to a client's request.
+
+        The client does not see calls of the `hidden` tools.
+        """
+
+    @abstractmethod
+    def merge_bodies(
+        self, request: Json, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES
+    ) -> BodyMerger:
+        """Return a merger for the replies to a client's request that are not streamed.
+
+        The client does not see calls of the `hidden` tools.
+        """
 
 
 class StreamMerger(ABC):
     """Merges the streamed replies of several rounds into the one stream that the client sees."""
 
-    def __init__(self, resolve: ResolveCall) -> None:
-        self._resolve = resolve
+    def __init__(self, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES) -> None:
+        self._resolve, self._hidden_names = resolve, hidden
         self.round = 0
         self.visible_calls = 0
         """Calls of the current round that the client sees."""
@@ -153,6 +169,10 @@ class StreamMerger(ABC):
     def render_error(self, problem: str) -> bytes:
         """Return the event with which the API reports an error in a stream."""
 
+    def is_hidden(self, name: Any) -> bool:
+        """Return True for the name of a tool whose calls the client does not see."""
+        return isinstance(name, str) and name in self._hidden_names
+
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
         """Return the call that the client sees in the place of a bridge call, and count it."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
@@ -166,8 +186,8 @@ class StreamMerger(ABC):
 class BodyMerger(ABC):
     """Merges the replies of several rounds into the one response body that the client sees."""
 
-    def __init__(self, resolve: ResolveCall) -> None:
-        self._resolve = resolve
+    def __init__(self, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES) -> None:
+        self._resolve, self._hidden_names = resolve, hidden
         self.visible_calls = 0
         self.hidden_calls: list[ToolCall] = []
 
@@ -178,6 +198,10 @@ class BodyMerger(ABC):
     @abstractmethod
     def merge(self) -> Json:
         """Return the response body for the client."""
+
+    def is_hidden(self, name: Any) -> bool:
+        """Return True for the name of a tool whose calls the client does not see."""
+        return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
         """Return the call that the client sees in the place of a bridge call, and count it."""
@@ -197,11 +221,6 @@ def _defers_loading(entry: Json) -> bool:
         or (isinstance(default, Mapping) and default.get("defer_loading"))
         or str(entry.get("type")).startswith("tool_search")
     )
-
-
-def is_bridge(name: Any) -> bool:
-    """Return True for the name of a bridge tool."""
-    return isinstance(name, str) and name in BRIDGE_NAMES
 
 
 def render_arguments(call: ToolCall) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from toolfold.model import Json, ToolCall
+from toolfold.model import BRIDGE_NAMES, Json, ToolCall
 from toolfold.providers.anthropic_messages import AnthropicMessages
 from toolfold.providers.dialect import select_mappings
 from toolfold.providers.errors import ProviderError
@@ -17,7 +17,6 @@ from toolfold.providers.wire.interface import (
     StreamMerger,
     Wire,
     add_usage,
-    is_bridge,
     render_arguments,
 )
 from toolfold.providers.wire.sse import ServerSentEvent, render_event
@@ -46,23 +45,36 @@ class MessagesWire(Wire):
         has_examples = any(tool.entry.get("input_examples") for tool in tools)
         return "deferred tools may not have input examples" if has_examples else ""
 
+    def forbid_calls(self, body: Json) -> Json:
+        return {**body, "tool_choice": {"type": "none"}}
+
     def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:
         results = (block for each in messages for block in select_mappings(each.get("content")))
         parts = (part for block in results for part in select_mappings(block.get("content")))
         return {text_of(part.get("tool_name")) for part in parts if part.get("type") == "tool_reference"}
 
-    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:  # noqa: ARG002
-        return _MessagesStreamMerger(resolve)
+    def merge_stream(
+        self,
+        request: Json,  # noqa: ARG002
+        resolve: ResolveCall,
+        hidden: Collection[str] = BRIDGE_NAMES,
+    ) -> StreamMerger:
+        return _MessagesStreamMerger(resolve, hidden)
 
-    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:  # noqa: ARG002
-        return _MessagesBodyMerger(resolve)
+    def merge_bodies(
+        self,
+        request: Json,  # noqa: ARG002
+        resolve: ResolveCall,
+        hidden: Collection[str] = BRIDGE_NAMES,
+    ) -> BodyMerger:
+        return _MessagesBodyMerger(resolve, hidden)
 
 
 class _MessagesStreamMerger(StreamMerger):
     """Merges content blocks. Thinking that only led to a search is not shown: without it, it is not valid."""
 
-    def __init__(self, resolve: ResolveCall) -> None:
-        super().__init__(resolve)
+    def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
+        super().__init__(resolve, hidden)
         self._reader = AnthropicMessages().start_reply()
         self._indexes: dict[int, int] = {}
         """Index of a block in the round → its index in the merged stream, for blocks that the client sees."""
@@ -141,7 +153,7 @@ class _MessagesStreamMerger(StreamMerger):
 
     def _start_block(self, index: int, content: Json, event: ServerSentEvent) -> Iterator[bytes]:
         block = content.get("content_block") or {}
-        if block.get("type") == "tool_use" and is_bridge(block.get("name")):
+        if block.get("type") == "tool_use" and self.is_hidden(block.get("name")):
             self._hidden[index] = block, []
             return
         if block.get("type") in _THINKING:
@@ -227,8 +239,8 @@ class _MessagesStreamMerger(StreamMerger):
 class _MessagesBodyMerger(BodyMerger):
     """Merges messages: the visible content blocks of all rounds."""
 
-    def __init__(self, resolve: ResolveCall) -> None:
-        super().__init__(resolve)
+    def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
+        super().__init__(resolve, hidden)
         self._blocks: list[Json] = []
         self._usage: Any = None
         self._last: Json = {}
@@ -246,7 +258,7 @@ class _MessagesBodyMerger(BodyMerger):
     def _show_block(self, block: Json) -> Json | None:
         if block.get("type") != "tool_use":
             return block
-        if not is_bridge(block.get("name")):
+        if not self.is_hidden(block.get("name")):
             self.visible_calls += 1
             return block
         resolved = self.resolve_call(ToolCall(block["name"], block.get("input"), text_of(block.get("id"))))

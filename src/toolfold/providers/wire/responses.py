@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolfold.model import BRIDGE_SEARCH, Json, ToolCall
+from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Json, ToolCall
 from toolfold.providers.dialect import select_mappings
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.openai_responses import OpenAIResponses
@@ -18,7 +18,6 @@ from toolfold.providers.wire.interface import (
     StreamMerger,
     Wire,
     add_usage,
-    is_bridge,
     render_arguments,
 )
 from toolfold.providers.wire.sse import ServerSentEvent, render_event
@@ -80,11 +79,15 @@ class ResponsesWire(Wire):
     def is_reply_message(self, message: Json) -> bool:
         return message.get("role") == "assistant" or message.get("type") in _REPLY_ITEMS
 
-    def merge_stream(self, request: Json, resolve: ResolveCall) -> StreamMerger:
-        return _ResponsesStreamMerger(request, resolve)
+    def merge_stream(
+        self, request: Json, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES
+    ) -> StreamMerger:
+        return _ResponsesStreamMerger(request, resolve, hidden)
 
-    def merge_bodies(self, request: Json, resolve: ResolveCall) -> BodyMerger:
-        return _ResponsesBodyMerger(request, resolve)
+    def merge_bodies(
+        self, request: Json, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES
+    ) -> BodyMerger:
+        return _ResponsesBodyMerger(request, resolve, hidden)
 
 
 def _with_entries(item: Json, entries: Mapping[str, Json]) -> Json:
@@ -107,8 +110,8 @@ def _as_input(item: Json) -> Json:
 class _ResponsesStreamMerger(StreamMerger):
     """Merges output items. Reasoning that only led to a search is not shown: alone it is not valid input."""
 
-    def __init__(self, request: Json, resolve: ResolveCall) -> None:
-        super().__init__(resolve)
+    def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
+        super().__init__(resolve, hidden)
         self._request = request
         self._reader = OpenAIResponses().start_reply()
         self._indexes: dict[int, int] = {}
@@ -184,7 +187,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._show(index, content)
 
     def _start_item(self, index: int, item: Json) -> Iterator[bytes]:
-        if _is_bridge_call(item):
+        if _is_hidden_call(item, self.is_hidden):
             self._hidden.add(index)
         elif item.get("type") == "reasoning":
             self._reasoning_items.add(index)
@@ -255,7 +258,7 @@ class _ResponsesStreamMerger(StreamMerger):
         for index, item in enumerate(output):
             if index in self._done:
                 continue
-            if _is_bridge_call(item):
+            if _is_hidden_call(item, self.is_hidden):
                 yield from self._end_hidden(item)
             else:
                 self._items.append(item)
@@ -291,8 +294,8 @@ class _ResponsesStreamMerger(StreamMerger):
 class _ResponsesBodyMerger(BodyMerger):
     """Merges responses: the visible output items of all rounds."""
 
-    def __init__(self, request: Json, resolve: ResolveCall) -> None:
-        super().__init__(resolve)
+    def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
+        super().__init__(resolve, hidden)
         self._request = request
         self._items: list[Json] = []
         self._usage: Any = None
@@ -302,7 +305,7 @@ class _ResponsesBodyMerger(BodyMerger):
         self.visible_calls, self.hidden_calls = 0, []
         shown: list[Json] = []
         for item in select_mappings(body["output"]):
-            if not _is_bridge_call(item):
+            if not _is_hidden_call(item, self.is_hidden):
                 self.visible_calls += _is_client_call(item)
                 shown.append(item)
             elif resolved := self.resolve_call(_read_call(item)):
@@ -322,10 +325,11 @@ def _restore_tools(response: Json, request: Json) -> Json:
     return {**response, "tools": request["tools"]} if "tools" in response else response
 
 
-def _is_bridge_call(item: Json) -> bool:
+def _is_hidden_call(item: Json, is_hidden: Callable[[Any], bool]) -> bool:
+    """Return True for a call that the client does not see."""
     if item.get("type") == "tool_search_call":
         return item.get("execution") == "client"
-    return item.get("type") == "function_call" and is_bridge(item.get("name"))
+    return item.get("type") == "function_call" and is_hidden(item.get("name"))
 
 
 def _is_client_call(item: Json) -> bool:

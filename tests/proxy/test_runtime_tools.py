@@ -1,0 +1,199 @@
+"""The runtime's own tools, added to the requests of clients and run inside the proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.gateway.harness import TIMEOUT_S
+from tests.proxy.clients import APIS, Seen, ask, make_tools
+from tests.proxy.harness import RunningProxy, serve_proxy
+from tests.proxy.scripted_model import Say, ScriptedModel
+from tests.proxy.upstream import Upstream, serve_upstream
+from tests.proxy.weather_tools import FORECAST, FORECAST_CALL, INVOICE, TOOLS
+from toolfold.model import Json
+
+pytestmark = pytest.mark.skipif(
+    not (find_spec("openai") and find_spec("anthropic")),
+    reason="the packages openai and anthropic are not installed",
+)
+each_api = pytest.mark.parametrize("api", APIS)
+with_and_without_streaming = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+QUESTION: Json = {"role": "user", "content": "Take a note."}
+NOTE: tuple[str, Json] = ("take_note", {"text": "milk"})
+PLUGIN = """
+from toolfold import tool
+
+@tool(toolset="notes")
+def take_note(text: str) -> str:
+    "Take a note."
+    return f"noted {text}"
+
+@tool(toolset="notes", effects=["destructive"])
+def burn_notes(text: str) -> str:
+    "Destroy all notes."
+    return f"burnt {text}"
+
+@tool(toolset="letters")
+def send_letter(text: str) -> str:
+    "Send a letter."
+    return f"sent {text}"
+
+def register(plugin):
+    for each in (take_note, burn_notes, send_letter):
+        plugin.add(each)
+"""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with serve_upstream() as made:
+        yield made
+
+
+def serve(home: Path, upstream: Upstream, **settings: Any) -> Any:
+    plugins = home / "plugins"
+    plugins.mkdir(parents=True, exist_ok=True)
+    (plugins / "notes.py").write_text(PLUGIN)
+    defaults: dict[str, Any] = {
+        "proxy.toolsets": ["notes"],
+        "proxy.native": "off",
+        "tools.rag_embed_model": "light",
+        "tools.tool_search.enabled": "off",
+    }
+    return serve_proxy(home, upstream.url, {**defaults, **settings})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterator[RunningProxy]:
+    with serve(tmp_path_factory.mktemp("runtime_tools"), upstream) as made:
+        yield made
+
+
+def converse(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool, *script: Say, **options: Any
+) -> tuple[Seen, list[Json]]:
+    """Ask the model with this script; return what the client sees and the provider gets."""
+    model = ScriptedModel(list(script))
+    upstream.answer = model
+    options = {"tools": make_tools(api, [FORECAST, INVOICE]), "messages": [QUESTION], **options}
+    messages = options.pop("messages")
+    return ask(api, served.url, messages, stream=stream, **options), model.requests
+
+
+def names_of(request: Json) -> set[str]:
+    return {str(each.get("name") or each.get("function", {}).get("name")) for each in request["tools"]}
+
+
+@each_api
+@with_and_without_streaming
+def test_added_tool_runs_in_the_proxy_and_the_client_sees_only_the_answer(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    seen, (first, second) = converse(served, upstream, api, stream, Say("", [NOTE]), Say("Done."))
+    assert (seen.text, seen.calls) == ("Done.", [])
+    assert names_of(first) == {"get_forecast", "send_invoice", "take_note", "burn_notes"}
+    assert "noted milk" in json.dumps(second)
+    assert seen.usage == {"input": 200, "output": 20}
+    if not stream:
+        assert seen.headers["x-toolfold-folding"].endswith("ran=1")
+
+
+@each_api
+def test_call_that_needs_approval_is_refused_because_nobody_can_be_asked(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    burn: tuple[str, Json] = ("burn_notes", {"text": "all"})
+    seen, (_, second) = converse(served, upstream, api, True, Say("", [burn]), Say("Refused."))
+    assert seen.text == "Refused."
+    assert "was not run" in json.dumps(second)
+    assert "burnt" not in json.dumps(second)
+
+
+@each_api
+@with_and_without_streaming
+def test_reply_with_calls_of_both_kinds_gives_the_client_its_own_in_order(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    forecast: tuple[str, Json] = ("get_forecast", {"city": "Porto", "days": 2})
+    invoice: tuple[str, Json] = ("send_invoice", {"customer": "Ada"})
+    seen, requests = converse(served, upstream, api, stream, Say("Both.", [forecast, NOTE, invoice]))
+    assert seen.calls == [forecast, invoice]
+    assert len(requests) == 1
+    assert "ran=" not in seen.headers["x-toolfold-folding"]
+
+
+@each_api
+def test_next_request_repeats_the_calls_that_the_client_did_not_see(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    seen, before = converse(served, upstream, api, True, Say("", [NOTE]), Say("Noted it."))
+    messages = [QUESTION, {"role": "assistant", "content": seen.text}, {"role": "user", "content": "More."}]
+    _, (after,) = converse(served, upstream, api, True, Say("Yes."), messages=messages)
+    key = "input" if api == "responses" else "messages"
+    assert after[key][: len(before[1][key])] == before[1][key]
+    assert after["tools"] == before[1]["tools"]
+
+
+@each_api
+def test_added_tools_are_found_by_search_beside_those_of_the_client(
+    tmp_path: Path, upstream: Upstream, api: str
+) -> None:
+    through: tuple[str, Json] = ("tool_call", {"name": NOTE[0], "arguments": NOTE[1]})
+    with serve(tmp_path, upstream, **{"proxy.folding": "on"}) as served:
+        script = (
+            Say("", [("tool_search", {"query": "take a note"})]),
+            Say("", [through]),
+            Say("", [FORECAST_CALL]),
+        )
+        seen, requests = converse(served, upstream, api, True, *script, tools=make_tools(api, TOOLS))
+    assert seen.calls == [("get_forecast", {"city": "Porto", "days": 2})]
+    assert "take_note" in json.dumps(requests[1])
+    assert "noted milk" in json.dumps(requests[2])
+
+
+def test_rounds_are_limited_and_the_last_request_allows_no_call(tmp_path: Path, upstream: Upstream) -> None:
+    settings = {"proxy.max_tool_rounds": 2, "proxy.max_search_rounds": 1}
+    with serve(tmp_path, upstream, **settings) as served:
+        script = (Say("", [NOTE]), Say("", [NOTE]), Say("Enough."))
+        seen, requests = converse(served, upstream, "messages", False, *script)
+    assert seen.text == "Enough."
+    assert [each.get("tool_choice") for each in requests] == [None, None, {"type": "none"}]
+    assert json.dumps(requests[2]).count("noted milk") == 2
+
+
+def test_token_gets_only_the_tools_of_its_toolsets(tmp_path: Path, upstream: Upstream) -> None:
+    with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:
+        tokens = {
+            "letters": served.tokens.add("letters", ["letters"], may_use_keys=True),
+            "web": served.tokens.add("web", ["web"]),
+        }
+        listed, ran = {}, {}
+        for name, token in tokens.items():
+            model = ScriptedModel([Say("", [NOTE]), Say("x"), Say("x")])
+            upstream.answer = model
+            headers = {"x-toolfold-token": token}
+            body = {"model": "gpt-4.1", "messages": [QUESTION], "tools": make_tools("chat", [FORECAST])}
+            url = f"{served.url}/v1/chat/completions"
+            answer = httpx2.post(url, json=body, headers=headers, timeout=TIMEOUT_S)
+            listed[name] = names_of(model.requests[0])
+            ran[name] = answer.json()["choices"][0]["message"].get("tool_calls") is None
+    assert listed == {"letters": {"get_forecast", "send_letter"}, "web": {"get_forecast"}}
+    assert ran == {"letters": False, "web": False}  # a call of another tool is left to the client
+
+
+def test_tool_of_the_client_is_never_replaced_by_one_of_the_runtime(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    own = {**FORECAST, "name": "take_note"}
+    seen, requests = converse(
+        served, upstream, "chat", False, Say("", [NOTE]), tools=make_tools("chat", [own])
+    )
+    assert seen.calls == [NOTE]
+    assert [each["function"]["name"] for each in requests[0]["tools"]].count("take_note") == 1
