@@ -1,0 +1,106 @@
+"""The usage history: what is recorded from events, its limits, and that content is stored only on request."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolfold.dashboard.recorder import UsageRecorder
+from toolfold.events import (
+    EventBus,
+    ModelReplied,
+    ToolFinished,
+    ToolsSearched,
+    ToolsSelected,
+    ToolStarted,
+    Usage,
+)
+from toolfold.store.usage import UsageEntry, UsageStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[UsageStore]:
+    opened = UsageStore(tmp_path / "usage.db")
+    yield opened
+    opened.close()
+
+
+def finish_call(tool: str, *, ok: bool = True, refused: bool = False) -> ToolFinished:
+    return ToolFinished(
+        session_id="s",
+        call_id="1",
+        tool=tool,
+        ok=ok,
+        refused=refused,
+        duration_s=0.02,
+        result="private result",
+    )
+
+
+def read_totals(store: UsageStore) -> dict[str, float]:
+    return store.summarize(time.time() - 60, time.time() + 60)
+
+
+def test_calls_searches_and_savings_are_counted(store: UsageStore) -> None:
+    bus = EventBus()
+    recorder = UsageRecorder(bus, store)
+    bus.publish(ToolsSearched(session_id="s", call_id="a", queries=("parcel",), found=("track", "list")))
+    bus.publish(ToolsSearched(session_id="s", call_id="b", queries=("nothing",), found=()))
+    bus.publish(finish_call("track"))
+    bus.publish(finish_call("other", ok=False))
+    bus.publish(finish_call("wipe", ok=False, refused=True))
+    bus.publish(ToolsSelected(session_id="s", turn=1, shown=("track",), tokens=100, tokens_saved=5_000))
+    usage = Usage(input_tokens=1_000, output_tokens=50)
+    bus.publish(ModelReplied(session_id="s", turn=1, model="gpt-4.1", usage=usage, cost=0.01))
+    recorder.close()
+    totals = read_totals(store)
+    assert (totals["calls"], totals["errors"], totals["refused"]) == (3, 1, 1)
+    assert (totals["searches"], totals["hits"], totals["misses"]) == (2, 1, 1)
+    assert (totals["requests"], totals["tokens"], totals["saved_tokens"]) == (1, 1_050, 5_000)
+    assert totals["cost"] == pytest.approx(0.01)
+    assert totals["saved_cost"] == pytest.approx(0.01)
+    assert store.count_calls(0) == {"track": 1, "other": 1, "wipe": 1}
+    series = store.list_series(time.time() - 60, time.time() + 60, 4)
+    assert sum(each["calls"] for each in series) == 3
+
+
+@pytest.mark.parametrize("with_content", [False, True])
+def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path, with_content: bool) -> None:
+    bus, file = EventBus(), tmp_path / "usage.db"
+    store = UsageStore(file)
+    recorder = UsageRecorder(bus, store, with_content=with_content)
+    bus.publish(ToolStarted(session_id="s", call_id="1", tool="add", arguments={"text": "private words"}))
+    bus.publish(finish_call("add"))
+    bus.publish(ToolsSearched(session_id="s", call_id="a", queries=("private query",), found=()))
+    recorder.close()
+    store.close()
+    content = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+    for text in (b"private words", b"private result", b"private query"):
+        assert (text in content) is with_content
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_old_and_excess_entries_are_deleted(tmp_path: Path) -> None:
+    now = time.time()
+    store = UsageStore(tmp_path / "usage.db", max_days=1, max_entries=10)
+    store.add(UsageEntry(at=now - 2 * 86_400, kind="call", name="old") for _ in range(3))
+    store.add(UsageEntry(at=now, kind="call", name=f"tool{number}") for number in range(30))
+    store.prune()
+    kept = store.count_calls(0)
+    store.close()
+    assert len(kept) == 10
+    assert "old" not in kept
+    assert json.dumps(sorted(kept)).count("tool2") == 10
+
+
+def test_history_without_a_file_is_kept_in_memory(tmp_path: Path) -> None:
+    store = UsageStore(None)
+    store.add([UsageEntry(at=time.time(), kind="call", name="add", ms=5.0)])
+    assert read_totals(store)["calls"] == 1
+    assert store.list_latencies(0, time.time() + 1) == [5.0]
+    store.close()
+    assert list(tmp_path.iterdir()) == []
