@@ -197,6 +197,7 @@ def _build_services(
         environment=config.environment,
         outside_text=OutsideText(mark_injections, redact.contains_known_secret, find_injections),
         messages=config.messages,
+        images=config.images,
         speech=config.speech,
         skills=SkillLibrary(
             config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories

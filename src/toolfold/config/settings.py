@@ -45,6 +45,7 @@ from toolfold.config.field_types import (
     parse_switch,
 )
 from toolfold.config.gateway import GatewaySettings
+from toolfold.config.images import ImagesSettings
 from toolfold.config.proxy import ProxySettings
 from toolfold.config.servers import McpSettings
 from toolfold.config.speech import SpeechSettings
@@ -652,6 +653,9 @@ class Settings(Section):
     )
     messages: MessagesSettings = Field(
         default_factory=MessagesSettings, description="People and channels that tools can send messages to."
+    )
+    images: ImagesSettings = Field(
+        default_factory=ImagesSettings, description="Service that makes images from descriptions."
     )
     speech: SpeechSettings = Field(
         default_factory=SpeechSettings, description="Program or service that turns text into speech."

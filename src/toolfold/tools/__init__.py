@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from toolfold.config.images import ImagesSettings
 from toolfold.config.speech import SpeechSettings
 from toolfold.config.web import MessagesSettings, WebSettings
 from toolfold.environments.environment_thread import EnvironmentThread
@@ -64,6 +65,7 @@ class Services:
     """Environment variables, for keys of services."""
     outside_text: OutsideText = field(default_factory=OutsideText)
     messages: MessagesSettings = field(default_factory=MessagesSettings)
+    images: ImagesSettings = field(default_factory=ImagesSettings)
     speech: SpeechSettings = field(default_factory=SpeechSettings)
     skills: SkillLibrary | None = None
     """Skills of the user and the project; without it there are no skill tools."""

@@ -1,0 +1,189 @@
+"""The `image_gen` toolset: make images from a description, as files of the workspace.
+
+Speaks the interfaces of OpenAI and of fal. The key is sent to the service only; images that the service names
+by URL are fetched without it, from public addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from toolfold.authoring import build_tool
+from toolfold.config.images import ImagesSettings
+from toolfold.config.web import WebSettings
+from toolfold.errors import CallError, shorten
+from toolfold.files import Workspace
+from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
+from toolfold.tools import OutsideText, Services
+
+if TYPE_CHECKING:
+    from toolfold.internet.fetching import FetchedDocument, Fetcher
+
+SOURCE = Source("builtin", "image")
+MAX_PROMPT_CHARS = 4_000
+MAX_IMAGES = 4
+MAX_RESPONSE_BYTES = 60_000_000
+OVERHEAD_TIMEOUT_S = 60.0
+_URLS = {"openai": "https://api.openai.com/v1/images/generations", "fal": "https://fal.run"}
+_KEYS = {"openai": "OPENAI_API_KEY", "fal": "FAL_KEY"}
+_MODELS = {"openai": "gpt-image-1", "fal": "fal-ai/flux/schnell"}
+_SIZES = {
+    "square": ("1024x1024", "square_hd"),
+    "landscape": ("1536x1024", "landscape_4_3"),
+    "portrait": ("1024x1536", "portrait_4_3"),
+}
+_SIGNATURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp"}
+
+_IMAGE_GENERATE: Json = {
+    "description": "Make pictures from a description and save them as files in the workspace.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "prompt": {"type": "string", "minLength": 1, "maxLength": MAX_PROMPT_CHARS},
+            "shape": {"enum": list(_SIZES), "default": "square"},
+            "count": {"type": "integer", "minimum": 1, "maximum": MAX_IMAGES, "default": 1},
+            "name": {
+                "type": "string",
+                "pattern": "^[A-Za-z0-9_][A-Za-z0-9_-]{0,59}$",
+                "default": "image",
+                "description": "Name of the files without ending.",
+            },
+        },
+        "required": ["prompt"],
+        "additionalProperties": False,
+    },
+}
+
+
+class ImageFailed(CallError):
+    """No image was made, or the service is not configured."""
+
+
+def tools(services: Services) -> list[Tool]:
+    """Return the tool `image_generate`."""
+    images = ImageTools(
+        services.images, services.web, services.environment, services.workspace, services.outside_text
+    )
+    return [
+        build_tool(
+            name="image_generate",
+            toolset="image_gen",
+            schema=_IMAGE_GENERATE,
+            handler=images.generate,
+            check_fn=images.check,
+            emoji="🎨",
+            effects=(Effect.WRITE, Effect.NETWORK),
+            judged_as=dict.fromkeys(_IMAGE_GENERATE["parameters"]["properties"], Meaning.NOTE),
+            timeout=services.images.timeout_seconds + OVERHEAD_TIMEOUT_S,
+            synonyms=("draw", "paint", "picture", "illustration", "logo", "photo"),
+            source=SOURCE,
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class ImageTools:
+    """Handler and availability check of the tool `image_generate`."""
+
+    settings: ImagesSettings
+    web: WebSettings
+    environment: Mapping[str, str]
+    workspace: Workspace
+    outside_text: OutsideText
+
+    def check(self) -> bool:
+        """Return True if the service has a key. Raises ImageFailed with the name of the variable if not."""
+        if not self._key():
+            raise ImageFailed(f"The key of the image service is missing: set {self._key_variable()}.")
+        return True
+
+    async def generate(self, args: Json, _: CallContext) -> Json:
+        """Let the service make images, and write them to the workspace."""
+        self.check()
+        self.outside_text.require_no_secret(args["prompt"], "The description")
+        answer = await self._request(args)
+        listed = answer.get("data" if self.settings.interface == "openai" else "images")
+        entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        if not entries:
+            raise ImageFailed("The image service returned no image.")
+        images = [await self._read_image(each) for each in entries[: args.get("count", 1)]]
+        paths = [await self._write_image(args, number, data) for number, data in enumerate(images, 1)]
+        return {"files": paths}
+
+    async def _request(self, args: Json) -> Json:
+        settings, is_fal = self.settings, self.settings.interface == "fal"
+        count, size = args.get("count", 1), _SIZES[args.get("shape", "square")]
+        model = settings.model or _MODELS[settings.interface]
+        url = (settings.url or _URLS[settings.interface]).rstrip("/")
+        payload: Json = {"prompt": args["prompt"]}
+        if is_fal:
+            url = f"{url}/{model}"
+            payload |= {"num_images": count, "image_size": size[1]}
+        else:
+            payload |= {"model": model, "n": count, "size": size[0]}
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Authorization": f"{'Key' if is_fal else 'Bearer'} {self._key()}",
+        }
+        body = json.dumps(payload).encode()
+        document = await self._fetcher(0).fetch(url, method="POST", headers=headers, body=body)
+        return await self._parse(document)
+
+    async def _parse(self, document: FetchedDocument) -> Json:
+        if document.status != 200:
+            details = await self.outside_text.mark(shorten(document.data.decode(errors="replace"), 300))
+            raise ImageFailed(f"The image service answered with the status {document.status}: {details}")
+        try:
+            answer = json.loads(document.data)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise ImageFailed("The answer of the image service is not a JSON object.")
+        return answer
+
+    async def _read_image(self, entry: Json) -> bytes:
+        """Return an image that the service sends as base64 text, or names by its URL."""
+        url: Any = entry.get("url")
+        encoded: Any = entry.get("b64_json")
+        if isinstance(url, str) and url.startswith("data:"):
+            encoded = url.partition(",")[2]
+        if isinstance(encoded, str):
+            try:
+                return base64.b64decode(encoded, validate=True)
+            except (binascii.Error, ValueError):
+                raise ImageFailed("The image service sent an image that is not valid base64.") from None
+        if not isinstance(url, str):
+            raise ImageFailed("The image service returned no image.")
+        document = (await self._fetcher(3).fetch(url)).require_success()
+        if document.is_truncated:
+            raise ImageFailed(f"The image has more than {MAX_RESPONSE_BYTES:,} bytes.")
+        return document.data
+
+    async def _write_image(self, args: Json, number: int, data: bytes) -> str:
+        ending = next((end for start, end in _SIGNATURES.items() if data.startswith(start)), "")
+        if not ending:
+            raise ImageFailed("The image service returned something that is not a PNG, JPEG or WebP image.")
+        name = args.get("name", "image")
+        path = f"{name}{ending}" if args.get("count", 1) == 1 else f"{name}-{number}{ending}"
+        await asyncio.to_thread(self.workspace.write_atomically, path, data)
+        return path
+
+    def _fetcher(self, max_redirects: int) -> Fetcher:
+        from toolfold.internet.address_policy import AddressPolicy, parse_networks
+        from toolfold.internet.fetching import Fetcher, FetchLimits
+
+        limits = FetchLimits(self.settings.timeout_seconds, MAX_RESPONSE_BYTES, max_redirects)
+        return Fetcher(AddressPolicy(parse_networks(self.web.private_networks)), limits)
+
+    def _key_variable(self) -> str:
+        return self.settings.key_env or _KEYS[self.settings.interface]
+
+    def _key(self) -> str:
+        return self.environment.get(self._key_variable(), "").strip()
