@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
+    from toolfold.config.field_types import Section
 
 _MAX_TEXT_CHARS = 20_000
 _project_option = click.option(
@@ -188,11 +189,15 @@ def _setting_keys(config: Config) -> Iterator[str]:
             yield setting.key
         elif block == "toolsets":
             yield from (f"{block}.{name}{rest}" for name in config.toolsets)
-        else:  # show only the settings of a server that were set
+        else:  # show only the settings of a server or API that were set
+            named_entries: Mapping[str, Mapping[str, Section]] = {
+                "mcp.servers": config.mcp.servers,
+                "apis": config.apis,
+            }
             yield from (
                 f"{block}.{name}{rest}"
-                for name, server in config.mcp.servers.items()
-                if rest.strip(".").split(".")[0] in server.model_fields_set
+                for name, entry in named_entries.get(block, {}).items()
+                if rest.strip(".").split(".")[0] in entry.model_fields_set
             )
 
 
