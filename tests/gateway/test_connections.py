@@ -23,6 +23,7 @@ from tests.gateway.test_attacks import HELLO
 from toolfold.cli.serve import open_listening_socket
 from toolfold.errors import ConfigError
 from toolfold.gateway import http_connections
+from toolfold.gateway import listening as listening_module
 
 SHORT_DEADLINES = """
 import sys
@@ -128,7 +129,7 @@ def test_open_event_stream_is_not_closed_by_the_timeouts(short_timeouts: Gateway
 
 def test_listening_socket_of_the_gateway_has_keepalive_options() -> None:
     with socket.socket() as listening:
-        http_connections.detect_vanished_peers(listening)
+        listening_module.detect_vanished_peers(listening)
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         with socket.create_connection(listening.getsockname()) as _client:
@@ -137,7 +138,7 @@ def test_listening_socket_of_the_gateway_has_keepalive_options() -> None:
                 assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
                 if hasattr(socket, "TCP_USER_TIMEOUT"):
                     limit = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-                    assert limit == http_connections.PEER_TIMEOUT_S * 1_000
+                    assert limit == listening_module.PEER_TIMEOUT_S * 1_000
 
 
 def test_running_gateway_requires_a_token_after_the_first_one_is_created(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from toolfold.config import Config, Paths
     from toolfold.config.record import SettingsRecord
     from toolfold.gateway.early_answers import EarlyAnswers
+    from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
 
@@ -80,7 +81,7 @@ class StartupContext:
     """State from before the command line is parsed: the arguments, and the thread with early answers."""
 
     arguments: tuple[str, ...] = ()
-    early: EarlyAnswers | None = None
+    early: EarlyAnswers | EarlyHttpAnswers | None = None
 
 
 class Invocation:
@@ -92,7 +93,7 @@ class Invocation:
         project: Path | None,
         *,
         arguments: Sequence[str] = (),
-        early: EarlyAnswers | None = None,
+        early: EarlyAnswers | EarlyHttpAnswers | None = None,
     ) -> None:
         self._overrides, self.project = overrides, project
         self.arguments, self.early = arguments, early
@@ -209,7 +210,7 @@ def app(ctx: click.Context, overrides: tuple[str, ...], project: Path | None) ->
         print_line(WELCOME.format(version=__version__, commands=commands))
 
 
-def run(arguments: Sequence[str], early: EarlyAnswers | None = None) -> int:
+def run(arguments: Sequence[str], early: EarlyAnswers | EarlyHttpAnswers | None = None) -> int:
     """Run a command line and return its exit code. Errors are printed as messages, never as tracebacks."""
     started = StartupContext(tuple(arguments), early)
     try:

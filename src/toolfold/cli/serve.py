@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.dashboard.app import DashboardApp
     from toolfold.dashboard.approvals import ApprovalDesk
+    from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.gateway.http_app import AccessPolicy
+    from toolfold.gateway.http_recorder import HttpListings
     from toolfold.gateway.server import Gateway
     from toolfold.proxy import Proxy
     from toolfold.runtime import Runtime
@@ -62,7 +65,9 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     """Serve all MCP servers as one over Streamable HTTP."""
     config = invocation.load_config()
     settings = config.gateway
-    listening = open_listening_socket(host or settings.host, settings.port if port is None else port)
+    wanted = host or settings.host, settings.port if port is None else port
+    early = _find_early_answers(invocation, wanted)
+    listening = early.listening if early else open_listening_socket(*wanted)
     address = _gateway_url(listening)
     desk = _open_desk(config)
     with (
@@ -74,7 +79,32 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
         _prepare_process()
         status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
-            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch, desk))
+            record = _HttpRecord(_listing_record_path(invocation), early, wanted)
+            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch, desk, record))
+
+
+@dataclass(frozen=True, slots=True)
+class _HttpRecord:
+    """The file of recorded list responses, the thread that has sent some of them, and the chosen address."""
+
+    file: Path | None
+    early: EarlyHttpAnswers | None
+    address: tuple[str, int]
+
+
+def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> EarlyHttpAnswers | None:
+    """Return the thread that answers requests already, if it listens on the address that was chosen."""
+    from toolfold.gateway.early_http import EarlyHttpAnswers
+
+    early = invocation.early
+    if not isinstance(early, EarlyHttpAnswers):
+        return None
+    if (early.start.host, early.start.port) == address:
+        return early
+    for each in early.stop().connections:
+        each.socket.close()
+    early.listening.close()
+    return None
 
 
 @click.command("serve", short_help="Serve all MCP servers as one over stdio.")
@@ -82,6 +112,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 @click.pass_obj
 def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
     """Serve all MCP servers as one to the client that starts this command, over stdio."""
+    from toolfold.gateway.early_answers import EarlyAnswers
     from toolfold.gateway.stdio import serve
 
     config = invocation.load_config()
@@ -101,7 +132,7 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
         serving = serve(
             runtime,
             toolsets=granted,
-            early=invocation.early,
+            early=invocation.early if isinstance(invocation.early, EarlyAnswers) else None,
             record=_listing_record_path(invocation),
             on_start=status.watch,
         )
@@ -187,26 +218,15 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
     A port in use is reported at once, and a client that connects early waits instead of being refused.
     """
-    from toolfold.gateway.http_connections import MAX_PENDING_CONNECTIONS, detect_vanished_peers
+    from toolfold.gateway.listening import listen_on
 
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # asyncio sets TCP_NODELAY only if the protocol is given; without it, small responses are delayed.
-        listening = socket.socket(family, kind, socket.IPPROTO_TCP)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            detect_vanished_peers(listening)
-            listening.bind(address)
-            listening.listen(MAX_PENDING_CONNECTIONS)
-        except OSError:
-            listening.close()
-            raise
+        return listen_on(host, port)
     except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
         key, hint = _bind_error_hint(error)
         why = getattr(error, "strerror", None) or error
         problem = f"cannot listen on {host} port {port}: {why}"
         raise ConfigError(problem, key=key, hint=hint) from None
-    return listening
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
@@ -231,6 +251,7 @@ async def _serve_http(
     toolsets: tuple[str, ...] | None,
     on_start: Callable[[Gateway], object],
     desk: ApprovalDesk | None,
+    record: _HttpRecord,
 ) -> None:
     from toolfold.config.record import SettingsRecord
     from toolfold.gateway.http_app import make_access_policy, make_app
@@ -260,10 +281,32 @@ async def _serve_http(
             print_link(host, port, each.sign_in.create_code())
         print_note("Press Ctrl-C to stop.")
 
+    listings = _record_listings(config, guard, record)
+    beside = [*proxies, *dashboards]
     server = build_server(
-        make_app(runtime, guard, on_start=on_start, beside=[*proxies, *dashboards]), on_ready
+        make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings), on_ready, listings
     )
     await server.serve([listening])
+
+
+def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:
+    """Return what records list responses for the next start; None if every client needs a token."""
+    from toolfold.gateway.http_recorder import HttpListings
+    from toolfold.gateway.listing_record import HttpStart
+
+    host, port = record.address
+    if guard.anonymous_client is None or not port:
+        return None
+    tokens = config.paths.state_dir / "gateway" / "tokens.json"
+    start = HttpStart(
+        host=host,
+        port=port,
+        path="/mcp",
+        hosts=tuple(sorted(guard.hosts)),
+        origins=tuple(sorted(guard.origins)),
+        token_file="" if guard.allow_anonymous else str(tokens),
+    )
+    return HttpListings(record.file, start, record.early, lambda: guard.requires_token)
 
 
 def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> list[Proxy]:
@@ -314,20 +357,27 @@ def make_link(host: str, port: int, code: str) -> str:
     return f"http://{shown}:{port}/ui/#code={code}"
 
 
-def build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
-    """Return a server for the gateway or the dashboard, which calls `on_ready` once it accepts requests."""
+def build_server(
+    app: Any, on_ready: Callable[[], None], listings: HttpListings | None = None
+) -> uvicorn.Server:
+    """Return a server for the gateway or the dashboard, which calls `on_ready` once it accepts requests.
+
+    It continues the connections of clients that got responses from `listings` already.
+    """
     import uvicorn
 
     from toolfold.gateway.http_app import make_server_config
-    from toolfold.gateway.http_connections import MAX_PENDING_CONNECTIONS
+    from toolfold.gateway.listening import MAX_PENDING_CONNECTIONS
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.should_exit:  # stopped during startup: the app must be closed here
                 await self.lifespan.shutdown()
-            else:
-                on_ready()
+                return
+            if listings:
+                await listings.connect(self)
+            on_ready()
 
     config = make_server_config(
         app,

@@ -16,7 +16,7 @@ import select
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.listing_record import (
     Answers,
@@ -27,6 +27,9 @@ from toolfold.gateway.listing_record import (
 )
 from toolfold.gateway.pipes import ClientPipes, has_client_pipes
 from toolfold.provenance import find_tool_call
+
+if TYPE_CHECKING:
+    from toolfold.gateway.early_http import EarlyHttpAnswers
 
 MAX_RECEIVED_BYTES = 10_000_000
 MAX_LINE_BYTES = 100_000
@@ -47,9 +50,10 @@ class Handover:
     """Request id → the method and the result that was sent."""
 
 
-def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
+def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | EarlyHttpAnswers | None:
     """Start answering list requests from the record of the last run; None if that is not possible."""
-    if ("mcp", "serve") not in itertools.pairwise(arguments) or not has_client_pipes():
+    is_stdio = ("mcp", "serve") in itertools.pairwise(arguments)
+    if "serve" not in arguments or (is_stdio and not has_client_pipes()):
         return None
     try:
         record = ListingRecord(locate_record_file(arguments, os.environ))
@@ -57,7 +61,19 @@ def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
         return None
     if not record.read() or find_tool_call():
         return None
-    return EarlyAnswers(ClientPipes.claim(), record)
+    if is_stdio:
+        return EarlyAnswers(ClientPipes.claim(), record)
+    return _start_over_http(record)
+
+
+def _start_over_http(record: ListingRecord) -> EarlyHttpAnswers | None:
+    from toolfold.gateway.early_http import EarlyHttpAnswers
+
+    if record.http is None or not record.clients:
+        return None
+    with contextlib.suppress(OSError, UnicodeError):  # the gateway will report that it cannot listen
+        return EarlyHttpAnswers(record, record.http)
+    return None
 
 
 class EarlyAnswers:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
-from urllib.parse import urlsplit
 
 from toolfold.errors import ConfigError
 from toolfold.gateway.http_sessions import Scope, Send, make_limited_manager
@@ -28,6 +27,7 @@ from toolfold.gateway.request_bodies import (
     replay_body,
     require_readable,
 )
+from toolfold.gateway.request_origin import is_accepted_host, is_accepted_origin
 from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, Tokens
 from toolfold.sources.mcp.sdk_compat import load_sdk
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from starlette.applications import Starlette
 
+    from toolfold.gateway.http_recorder import HttpListings
     from toolfold.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,6 @@ _TOKEN_NEEDED = "This gateway needs a token. Create one with `toolfold token add
 _TOKEN_UNKNOWN = (
     "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
 )
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
@@ -76,10 +76,10 @@ class AccessPolicy:
 
     def find_refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         """Return status and message for a request with a wrong Host or Origin; None if both are right."""
-        if _hostname(headers.get("host", "")) not in _LOOPBACK_NAMES | self.hosts:
+        if not is_accepted_host(headers.get("host", ""), self.hosts):
             return 421, "This host name is not known to the gateway. To accept it, add it to gateway.hosts."
         origin = headers.get("origin")
-        if origin is not None and not self._is_accepted_origin(origin):
+        if origin is not None and not is_accepted_origin(origin, self.origins):
             return (
                 403,
                 "Requests from this web page are refused. To accept them, add its origin to gateway.origins.",
@@ -106,19 +106,6 @@ class AccessPolicy:
             return None if self.requires_token else self.anonymous_client
         scheme, _, token = authorization.partition(" ")
         return self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
-
-    def _is_accepted_origin(self, origin: str) -> bool:
-        if origin in self.origins:
-            return True
-        scheme, _, rest = origin.partition("://")
-        return scheme in ("http", "https") and _hostname(rest) in _LOOPBACK_NAMES
-
-
-def _hostname(value: str) -> str:
-    try:
-        return (urlsplit(f"//{value}").hostname or "").lower()
-    except ValueError:
-        return ""
 
 
 def guard_app(app: App, policy: AccessPolicy) -> App:
@@ -267,10 +254,11 @@ def make_app(
     json_response: bool = False,
     on_start: Callable[[Gateway], object] | None = None,
     beside: Sequence[MountedApp] = (),
+    listings: HttpListings | None = None,
 ) -> Starlette:
     """Return an ASGI app that serves the gateway at `path`, and each app of `beside` at its own path.
 
-    `on_start` gets the gateway before the first request.
+    `on_start` gets the gateway before the first request. `listings` records the answers to list requests.
     """
     load_sdk()  # before the imports below: servers of the runtime may be loading it in another thread
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
@@ -296,13 +284,18 @@ def make_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
             async with manager.run():
+                if listings:
+                    await listings.repeat_answered(serve_gateway)
                 yield
+                if listings:
+                    await listings.close()
         finally:
             gateway.close()
             for each in beside:
                 await each.close()
 
-    serve_gateway = guard_app(StreamableHTTPASGIApp(manager), policy)
+    sdk_app: App = StreamableHTTPASGIApp(manager)
+    serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy)
 
     class GatewayApp(Starlette):
         """Starlette's app, whose middleware and routing the gateway's own requests do not pass through."""

@@ -8,10 +8,8 @@ protocol above HTTP.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
-import socket
 import time
 from collections.abc import Collection
 from typing import Any, Literal, Protocol, cast
@@ -24,32 +22,11 @@ BODY_CONNECTION_TIMEOUT_S = 120.0
 """Time in which a body must arrive. The reader of a body times out sooner, with a response
 (`request_bodies.BODY_TIMEOUT_S`); this closes connections whose body is never read.
 """
-PEER_TIMEOUT_S = 90
-"""Time after which a connection is closed whose peer is unreachable or reads nothing."""
-KEEPALIVE_INTERVAL_S = 15
 MAX_CONNECTIONS = 1_000
-MAX_PENDING_CONNECTIONS = 128
 ACCEPT_LOG_INTERVAL_S = 60.0
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Phase = Literal["head", "body", "response"]
-
-
-def detect_vanished_peers(listening: socket.socket) -> None:
-    """Enable keepalive on a listening socket, so that the system closes connections to vanished peers.
-
-    Accepted sockets inherit the options.
-    """
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    probes = max(1, PEER_TIMEOUT_S // KEEPALIVE_INTERVAL_S - 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", probes),
-        ("TCP_USER_TIMEOUT", PEER_TIMEOUT_S * 1_000),
-    ):
-        with contextlib.suppress(OSError, AttributeError):  # not every system has all of them
-            listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def compute_max_connections() -> int:

@@ -26,6 +26,8 @@ MAX_HTTP_SESSIONS_PER_CLIENT = 500
 RETRY_AFTER_S = 5
 EVENT_STREAM_DELAY_S = 1.0
 """Requests that take longer are answered with an event stream, so that the client sees them running."""
+SESSION_SCOPE_KEY = "toolfold.session"
+"""Key of the ASGI scope with the id of a session that its client has got before the gateway had loaded."""
 _SESSION_HEADER = b"mcp-session-id"
 _TOO_MANY_SESSIONS = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
 
@@ -100,6 +102,8 @@ def make_limited_manager(
             receive: Receive,
             send: Send,
         ) -> None:
+            if given := scope.get(SESSION_SCOPE_KEY):
+                self.rename_session(http_transport, given)
             session = http_transport.mcp_session_id
             assert session is not None  # noqa: S101 - the manager has just given it one
             defer_event_streams(http_transport, EVENT_STREAM_DELAY_S)

@@ -15,13 +15,13 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from toolfold import __version__
 from toolfold.directories import locate_directories
 
-FORMAT = 1
+FORMAT = 2
 MAX_RECORD_BYTES = 8_000_000
 MAX_CLIENTS = 8
 MAX_FILES = 32
@@ -59,6 +59,36 @@ class ListingRequest:
         return type(self.id).__name__, self.id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpStart:
+    """How a gateway over HTTP listens, and which clients it serves without a token."""
+
+    host: str
+    port: int
+    path: str
+    hosts: tuple[str, ...]
+    """Accepted values of `Host` in addition to loopback."""
+    origins: tuple[str, ...]
+    token_file: str
+    """File whose existence means that clients need a token; empty if they never need one."""
+
+    @classmethod
+    def parse(cls, found: object) -> HttpStart | None:
+        """Return the start that a record contains; None if it was made over stdio. Raises ValueError."""
+        if found is None:
+            return None
+        if not isinstance(found, dict):
+            raise ValueError("the recorded start cannot be used")
+        return cls(
+            host=str(found["host"]),
+            port=int(found["port"]),
+            path=str(found["path"]),
+            hosts=tuple(map(str, found["hosts"])),
+            origins=tuple(map(str, found["origins"])),
+            token_file=str(found["token_file"]),
+        )
+
+
 def parse_request(method: object, request_id: object, params: object) -> ListingRequest | None:
     """Parse a request whose answer depends only on the client; return None for any other message."""
     if not isinstance(method, str) or method not in (*RECORDED, "ping"):
@@ -87,6 +117,8 @@ class ListingRecord:
 
     file: Path
     clients: dict[str, Answers] = field(default_factory=dict)
+    http: HttpStart | None = None
+    """None for a gateway over stdio."""
 
     def read(self) -> bool:
         """Load recorded answers from the record file; return False and load nothing if it cannot be used."""
@@ -94,6 +126,7 @@ class ListingRecord:
             found = json.loads(_private_content(self.file))
             if found["format"] != FORMAT or found["inputs"] != digest_inputs(map(Path, found["inputs"])):
                 return False
+            self.http = HttpStart.parse(found.get("http"))
             self.clients = {client: _check_answers(answers) for client, answers in found["clients"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return False
@@ -102,8 +135,9 @@ class ListingRecord:
     def to_json(self, inputs: Mapping[str, str]) -> str:
         """Return the record as JSON for its file; if it is too long, without the oldest clients."""
         clients = dict(tuple(self.clients.items())[-MAX_CLIENTS:])
+        http = asdict(self.http) if self.http else None
         while True:
-            text = json.dumps({"format": FORMAT, "inputs": inputs, "clients": clients})
+            text = json.dumps({"format": FORMAT, "inputs": inputs, "http": http, "clients": clients})
             if len(text) <= MAX_RECORD_BYTES or not clients:
                 return text
             clients.pop(next(iter(clients)))

@@ -1,7 +1,8 @@
-"""Keep the recorded answers to list requests up to date while the gateway serves its client.
+"""Keep the recorded answers to list requests up to date while the gateway serves its clients.
 
-Sees every message in both directions. Drops the gateway's own answers to requests that were answered from the
-record, and notifies the client that a list has changed if they differ.
+`AnswerRecorder` writes the record. `ListingRecorder` sees every message of the client over stdio in both
+directions: it drops the gateway's own answers to requests that were answered from the record, and notifies
+the client that a list has changed if they differ.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sysconfig import get_path
 from typing import TYPE_CHECKING
 
 from toolfold.config.atomic import make_private_directory, replace_file
+from toolfold.config.record import SettingsRecord
 from toolfold.config.trust import PLUGINS_DIR, PROJECT_FILE
 from toolfold.errors import ToolfoldError
 from toolfold.gateway.listing_record import (
@@ -22,6 +24,7 @@ from toolfold.gateway.listing_record import (
     MAX_FILES,
     MAX_INPUTS,
     RECORDED,
+    HttpStart,
     ListingRecord,
     ListingRequest,
     digest_inputs,
@@ -42,22 +45,86 @@ MAX_PENDING = 100
 Answered = dict[tuple[str, int | str], tuple[str, str]]
 
 
-class ListingRecorder:
-    """Records answers to list requests of one connection; without a file it records nothing."""
+class AnswerRecorder:
+    """Records answers to list requests in a file; without a file it records nothing."""
 
-    def __init__(self, file: Path | None, gateway: Gateway, answered: Answered) -> None:
-        self._gateway, self._answered = gateway, answered
+    def __init__(self, file: Path | None, gateway: Gateway, http: HttpStart | None = None) -> None:
+        self._gateway = gateway
         self._record = ListingRecord(file) if file else None
         if self._record:
             self._record.read()
+            self._record.http = http
+        self._save_task: asyncio.Task[None] | None = None
+        self._notifying: set[asyncio.Task[None]] = set()
+        gateway.on_list_changed = self.drop_answers
+
+    def record_result(self, client: str, method: str, result: str | None) -> None:
+        """Record the gateway's result for a client, which None removes."""
+        if self._record is None:
+            return
+        answers = self._record.clients.pop(client, {})
+        self._record.clients[client] = answers  # keeps the latest client last
+        if result is None:
+            answers.pop(method, None)
+        elif answers.get(method) != result:
+            answers[method] = result
+        else:
+            return
+        self._schedule_save()
+
+    def drop_answers(self, kind: str) -> None:
+        """Remove the recorded answers for one kind of list, such as tools, because that list has changed."""
+        for answers in self._record.clients.values() if self._record else ():
+            for method in [each for each in answers if LISTINGS.get(each) == kind]:
+                del answers[method]
+        self._schedule_save()
+
+    def compare_answer(self, method: str, result: str | None, recorded: str) -> None:
+        """Notify clients that a list has changed if the gateway's result is not the one that was sent."""
+        kind = LISTINGS.get(method)
+        if kind is None or not _has_changed(result, recorded):
+            return
+        task = asyncio.create_task(self._gateway.notify_list_changed(kind))
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
+
+    async def close(self) -> None:
+        """Write answers that are not saved yet to the record file."""
+        if self._save_task is not None and not self._save_task.done():
+            self._save_task.cancel()
+            await asyncio.to_thread(self._write_record)
+
+    def _schedule_save(self) -> None:
+        if self._record is not None and (self._save_task is None or self._save_task.done()):
+            self._save_task = asyncio.create_task(self._save_after_delay())
+
+    async def _save_after_delay(self) -> None:
+        await asyncio.sleep(SAVE_DELAY_S)
+        await asyncio.to_thread(self._write_record)
+
+    def _write_record(self) -> None:
+        """Write the record file; a failure is ignored, because the record only saves time."""
+        assert self._record is not None  # noqa: S101 - only scheduled if there is a record
+        file, http = self._record.file, self._record.http
+        with contextlib.suppress(OSError, ValueError, ToolfoldError, RuntimeError):
+            inputs = list_record_inputs(self._gateway.runtime, has_tokens=http is not None)
+            text = self._record.to_json(digest_inputs(inputs))
+            make_private_directory(file.parent)
+            replace_file(file, text.encode(), mode=0o600)
+            _remove_old_files(file.parent)
+
+
+class ListingRecorder(AnswerRecorder):
+    """Records answers to list requests of the one client over stdio."""
+
+    def __init__(self, file: Path | None, gateway: Gateway, answered: Answered) -> None:
+        super().__init__(file, gateway)
+        self._answered = answered
         self._pending: dict[tuple[str, int | str], ListingRequest] = {}
         self._client = ""
         """Digest of what the client declared with `initialize`."""
         self.is_input_closed = False
         """Set at the end of input: errors of requests that are cancelled then are not recorded."""
-        self._save_task: asyncio.Task[None] | None = None
-        self._notifying: set[asyncio.Task[None]] = set()
-        gateway.on_list_changed = self.drop_answers
 
     def see_message(self, message: JSONRPCMessage) -> None:
         """Remember a client's request if its answer is to be recorded."""
@@ -78,68 +145,21 @@ class ListingRecorder:
         key = type(id_).__name__, id_
         request, early = self._pending.pop(key, None), self._answered.pop(key, None)
         result = _result_text(message) if request or early else None
-        if request:
-            self._record_result(request, result)
-        if early and _has_changed(result, early[1]):
-            self._notify_client(LISTINGS.get(early[0]))
+        if request and not (result is None and self.is_input_closed):
+            self.record_result(request.client or self._client, request.method, result)
+        if early and not self.is_input_closed:
+            self.compare_answer(early[0], result, early[1])
         return early is not None
-
-    def drop_answers(self, kind: str) -> None:
-        """Remove the recorded answers for one kind of list, such as tools, because that list has changed."""
-        for answers in self._record.clients.values() if self._record else ():
-            for method in [each for each in answers if LISTINGS.get(each) == kind]:
-                del answers[method]
-        self._schedule_save()
-
-    async def close(self) -> None:
-        """Write answers that are not saved yet to the record file."""
-        if self._save_task is not None and not self._save_task.done():
-            self._save_task.cancel()
-            await asyncio.to_thread(self._write_record)
-
-    def _record_result(self, request: ListingRequest, result: str | None) -> None:
-        if self._record is None or (result is None and self.is_input_closed):
-            return
-        client = request.client or self._client
-        answers = self._record.clients.pop(client, {})
-        self._record.clients[client] = answers  # keeps the latest client last
-        if result is None:
-            answers.pop(request.method, None)
-        elif answers.get(request.method) != result:
-            answers[request.method] = result
-        else:
-            return
-        self._schedule_save()
-
-    def _notify_client(self, kind: str | None) -> None:
-        if kind is None or self.is_input_closed:
-            return
-        task = asyncio.create_task(self._gateway.notify_list_changed(kind))
-        self._notifying.add(task)
-        task.add_done_callback(self._notifying.discard)
-
-    def _schedule_save(self) -> None:
-        if self._record is not None and (self._save_task is None or self._save_task.done()):
-            self._save_task = asyncio.create_task(self._save_after_delay())
-
-    async def _save_after_delay(self) -> None:
-        await asyncio.sleep(SAVE_DELAY_S)
-        await asyncio.to_thread(self._write_record)
-
-    def _write_record(self) -> None:
-        """Write the record file; a failure is ignored, because the record only saves time."""
-        assert self._record is not None  # noqa: S101 - only scheduled if there is a record
-        file = self._record.file
-        with contextlib.suppress(OSError, ValueError, ToolfoldError, RuntimeError):
-            text = self._record.to_json(digest_inputs(list_record_inputs(self._gateway.runtime)))
-            make_private_directory(file.parent)
-            replace_file(file, text.encode(), mode=0o600)
-            _remove_old_files(file.parent)
 
 
 def _result_text(message: JSONRPCMessage) -> str | None:
     """Return the result of a response as JSON text; None for an error."""
-    found = json.loads(message.model_dump_json(by_alias=True, exclude_unset=True)).get("result")
+    return format_result(json.loads(message.model_dump_json(by_alias=True, exclude_unset=True)))
+
+
+def format_result(response: dict[str, object]) -> str | None:
+    """Return the result of a JSON-RPC response as JSON text; None for an error."""
+    found = response.get("result")
     return None if found is None else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -147,9 +167,15 @@ def _has_changed(result: str | None, recorded: str) -> bool:
     return result is None or json.loads(result) != json.loads(recorded)
 
 
-def list_record_inputs(runtime: Runtime) -> Iterator[Path]:
-    """Yield every file and directory that influences which lists clients are shown."""
+def list_record_inputs(runtime: Runtime, *, has_tokens: bool) -> Iterator[Path]:
+    """Yield every file and directory that influences which lists clients are shown.
+
+    With `has_tokens`, also those that decide whether clients need a token.
+    """
     config = runtime.config
+    if has_tokens:
+        yield config.paths.state_dir / "gateway" / "tokens.json"
+        yield SettingsRecord(config.paths.state_dir).file
     yield config.paths.user_file
     yield config.paths.state_dir / "trust.json"
     yield from _project_files(config)

@@ -107,6 +107,12 @@ PRIVATE_NAMES = (
         "the gateway looks up open HTTP sessions",
     ),
     PrivateName(
+        "mcp.server.streamable_http_manager:StreamableHTTPSessionManager",
+        "_session_owners",
+        "make_hookable_manager",
+        "the gateway opens HTTP sessions under ids that clients got while it was starting",
+    ),
+    PrivateName(
         "mcp.server.streamable_http:StreamableHTTPServerTransport",
         "_handle_post_request",
         "defer_event_streams",
@@ -236,7 +242,8 @@ def get_connection(session: Any) -> Connection:
 def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]:
     """Return the SDK's manager of HTTP sessions with overridable public methods.
 
-    A subclass may override `handle_stateful_request`, `serve_opening_request` and `discard_session`.
+    A subclass may override `handle_stateful_request`, `serve_opening_request` and `discard_session`, and call
+    `rename_session` in the second of them.
     `open_sessions` maps the ids of open sessions to their transports.
     """
     _require_names(base, "_handle_stateful_request", "_serve_opening_request", "_discard_session")
@@ -247,6 +254,14 @@ def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]
             _require_names(self, "_server_instances")
             sessions: Mapping[str, Any] = self._server_instances
             return sessions
+
+        def rename_session(self, transport: Any, session_id: str) -> None:
+            """Give a session that was not served yet another id."""
+            _require_names(self, "_session_owners")
+            for sessions in (self._server_instances, self._session_owners):
+                if transport.mcp_session_id in sessions:
+                    sessions[session_id] = sessions.pop(transport.mcp_session_id)
+            transport.mcp_session_id = session_id
 
         async def handle_stateful_request(self, scope: Any, receive: Any, send: Any) -> None:
             await super()._handle_stateful_request(scope, receive, send)

@@ -1,0 +1,328 @@
+"""Answer list requests over HTTP with answers recorded in an earlier run, while the gateway is loading.
+
+A thread accepts connections and answers the requests that the record covers, if a client without a token may
+make them: the handshake, pings and lists, nothing else. Every other request, and every request that is not
+written in the plainest form of HTTP/1.1, waits for the gateway: it gets all connections with what was
+received on them, and handles the answered requests again (see `http_recorder`). Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolfold.gateway.listening import listen_on
+from toolfold.gateway.listing_record import (
+    Answers,
+    HttpStart,
+    ListingRecord,
+    ListingRequest,
+    parse_request,
+)
+from toolfold.gateway.request_origin import is_accepted_host, is_accepted_origin
+
+MAX_HEAD_BYTES = 16_384
+MAX_BODY_BYTES = 100_000
+"""Longer messages are not listing requests."""
+MAX_CONNECTIONS = 64
+"""Further connections wait until the gateway accepts them."""
+MAX_ANSWERED = 500
+_CHUNK_BYTES = 65_536
+_HEADER = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e]*?)[ \t]*")
+_HEADERS = frozenset(
+    [
+        "host",
+        "origin",
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "connection",
+        "content-length",
+        "content-type",
+        "mcp-method",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "sec-fetch-mode",
+        "user-agent",
+    ]
+)
+"""A request with any other header waits for the gateway."""
+_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+
+Headers = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRequest:
+    """A request that was answered from the record, for the gateway to handle as well."""
+
+    headers: Headers
+    body: bytes
+    method: str
+    result: str
+    """The result that was sent, as JSON; empty for a notification."""
+    session_id: str
+    """The MCP session that the request opened or belongs to; empty in the newest revision."""
+    peer: tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnection:
+    """A client's connection, what was received and not answered on it, and what is still to be sent."""
+
+    socket: socket.socket
+    received: bytes
+    unsent: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHandover:
+    """State that the early-answer thread passes on to the gateway once that has loaded."""
+
+    connections: list[OpenConnection] = field(default_factory=list)
+    answered: list[AnsweredRequest] = field(default_factory=list)
+
+
+class EarlyHttpAnswers:
+    """Thread that answers list requests over HTTP while the gateway loads. Call `stop` when it has loaded."""
+
+    def __init__(self, record: ListingRecord, start: HttpStart) -> None:
+        """Listen on the recorded address. Raises OSError or UnicodeError."""
+        self.start = start
+        self.listening = listen_on(start.host, start.port)
+        self._conversation = _EarlyHttpConversation(record, start)
+        self._connections: dict[int, _EarlyConnection] = {}
+        self._wake_read, self._wake_write = os.pipe()
+        self.listening.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._wake_read, select.POLLIN)
+        self._poll.register(self.listening.fileno(), select.POLLIN)
+        self._thread = threading.Thread(target=self._serve, name="toolfold-early-answers", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> HttpHandover:
+        """Stop answering requests early, and return what the gateway needs to take over the connections."""
+        os.write(self._wake_write, b"\0")
+        self._thread.join()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        open_ = [each.hand_over() for each in self._connections.values()]
+        return HttpHandover(open_, self._conversation.answered)
+
+    def _serve(self) -> None:
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._wake_read:
+                    return
+                if descriptor == self.listening.fileno():
+                    self._accept()
+                else:
+                    self._continue(descriptor)
+
+    def _accept(self) -> None:
+        try:
+            accepted, peer = self.listening.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # the client is gone
+        except OSError:  # such as a lack of file descriptors
+            self._poll.unregister(self.listening.fileno())
+            return
+        accepted.setblocking(False)
+        self._connections[accepted.fileno()] = _EarlyConnection(accepted, (peer[0], peer[1]))
+        self._poll.register(accepted.fileno(), select.POLLIN)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._poll.unregister(self.listening.fileno())
+
+    def _continue(self, descriptor: int) -> None:
+        connection = self._connections[descriptor]
+        try:
+            events = connection.exchange(self._conversation)
+        except OSError:
+            self._connections.pop(descriptor).socket.close()
+            self._poll.unregister(descriptor)
+            return
+        if events:
+            self._poll.modify(descriptor, events)
+        else:
+            self._poll.unregister(descriptor)
+
+
+class _EarlyConnection:
+    """One connection of a client to a gateway that is loading."""
+
+    def __init__(self, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        self.socket, self._peer = accepted, peer
+        self._received, self._unsent = bytearray(), bytearray()
+        self._is_waiting = False
+        """True if the next request must be answered by the gateway."""
+
+    def hand_over(self) -> OpenConnection:
+        return OpenConnection(self.socket, bytes(self._received), bytes(self._unsent))
+
+    def exchange(self, conversation: _EarlyHttpConversation) -> int:
+        """Send and receive what is possible now; return the events to wait for, 0 for the gateway.
+
+        Raises OSError if the client is gone.
+        """
+        if not self._unsent and not self._is_waiting:
+            self._receive(conversation)
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                del self._unsent[: self.socket.send(self._unsent[:_CHUNK_BYTES])]
+        if self._unsent:
+            return select.POLLOUT
+        return 0 if self._is_waiting else select.POLLIN
+
+    def _receive(self, conversation: _EarlyHttpConversation) -> None:
+        with contextlib.suppress(BlockingIOError):
+            chunk = self.socket.recv(_CHUNK_BYTES)
+            if not chunk:
+                raise ConnectionResetError
+            self._received += chunk
+        while not self._is_waiting and (end := self._received.find(b"\r\n\r\n")) >= 0:
+            headers = _parse_head(bytes(self._received[:end]), conversation.start.path)
+            size = _body_size(headers) if headers is not None else None
+            if headers is None or size is None:
+                self._is_waiting = True
+                return
+            if len(self._received) < end + 4 + size:
+                return
+            body = bytes(self._received[end + 4 : end + 4 + size])
+            response = conversation.answer(headers, body, self._peer)
+            if response is None:
+                self._is_waiting = True
+                return
+            del self._received[: end + 4 + size]
+            self._unsent += response
+        self._is_waiting |= len(self._received) > MAX_HEAD_BYTES + MAX_BODY_BYTES
+
+
+def _parse_head(head: bytes, path: str) -> Headers | None:
+    """Return the headers of a POST request to `path`; None if it must wait for the gateway."""
+    first, *lines = head.split(b"\r\n")
+    if first != f"POST {path} HTTP/1.1".encode() or len(head) > MAX_HEAD_BYTES:
+        return None
+    headers: Headers = {}
+    for line in lines:
+        found = _HEADER.fullmatch(line)
+        name = found[1].decode().lower() if found else ""
+        if found is None or name not in _HEADERS or name in headers:
+            return None
+        headers[name] = found[2].decode()
+    return headers
+
+
+def _body_size(headers: Headers) -> int | None:
+    length = headers.get("content-length", "")
+    return int(length) if re.fullmatch(r"\d{1,6}", length) and int(length) <= MAX_BODY_BYTES else None
+
+
+@dataclass(slots=True)
+class _EarlySession:
+    """An MCP session that was opened with a recorded answer to `initialize`."""
+
+    results: Answers
+    version: str
+    is_initialized: bool = False
+
+
+class _EarlyHttpConversation:
+    """Answers of an earlier run for the clients that connect while the gateway is loading."""
+
+    def __init__(self, record: ListingRecord, start: HttpStart) -> None:
+        self._record, self.start = record, start
+        self._sessions: dict[str, _EarlySession] = {}
+        self.answered: list[AnsweredRequest] = []
+
+    def answer(self, headers: Headers, body: bytes, peer: tuple[str, int]) -> bytes | None:
+        """Return the HTTP response to a request; None if the gateway must answer it."""
+        if not self._is_admitted(headers) or len(self.answered) >= MAX_ANSWERED:
+            return None
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            return None
+        session_id = headers.get("mcp-session-id", "")
+        if message.get("method") == "notifications/initialized" and "id" not in message:
+            return self._finish_handshake(headers, body, session_id, peer)
+        request = parse_request(message.get("method"), message.get("id"), message.get("params"))
+        if request is None:
+            return None
+        result, session_id = self._find_result(request, message.get("params") or {}, headers)
+        if result is None:
+            return None
+        self.answered.append(AnsweredRequest(headers, body, request.method, result, session_id, peer))
+        content = f'{{"jsonrpc":"2.0","id":{json.dumps(request.id)},"result":{result}}}'.encode()
+        return _format_response("200 OK", content, session_id)
+
+    def _is_admitted(self, headers: Headers) -> bool:
+        """Return True if a client without a token may make the request, by the rules of the gateway."""
+        start, origin = self.start, headers.get("origin")
+        if start.token_file and os.path.lexists(start.token_file):
+            return False
+        accepted = [each.partition(";")[0].strip() for each in headers.get("accept", "").split(",")]
+        return (
+            is_accepted_host(headers.get("host", ""), start.hosts)
+            and (origin is None or is_accepted_origin(origin, start.origins))
+            and headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+            and {"application/json", "text/event-stream"} <= set(accepted)
+            and headers.get("connection", "keep-alive").lower() == "keep-alive"
+        )
+
+    def _finish_handshake(
+        self, headers: Headers, body: bytes, session_id: str, peer: tuple[str, int]
+    ) -> bytes | None:
+        session = self._sessions.get(session_id)
+        if session is None or headers.get("mcp-protocol-version", session.version) != session.version:
+            return None
+        session.is_initialized = True
+        method = "notifications/initialized"
+        self.answered.append(AnsweredRequest(headers, body, method, "", session_id, peer))
+        return _format_response("202 Accepted", b"", session_id)
+
+    def _find_result(
+        self, request: ListingRequest, params: Mapping[str, Any], headers: Headers
+    ) -> tuple[str | None, str]:
+        """Return the recorded result for a request and its MCP session; None if there is none."""
+        version, session_id = headers.get("mcp-protocol-version"), headers.get("mcp-session-id", "")
+        if request.method == "initialize":
+            is_first = version is None and not session_id and "mcp-method" not in headers
+            return self._open_session(request) if is_first else (None, "")
+        if request.client:  # the newest revision has no handshake
+            is_consistent = version == params["_meta"][_VERSION_KEY] and not session_id
+            if not is_consistent or headers.get("mcp-method") != request.method:
+                return None, ""
+            return self._record.clients.get(request.client, {}).get(request.method), ""
+        session = self._sessions.get(session_id)
+        if session is None or (version or session.version) != session.version or "mcp-method" in headers:
+            return None, ""
+        if request.method == "ping":
+            return "{}", session_id
+        return (session.results.get(request.method) if session.is_initialized else None), session_id
+
+    def _open_session(self, request: ListingRequest) -> tuple[str | None, str]:
+        results = self._record.clients.get(request.client, {})
+        result = results.get("initialize")
+        if result is None:
+            return None, ""
+        session_id = os.urandom(16).hex()
+        self._sessions[session_id] = _EarlySession(results, str(json.loads(result).get("protocolVersion")))
+        return result, session_id
+
+
+def _format_response(status: str, content: bytes, session_id: str) -> bytes:
+    kind = "content-type: application/json\r\n" if content else ""
+    session = f"mcp-session-id: {session_id}\r\n" if session_id else ""
+    head = f"HTTP/1.1 {status}\r\n{kind}{session}content-length: {len(content)}\r\n\r\n"
+    return head.encode() + content
