@@ -134,11 +134,12 @@ def _programs(
     for way, run in (("stdio", _start_stdio), ("HTTP", _start_http)):
         home = _make_home(folder, servers)
         words = ("mcp", "serve") if way == "stdio" else ("serve",)
-        ours = _Program((TOOLFOLD, *words), {"TOOLFOLD_HOME": str(home)}, tools=tools)
+        port = 0 if way == "stdio" else free_port()  # the same for all starts, as it is part of the record
+        ours = _Program((TOOLFOLD, *words), {"TOOLFOLD_HOME": str(home)}, tools=tools, port=port)
         yield f"{way}: toolfold, cold", partial(run, ours)
-        if way == "stdio":  # the lists of servers are cached, but this client was never served
-            shutil.rmtree(home / "cache" / "gateway", ignore_errors=True)
-            yield f"{way}: toolfold, first start of another client", partial(run, ours)
+        # The lists of servers are cached, but this client was never served.
+        shutil.rmtree(home / "cache" / "gateway", ignore_errors=True)
+        yield f"{way}: toolfold, first start of another client", partial(run, ours)
         yield f"{way}: toolfold, warm", partial(run, ours)
         configured = folder / "servers.json"
         configured.write_text(json.dumps({"mcpServers": dict(servers)}), encoding="utf-8")
@@ -171,6 +172,8 @@ class _Program:
     target: tuple[str, ...] = ()
     tools: int = 0
     """Number of tools in a complete list."""
+    port: int = 0
+    """Port to listen on; 0 for another one at each start."""
 
     @contextlib.contextmanager
     def run(self, *options: str, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]:
@@ -244,7 +247,7 @@ class _StdioClient:
 
 
 def _start_http(program: _Program) -> Start:
-    port, began = free_port(), time.perf_counter()
+    port, began = program.port or free_port(), time.perf_counter()
     with program.run("--port", str(port)) as process:
         client = _HttpClient(port, process)
         for message in MESSAGES:

@@ -38,22 +38,11 @@ MAX_ANSWERED = 500
 _CHUNK_BYTES = 65_536
 _HEADER = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e]*?)[ \t]*")
 _HEADERS = frozenset(
-    [
-        "host",
-        "origin",
-        "accept",
-        "accept-encoding",
-        "accept-language",
-        "cache-control",
-        "connection",
-        "content-length",
-        "content-type",
-        "mcp-method",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "sec-fetch-mode",
-        "user-agent",
-    ]
+    (
+        *("host", "origin", "accept", "accept-encoding", "accept-language", "cache-control", "connection"),
+        *("content-length", "content-type", "sec-fetch-mode", "user-agent"),
+        *("mcp-method", "mcp-protocol-version", "mcp-session-id"),
+    )
 )
 """A request with any other header waits for the gateway."""
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"

@@ -287,9 +287,9 @@ def make_app(
                 if listings:
                     await listings.repeat_answered(serve_gateway)
                 yield
-                if listings:
-                    await listings.close()
         finally:
+            if listings:
+                await listings.close()
             gateway.close()
             for each in beside:
                 await each.close()

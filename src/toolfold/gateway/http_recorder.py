@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from toolfold.gateway.tokens import ANONYMOUS
 
 if TYPE_CHECKING:
     import uvicorn
+
+log = logging.getLogger(__name__)
 
 MAX_SESSIONS = 1_000
 REPLAY_TIMEOUT_S = 10.0
@@ -128,7 +131,10 @@ class HttpListings:
     async def _repeat(self, app: App, answered: AnsweredRequest) -> None:
         """Handle a request again whose answer the client has got already."""
         response = _ResponseCopy(None)
-        await app(_make_scope(answered, self._http), _receive_body(answered.body), response.send)
+        try:
+            await app(_make_scope(answered, self._http), _receive_body(answered.body), response.send)
+        except Exception:
+            log.exception("%s, which was answered from the record, could not be repeated", answered.method)
         request = _parse_body(answered.body)
         if request is not None and self._recorder is not None:
             message = response.find_message(request.id)
