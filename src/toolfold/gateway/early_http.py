@@ -286,8 +286,8 @@ class _EarlyHttpConversation:
         """Return the recorded result for a request and its MCP session; None if there is none."""
         version, session_id = headers.get("mcp-protocol-version"), headers.get("mcp-session-id", "")
         if request.method == "initialize":
-            is_first = version is None and not session_id and "mcp-method" not in headers
-            return self._open_session(request) if is_first else (None, "")
+            is_first = not session_id and "mcp-method" not in headers
+            return self._open_session(request, version) if is_first else (None, "")
         if request.client:  # the newest revision has no handshake
             is_consistent = version == params["_meta"][_VERSION_KEY] and not session_id
             if not is_consistent or headers.get("mcp-method") != request.method:
@@ -300,13 +300,15 @@ class _EarlyHttpConversation:
             return "{}", session_id
         return (session.results.get(request.method) if session.is_initialized else None), session_id
 
-    def _open_session(self, request: ListingRequest) -> tuple[str | None, str]:
+    def _open_session(self, request: ListingRequest, version: str | None) -> tuple[str | None, str]:
+        """Open a session; `version` is the header, which other revisions than the recorded one may need."""
         results = self._record.clients.get(request.client, {})
-        result = results.get("initialize")
-        if result is None:
+        result = results.get("initialize", "{}")
+        negotiated = json.loads(result).get("protocolVersion")
+        if not isinstance(negotiated, str) or (version or negotiated) != negotiated:
             return None, ""
         session_id = os.urandom(16).hex()
-        self._sessions[session_id] = _EarlySession(results, str(json.loads(result).get("protocolVersion")))
+        self._sessions[session_id] = _EarlySession(results, negotiated)
         return result, session_id
 
 
