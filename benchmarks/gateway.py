@@ -14,10 +14,10 @@ Over HTTP all hops are Streamable HTTP, over stdio all hops are stdio. Calls are
 then again, so that all meet the same load; with `--row N`, N at each and then again, as a client does that
 makes several calls, so that the code of an endpoint stays in the processor's caches. p50 and p99 are by the
 clock; `adds` is the median of the differences to the bare server, and `least` what the fastest tenth of calls
-take more than the bare server's, which a busy machine spoils least. Throughput is that of 16 clients at once (over stdio, which has one client, of 16 calls
-under way), in bursts that take turns as well. `CPU` is what the process in front used for a call, which a
-busy machine changes least. FastMCP's own client makes calls of the same kind over HTTP. `--text` is the
-length of the answer in characters.
+take more than the bare server's, which a busy machine spoils least. Throughput is that of 16 clients at once
+(over stdio, which has one client, of 16 calls under way), in bursts that take turns as well. `CPU` is what
+the process in front used for a call, which a busy machine changes least. FastMCP's own client makes calls of
+the same kind over HTTP. `--text` is the length of the answer in characters.
 
 `--starts` measures the time from the start of the process to its first `tools/list` instead, with 11 real
 servers behind the gateway: cold (nothing is cached) and warm, over stdio and HTTP, with FastMCP's proxy in
