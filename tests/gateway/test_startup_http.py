@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from mcp import Client
 
 from toolfold.gateway.listing_record import ListingRecord
+from toolfold.gateway.listing_recorder import SAVE_DELAY_S
 
 from .harness import REVISIONS, TIMEOUT_S, fault_server, free_port, result_text, wait_until
 from .test_startup import EXTRA, HELLO, PLUGIN, TOOLFOLD
@@ -62,8 +64,17 @@ class HttpGatewayHome:
             async with Client(self.url, mode=revision) as client:
                 assert [tool.name for tool in (await client.list_tools()).tools] == ["a_echo", "a_tool_2"]
 
-        for revision in REVISIONS:
-            asyncio.run(list_tools(revision))
+        end = time.monotonic() + 2 * TIMEOUT_S
+        while True:  # a list that changes meanwhile is recorded at the next request
+            for revision in REVISIONS:
+                asyncio.run(list_tools(revision))
+            self._list_raw()
+            time.sleep(4 * SAVE_DELAY_S)
+            if self.count_recorded_clients() == len(REVISIONS) + 1:
+                return
+            assert time.monotonic() < end, "the lists were not recorded"
+
+    def _list_raw(self) -> None:
         with raw_client(self.port) as client:
             client.send(INITIALIZE)
             session = client.read()[1]["mcp-session-id"]
@@ -71,7 +82,6 @@ class HttpGatewayHome:
             client.read()
             client.send(LIST, mcp_session_id=session)
             assert client.read()[0] == 200
-        wait_until(lambda: self.count_recorded_clients() == len(REVISIONS) + 1)
 
     @property
     def record(self) -> Path:
