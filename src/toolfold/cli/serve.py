@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from toolfold.dashboard.app import DashboardApp
     from toolfold.dashboard.approvals import ApprovalDesk
     from toolfold.gateway.early_http import EarlyHttpAnswers
-    from toolfold.gateway.http_app import AccessPolicy
+    from toolfold.gateway.http_app import AccessPolicy, MountedApp
     from toolfold.gateway.http_recorder import HttpListings
     from toolfold.gateway.server import Gateway
     from toolfold.proxy import Proxy
@@ -282,7 +282,7 @@ async def _serve_http(
         print_note("Press Ctrl-C to stop.")
 
     listings = _record_listings(config, guard, record)
-    beside = [*proxies, *dashboards]
+    beside: list[MountedApp] = [*proxies, *dashboards]
     server = build_server(
         make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings), on_ready, listings
     )
