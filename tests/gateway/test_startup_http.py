@@ -31,6 +31,11 @@ INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO
 HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
+def server_tools(listed: Any) -> list[str]:
+    """Return the names of the tools that are not built in."""
+    return [tool.name for tool in listed.tools if tool.name.startswith("a_")]
+
+
 class HttpGatewayHome:
     """The settings of a gateway over HTTP, and the file that lets a process continue that was held."""
 
@@ -62,7 +67,7 @@ class HttpGatewayHome:
 
         async def list_tools(revision: str) -> None:
             async with Client(self.url, mode=revision) as client:
-                assert [tool.name for tool in (await client.list_tools()).tools] == ["a_echo", "a_tool_2"]
+                assert server_tools(await client.list_tools()) == ["a_echo", "a_tool_2"]
 
         end = time.monotonic() + 2 * TIMEOUT_S
         while True:  # a list that changes meanwhile is recorded at the next request
@@ -172,7 +177,7 @@ async def test_first_list_over_http_is_answered_while_the_gateway_loads_and_call
     with home.start():
         async with asyncio.timeout(2 * TIMEOUT_S), Client(home.url, mode=revision) as client:
             early = await client.list_tools()
-            assert [tool.name for tool in early.tools] == ["a_echo", "a_tool_2"]
+            assert server_tools(early) == ["a_echo", "a_tool_2"]
             call = asyncio.create_task(client.call_tool("a_echo", {"text": "hello"}))
             assert not (await asyncio.wait({call}, timeout=0.3))[0]
             home.release()
@@ -193,10 +198,11 @@ async def test_list_that_differs_from_the_recorded_one_is_announced_over_http(ho
             asyncio.timeout(2 * TIMEOUT_S),
             Client(home.url, mode="legacy", message_handler=note) as client,
         ):
-            assert len((await client.list_tools()).tools) == 2
+            assert server_tools(await client.list_tools()) == ["a_echo", "a_tool_2"]
             home.release()
             await changed.wait()
-            assert len((await client.list_tools(cache_mode="bypass")).tools) == 3
+            later = await client.list_tools(cache_mode="bypass")
+            assert "extra" in [tool.name for tool in later.tools]
     with home.start(held=False):  # records the lists without the variable again
         await asyncio.to_thread(home.record_lists)
 
