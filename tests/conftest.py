@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def wait_for_the_whole_index() -> Iterator[None]:
     """Let searches wait for the whole index: on a slow machine a session would give up and find less."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolfold.runtime._INDEX_WAIT_S", 600.0)
+        patch.setattr("toolfold.runtime._MIN_PATIENCE_S", 600.0)
         yield
 
 

@@ -254,6 +254,18 @@ class ConfigReloaded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexUpdated(Event):
+    """The search index has changed: a search goes on without all vectors, or all tools are embedded."""
+
+    type: ClassVar[str] = "index_updated"
+    session_id: str = ""
+    """Empty: the event concerns every session."""
+    tools: int
+    embedded: int
+    """Tools that are found by similarity; the others are found by keywords only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(Event):
     """The agent stopped working on a user message."""
 

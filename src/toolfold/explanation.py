@@ -81,6 +81,7 @@ def explain_selection(
         "need": selection.need if selection else None,
         "needed": selection.needed if selection else None,
         "leg": selection.leg if selection else None,
+        "index": _describe_index(retriever),
         "tokens_all": sum(tokens.values()),
         "tokens_sent": counter.definitions(sent),
         "ms": round(spent, 3),
@@ -90,6 +91,12 @@ def explain_selection(
         "unavailable": dict(turn.unavailable),
         "problem": legs.problem,
     }
+
+
+def _describe_index(retriever: Retriever) -> dict[str, Any]:
+    """Return how many tools the search index has, how many are embedded, and how long was waited for them."""
+    state = retriever.index_state()
+    return {"tools": state.tools, "embedded": state.embedded, "waited_s": round(state.waited_s, 3)}
 
 
 def _describe_request(

@@ -38,7 +38,7 @@ from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
 from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import ConfigError, error_message, shorten
-from toolfold.events import ConfigReloaded, EventBus
+from toolfold.events import ConfigReloaded, EventBus, IndexUpdated
 from toolfold.files import Workspace
 from toolfold.hooks import Hooks
 from toolfold.internet.address_policy import AddressPolicy, parse_networks
@@ -88,8 +88,8 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _SKILLS_INDEX = "skills"
-_INDEX_WAIT_S = 15.0
-"""How long a session's search waits for new tools to be embedded: enough for a thousand of them."""
+_MIN_PATIENCE_S = 0.0
+"""Least time that searches wait for new tools to be embedded, whatever the settings say; tests raise it."""
 
 
 def open_runtime(
@@ -102,6 +102,7 @@ def open_runtime(
     sampler: Sampler | None = None,
     behind_gateway: bool = False,
     client_names: bool = False,
+    build_index: bool = True,
 ) -> Runtime:
     """Build a runtime from a configuration. Close it, or use it in a `with` statement.
 
@@ -110,7 +111,8 @@ def open_runtime(
     total while an index is built. `elicit` answers questions of MCP servers to a person, and `sampler`
     their requests to a model; without them these are declined. `behind_gateway` is for a runtime whose
     tools are called by MCP clients, which add their own tool prefix and ask their own users. `client_names`
-    only names the tools as those clients see them: `git_status` instead of `mcp_git_status`.
+    only names the tools as those clients see them: `git_status` instead of `mcp_git_status`. `build_index`
+    starts to build the search index in the background, if tools are selected for messages.
     """
     config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
@@ -122,7 +124,8 @@ def open_runtime(
     hooks.add_pre_hook(inject_workdir(terminal), needs_context)
     redact = Redaction(config.secret_values())
     browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
-    retriever = _build_retriever(config, progress)
+    events = CallEvents(redact)
+    retriever = _build_retriever(config, progress, events.bus)
     skill_search = retriever.make_sibling(_SKILLS_INDEX)
     services = _build_services(config, terminal, browser, redact, skill_search)
     reports = load_builtin(registry, services)
@@ -130,7 +133,6 @@ def open_runtime(
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
     monitor = _build_monitor(config, record, terminal, lambda: mcp.has_started_programs)
-    events = CallEvents(redact)
     approval = build_approval(
         config,
         loops,
@@ -154,7 +156,7 @@ def open_runtime(
     try:
         mcp.open()
         mcp.settle()
-        return Runtime(
+        runtime = Runtime(
             config,
             registry,
             dispatch,
@@ -168,6 +170,9 @@ def open_runtime(
             behind_gateway=behind_gateway,
             follower=follower,
         )
+        if build_index and config.tools.selection in ("hybrid", "semantic") and progress is None:
+            retriever.build_in_background(registry.snapshot())
+        return runtime
     except BaseException:  # for example, a setting names a toolset that does not exist
         for close in (
             mcp.close,
@@ -691,7 +696,7 @@ def _build_disclosing(
     }
 
 
-def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
+def _build_retriever(config: Config, progress: Progress | None, bus: EventBus) -> Retriever:
     """Return the tool retriever; its models and index are loaded at the first search."""
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
@@ -711,7 +716,8 @@ def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
             find_instructions=find_injections,
         ),
         # A caller that shows progress can wait for the whole index; a model's call cannot.
-        max_wait_s=None if progress else _INDEX_WAIT_S,
+        max_wait_s=None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S),
+        on_index_change=lambda state: bus.publish(IndexUpdated(tools=state.tools, embedded=state.embedded)),
     )
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CountingModel, make_tool
+from toolfold import Runtime
+from toolfold.events import Event, IndexUpdated
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
@@ -275,6 +278,57 @@ def test_search_that_may_not_wait_for_vectors_still_returns_results() -> None:
     finally:
         model.allow()
         retriever.close()
+
+
+def test_searches_together_wait_no_longer_than_the_limit(open_indexer: Callable[..., Indexer]) -> None:
+    model = SlowModel()
+    indexer = open_indexer(model, max_wait_s=0.05)
+    for _ in range(3):
+        assert indexer.index(MANY_TOOLS).vectors is None
+    assert indexer._wait_left_s == 0
+    assert (indexer.state().tools, indexer.state().embedded) == (len(MANY_TOOLS), 0)
+    assert not indexer.state().is_complete
+    model.allow()
+    finish_index(indexer, MANY_TOOLS)
+    assert indexer.state().is_complete
+
+
+class TestBackgroundIndexOfARuntime:
+    """Many real tools and the shipped encoder, which needs about ten milliseconds for each."""
+
+    @pytest.fixture
+    def big(self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener) -> Runtime:
+        monkeypatch.setattr("toolfold.runtime._MIN_PATIENCE_S", 0.0)
+        runtime = open_test_runtime({"tools.selection": "hybrid", "tools.patience_seconds": 0})
+        runtime.registry.add_all(
+            make_tool(f"ledger_{n}", f"Book entry number {n} in the ledger of company {n % 97}")
+            for n in range(2_000)
+        )
+        return runtime
+
+    def test_first_message_uses_keywords_and_the_event_says_so(self, big: Runtime) -> None:
+        events: list[Event] = []
+        big.events.subscribe(events.append, only=IndexUpdated)
+        selection = big.session().assemble("book entry 1234 for company 70").selection
+        assert selection is not None
+        assert (selection.leg, selection.names[0]) == ("keyword", "ledger_1234")
+        state = big.retriever.index_state()
+        assert state.embedded < state.tools
+        assert [type(event) for event in events] == [IndexUpdated]
+        big.close()
+        assert not background_threads()
+
+    def test_index_is_built_before_the_first_message(
+        self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener
+    ) -> None:
+        runtime = open_test_runtime({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
+        runtime.retriever._background.wait()
+        assert runtime.retriever.index_state().tools == len(runtime.registry.snapshot())
+
+    def test_no_index_is_built_if_tools_are_not_selected(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"tools.selection": "keyword"})
+        runtime.retriever._background.wait()
+        assert runtime.retriever.index_state().tools == 0
 
 
 ENDING = """

@@ -118,13 +118,14 @@ class Invocation:
     def open_runtime(self, **options: Any) -> Runtime:
         """Open a runtime with the effective configuration.
 
-        Its tools have the names that clients of the gateway see.
+        Its tools have the names that clients of the gateway see. The search index is built on demand, unless
+        `build_index` is given.
         """
         from toolfold.runtime import open_runtime
 
         config = self.load_config()
         with redirect_stdout(sys.stderr):  # plugins may print; keep that out of --json output
-            return open_runtime(config, client_names=True, **options)
+            return open_runtime(config, client_names=True, **{"build_index": False, **options})
 
     def settings_record(self) -> SettingsRecord:
         """Return the record of settings changes: Toolfold's own, and those that the user must accept."""

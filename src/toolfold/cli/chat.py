@@ -97,7 +97,7 @@ def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
     questions = _open_questions(screen)
     with (
         screen.hold_keys(),
-        invocation.open_runtime(**_question_handlers(questions)) as runtime,
+        invocation.open_runtime(build_index=True, **_question_handlers(questions)) as runtime,
         contextlib.closing(open_store(runtime.config)) as store,
     ):
         asker = questions.clarify if questions else None

@@ -100,7 +100,9 @@ def command(
     """
     prices = _load_prices(price_file)
     shown = _select_prices(prices, models)
-    with invocation.open_runtime() as runtime, show_spinner("searching tools for every message"):
+    # Without vectors the figures would be those of keyword search.
+    patient = invocation.with_overrides(("tools.patience_seconds=600",))
+    with patient.open_runtime() as runtime, show_spinner("searching tools for every message"):
         tools, is_sample = _select_tools(runtime, catalog, sample)
         comparison = _compare_costs(
             runtime, tools, shown if models else prices, ConversationSpec(turns, seed, recorded, is_sample)

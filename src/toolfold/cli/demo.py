@@ -73,8 +73,9 @@ def open_demo_runtime(directory: Path, **handlers: Any) -> Runtime:
 
     home = {"TOOLFOLD_HOME": str(directory / "home")}
     overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
-    overrides.append(f"files.workspace={directory}")
-    runtime = open_runtime(load_config(project=directory, env=home, overrides=overrides), **handlers)
+    overrides += [f"files.workspace={directory}", "tools.patience_seconds=60"]
+    config = load_config(project=directory, env=home, overrides=overrides)
+    runtime = open_runtime(config, build_index=False, **handlers)
     runtime.registry.add_all(sample_catalog())
     return runtime
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from toolfold.runtime import Runtime
 
 MAX_TOOLS_SHOWN = 20
+MAX_WAIT_S = 15
+"""How long to wait for new tools to be embedded, unless --first-message is given."""
 PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 
 
@@ -48,6 +50,11 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
     default="",
     help="Model to assume. With rag_placement `auto`, its prices decide where definitions go.",
 )
+@click.option(
+    "--first-message",
+    is_flag=True,
+    help="Wait for new tools to be embedded only as long as a session does (tools.patience_seconds).",
+)
 @catalog_options
 @click.option(
     "--all", "show_all", is_flag=True, help=f"Show every tool, not only the best {MAX_TOOLS_SHOWN}."
@@ -61,6 +68,7 @@ def command(
     mode: str | None,
     placement: str | None,
     model: str,
+    first_message: bool,
     catalog: Path | None,
     sample: bool,
     show_all: bool,
@@ -73,6 +81,8 @@ def command(
     messages = _build_messages(message, history)
     added = load_extra_tools(catalog, sample)
     overrides = (*_mode_overrides(mode), *((f"tools.rag_placement={placement}",) if placement else ()))
+    if not first_message:
+        overrides = (*overrides, f"tools.patience_seconds={MAX_WAIT_S}")
     with invocation.with_overrides(overrides).open_runtime() as runtime, show_spinner("reading the tools"):
         _register_tools(runtime, added)
         report = explain_selection(
@@ -179,6 +189,12 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
     if report["need"] is not None:
         method = f"; search method: {report['leg']}"
         print_line(f"Probability that the message needs a tool: {report['need']:.0%}{method}.")
+    index = report["index"]
+    if missing := index["tools"] - index["embedded"]:
+        print_line(
+            f"{missing:,} of {index['tools']:,} tools are not embedded yet and were found by keywords only;"
+            f" waited {index['waited_s']:.1f} s (tools.patience_seconds)."
+        )
     everything, sent = report["tokens_all"], report["tokens_sent"]
     saved = f", {1 - sent / everything:.1%} less" if everything else ""
     print_line(

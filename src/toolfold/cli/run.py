@@ -90,7 +90,7 @@ def _run(
     can_ask = ask and sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
     handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()} if can_ask else {}
     with (
-        invocation.open_runtime(**handlers) as runtime,
+        invocation.open_runtime(build_index=True, **handlers) as runtime,
         contextlib.closing(open_store(runtime.config)) as store,
         redirect_stdout(sys.stderr),  # standard output is for the answer only
         AgentOpener(runtime, store, options).open_first() as agent,

@@ -73,7 +73,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     with (
         listening,
         _log_to_file(config, address),
-        invocation.open_runtime(behind_gateway=True, approver=desk) as runtime,
+        invocation.open_runtime(behind_gateway=True, approver=desk, build_index=True) as runtime,
     ):
         granted = _require_toolsets(runtime, tuple(toolsets) or settings.toolsets)
         _prepare_process()
@@ -123,7 +123,7 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
         )
     with (
         _log_to_file(config, "standard input and output"),
-        invocation.open_runtime(behind_gateway=True) as runtime,
+        invocation.open_runtime(behind_gateway=True, build_index=True) as runtime,
     ):
         granted = _require_toolsets(runtime, tuple(toolsets) or config.gateway.toolsets)
         _prepare_process()

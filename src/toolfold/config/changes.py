@@ -20,7 +20,7 @@ __all__ = ["SettingsChanges", "compare_settings", "hold_edits", "keep_fixed_sett
 
 LIVE_SECTIONS = ("tools", "toolsets", "mcp", "agent", "providers", "command_allowlist")
 """Sections in which most changes take effect without a restart of the runtime or gateway."""
-FIXED_TOOLS_SETTINGS = ("rag_embed_model", "synonyms", "example_messages")
+FIXED_TOOLS_SETTINGS = ("rag_embed_model", "synonyms", "example_messages", "patience_seconds")
 _STRICT_TO_LOOSE = {
     "trust": ("pin", "warn", "off"),
     "sampling": ("deny", "ask", "allow"),

@@ -291,6 +291,13 @@ class ToolsSettings(Section):
         description="Use example messages of tools for search: those shipped for well-known servers, "
         "and those that `toolfold enrich` wrote.",
     )
+    patience_seconds: Number = Field(
+        default=1.0,
+        ge=0,
+        le=3_600,
+        description="How long the first messages wait in all for new tools to be embedded; until that is "
+        "done, the tools are found by keywords only.",
+    )
     learn_from_use: bool = Field(
         default=True,
         description="Learn on this machine which tools are called after a message or a tool search, and find "

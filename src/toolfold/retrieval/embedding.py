@@ -55,11 +55,13 @@ class OutageLog:
     def __init__(self, consequence: str = "tools are found by keywords only") -> None:
         self._consequence, self._warned = consequence, False
 
-    def warn_once(self, problem: str) -> None:
-        """Log a problem as a warning, the first time only."""
-        if not self._warned:
+    def warn_once(self, problem: str) -> bool:
+        """Log a problem as a warning, the first time only; return True if it was logged."""
+        is_first = not self._warned
+        if is_first:
             self._warned = True
             log.warning("%s: %s", self._consequence, problem)
+        return is_first
 
 
 class Embedder(Protocol):

@@ -2,8 +2,8 @@
 
 Files are written atomically. A file that is damaged, foreign or of another model is rebuilt. Embedding
 takes about 10 ms per tool, so thousands of new tools take minutes. With `max_wait_s` a search gets an
-index without the missing vectors, and a background thread computes them until `close`. Progress is saved,
-and the next run continues from there.
+index without the missing vectors, and a background thread computes them until `close`. Only the first
+searches wait, in all not longer than `max_wait_s`. Progress is saved, and the next run continues from there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,8 +60,54 @@ class _Document(NamedTuple):
     messages: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """How many tools an index has, and how many of them can be found by similarity."""
+
+    tools: int
+    embedded: int
+    waited_s: float = 0.0
+    """How long searches have waited for the vectors."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.embedded >= self.tools
+
+
 class _IndexerClosed(BaseException):
     """Stops the background thread. A BaseException, so that error handlers do not catch it."""
+
+
+class BackgroundStart:
+    """Runs the start of an index in a thread, one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def run(self, build: Callable[[], object]) -> None:
+        """Call `build` in a thread, unless the last one is still running. Errors are logged."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                # Not a daemon: the interpreter would stop it in the middle of an inference at exit.
+                self._thread = threading.Thread(
+                    target=_run_logged, args=(build,), name="toolfold-index-start"
+                )
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the thread has ended."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+
+def _run_logged(build: Callable[[], object]) -> None:
+    try:
+        build()
+    except Exception:
+        log.warning("the search index could not be built in the background", exc_info=True)
 
 
 class Indexer:
@@ -75,8 +121,12 @@ class Indexer:
         progress: Progress | None = None,
         outage_log: OutageLog | None = None,
         max_wait_s: float | None = None,
+        on_change: Callable[[IndexState], None] | None = None,
     ) -> None:
-        """Create an indexer. `max_wait_s` limits how long a search waits for vectors; None waits for all."""
+        """Create an indexer. `max_wait_s` limits how long searches wait for vectors; None waits for all.
+
+        `on_change` is called when a search has to go on without all vectors, and when they are complete.
+        """
         self._embedder, self._directory, self._progress = embedder, directory, progress
         self._outage_log = outage_log or OutageLog()
         self._deferred_log = OutageLog("new tools are found by keywords only until they are embedded")
@@ -88,7 +138,8 @@ class Indexer:
         self._incomplete = False
         self._deferred_tools = 0
         self._thread: threading.Thread | None = None
-        self._wait_deadline = 0.0
+        self._wait_left_s = self._waited_s = 0.0
+        self._on_change = on_change
         self._closed = threading.Event()
 
     def make_sibling(self, directory: str) -> Indexer:
@@ -109,18 +160,47 @@ class Indexer:
         with self._lock:
             return self._current is not None and self._current[0] is tools
 
-    def index(self, tools: Sequence[Tool]) -> Index:
-        """Return the index of the given tools; fast if the sequence is the same object as last time."""
+    def index(self, tools: Sequence[Tool], *, wait: bool = True) -> Index:
+        """Return the index of the given tools; fast if the sequence is the same object as last time.
+
+        `wait=False` only starts the computation of missing vectors.
+        """
         with self._lock:
             index = self._current_index(tools)
             thread = self._thread if self._deferred_tools else None
-        if thread is None:
+        if thread is None or not wait:
             return index
-        thread.join(max(0.0, self._wait_deadline - time.monotonic()))
-        if thread.is_alive():
-            self._deferred_log.warn_once(f"{self._deferred_tools:,} tools")
+        self._wait_for(thread)
+        if thread.is_alive() and self._deferred_log.warn_once(f"{self._deferred_tools:,} tools"):
+            self._report_state()
         with self._lock:
             return self._current[1] if self._current and self._current[0] is tools else index
+
+    def state(self) -> IndexState:
+        """Return how many tools the current index has, and how many of them have a vector."""
+        with self._lock:
+            return self._current_state()
+
+    def _current_state(self) -> IndexState:
+        if self._current is None:
+            return IndexState(0, 0)
+        tools, index = self._current
+        if index.vectors is None:
+            return IndexState(len(tools), 0, self._waited_s)
+        embedded = index.vectors.packed.has_vector
+        return IndexState(len(tools), int(embedded[list(index.by_name.values())].sum()), self._waited_s)
+
+    def _wait_for(self, thread: threading.Thread) -> None:
+        """Wait for the background thread, in all searches together at most `max_wait_s`."""
+        started = time.monotonic()
+        thread.join(self._wait_left_s)
+        waited = time.monotonic() - started
+        self._wait_left_s = max(0.0, self._wait_left_s - waited)
+        self._waited_s += waited
+
+    def _report_state(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self.state())
 
     def close(self) -> None:
         """Stop the thread that embeds tools, and save the vectors computed so far."""
@@ -170,7 +250,7 @@ class Indexer:
         If one is running, it finishes first and the next search continues.
         """
         if self._thread is None and not self._closed.is_set():
-            self._wait_deadline = time.monotonic() + (self._max_wait_s or 0.0)
+            self._wait_left_s, self._waited_s = self._max_wait_s or 0.0, 0.0
             # Not a daemon: the interpreter would stop it in the middle of an inference at exit.
             self._thread = threading.Thread(
                 target=self._finish_in_background, args=(tools, sums, index), name="toolfold-index"
@@ -184,6 +264,8 @@ class Indexer:
             self._save_if_changed(previous, index, sums)
             with self._lock:  # if the tools have changed, the next index reuses this one
                 self._current, self._deferred_tools = (tools, index), 0
+            log.info("all %d tools are embedded", len(tools))
+            self._report_state()
         except _IndexerClosed:
             log.debug("closed before all tools were embedded; the next run continues")
         finally:

@@ -43,7 +43,7 @@ from toolfold.retrieval.embedding import (
 )
 from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import GrantMask, Index, Progress
-from toolfold.retrieval.indexing import Indexer
+from toolfold.retrieval.indexing import BackgroundStart, Indexer, IndexState
 from toolfold.retrieval.intents import SIMILARITY_MARGIN, merge_rankings, split_intents
 from toolfold.retrieval.learned_messages import LearnedMessages
 from toolfold.retrieval.learned_store import Origin
@@ -554,10 +554,12 @@ class Retriever:
         need_classifier: Callable[[], NeedClassifier] | None = None,
         learned: LearnedMessages | None = None,
         max_wait_s: float | None = None,
+        on_index_change: Callable[[IndexState], None] | None = None,
     ) -> None:
-        """Create a retriever. `max_wait_s` limits how long a search waits for vectors; None waits for all.
+        """Create a retriever. `max_wait_s` limits how long searches wait for vectors; None waits for all.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
+        `on_index_change` is called when a search goes on without all vectors, and when they are complete.
         """
         outage_log = OutageLog()
         self._synonyms = synonyms or Synonyms()
@@ -567,8 +569,14 @@ class Retriever:
         """Messages learned from use, which raise the scores of tools in a search."""
         self._embedder = embedder
         self._indexer = Indexer(
-            embedder, directory, progress=progress, outage_log=outage_log, max_wait_s=max_wait_s
+            embedder,
+            directory,
+            progress=progress,
+            outage_log=outage_log,
+            max_wait_s=max_wait_s,
+            on_change=on_index_change,
         )
+        self._background = BackgroundStart()
         self._keyword_indexer = Indexer(None, directory)
         self._searcher = Searcher(
             embedder,
@@ -586,7 +594,16 @@ class Retriever:
         """
         sibling = copy.copy(self)
         sibling._indexer = self._indexer.make_sibling(directory)
+        sibling._background = BackgroundStart()
         return sibling
+
+    def build_in_background(self, snapshot: Snapshot) -> None:
+        """Start to build the index of the tools in a thread, so that a later search need not wait for it."""
+        self._background.run(lambda: self._index_snapshot(snapshot, "hybrid", wait=False))
+
+    def index_state(self) -> IndexState:
+        """Return how many tools the index has, and how many of them can be found by similarity."""
+        return self._indexer.state()
 
     def find(
         self,
@@ -681,11 +698,12 @@ class Retriever:
         self.learned.count_misses(index, text, client=client, called=called, offered=offered)
 
     def close(self) -> None:
-        """Stop the background thread that embeds tools."""
+        """Stop the background threads that build the index."""
+        self._background.wait()
         self._indexer.close()
 
-    def _index_snapshot(self, snapshot: Snapshot, mode: Mode) -> Index:
+    def _index_snapshot(self, snapshot: Snapshot, mode: Mode, *, wait: bool = True) -> Index:
         tools = self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
         if mode == "keyword" and not self._indexer.has_index(tools):
             return self._keyword_indexer.index(tools)  # neither loads the model nor embeds
-        return self._indexer.index(tools)
+        return self._indexer.index(tools, wait=wait)
