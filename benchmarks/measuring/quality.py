@@ -14,6 +14,7 @@ from measuring.sets import Task
 from measuring.weights import MODELS, Model, Part, Remembering, Weights
 from toolfold.registry import Snapshot
 from toolfold.retrieval.embedding import Embedder
+from toolfold.retrieval.learned_messages import LearnedMessages
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.search import Mode, Retriever
 from toolfold.sources import load_catalog
@@ -84,10 +85,18 @@ class Quality:
         if model == "encoder":
             self._get_encoder(part.weights).keep()
 
-    def retriever(self, part: str, name: str, model: Model, *, ranked: bool = True) -> Retriever:
+    def retriever(
+        self,
+        part: str,
+        name: str,
+        model: Model,
+        *,
+        ranked: bool = True,
+        learned: LearnedMessages | None = None,
+    ) -> Retriever:
         """Return a retriever with weights that were not trained on the set; its index is not saved."""
         ranker = partial(self.weights.ranker, name, model) if ranked else None
-        return Retriever(self._make_embedder(part, model), ranker, None)
+        return Retriever(self._make_embedder(part, model), ranker, None, learned=learned)
 
     def _make_embedder(self, part: str, model: Model) -> Embedder:
         light = self.weights.light(part)
