@@ -52,11 +52,13 @@ SMALL_TALK = "small talk"
 CORRECTION = "correction"
 SWITCH = "new topic"
 MESSAGES = Path(__file__).resolve().parent / "messages"
-NO_TOOL_MESSAGES = 700
+NEW_SMALL_TALK = Path(__file__).resolve().parent / "unserved" / "no_tool.txt"
+"""Small talk that the need classifier for single messages was not trained on."""
+NO_TOOL_MESSAGES = 1_400
 OWN_WEIGHT = 3.0
 WITHOUT_CALLS = 0.15  # share of conversations whose calls are unknown
 MISSED = 0.08
-SHIPPED_THRESHOLD = 0.025
+SHIPPED_THRESHOLD = 0.17
 STATE_SCALE = 0.125
 SPLITS = ("tune", "held-out")
 
@@ -117,7 +119,8 @@ def make_examples(data: Path, name: str, mode: Mode, retriever: Retriever, tools
             row["text"] for file in ("no_tool", "more_no_tool") for row in read(MESSAGES / f"{file}.jsonl")
         ]
         idle = set(chance.sample(every, NO_TOOL_MESSAGES))
-        rows += [(SMALL_TALK, text, chance.choice(later)[2], []) for text in sorted(idle)]
+        fresh = NEW_SMALL_TALK.read_text(encoding="utf-8").splitlines()
+        rows += [(SMALL_TALK, text, chance.choice(later)[2], []) for text in (*sorted(idle), *fresh)]
     found = []
     index = retriever._index_snapshot(tools, mode)
     for kind, text, history, needs in rows:
@@ -130,7 +133,7 @@ def make_examples(data: Path, name: str, mode: Mode, retriever: Retriever, tools
         if ranked is None:
             continue
         pooled = np.zeros(0, np.float32) if states is None else pool_states(states)
-        weight = 1.0 if text in idle or kind == SWITCH else OWN_WEIGHT * (1 + (kind == CORRECTION))
+        weight = 1.0 if text in idle else OWN_WEIGHT * (1 + 2 * (kind == CORRECTION))
         wanted = set().union(*needs) if needs else set()
         right = np.array([index.tools[each].name in wanted for each in ranked.candidates])
         found.append(
@@ -155,9 +158,7 @@ def train(examples: Sequence[Example], seed: int = 7, steps: int = STEPS) -> dic
     """Train the network with a softmax over the candidates of each message."""
     chance = np.random.default_rng(seed)
     usable = [each for each in examples if each.needs and not each.missing]
-    weight = np.array(
-        [1.5 if each.kind == SWITCH else 1.5 if each.kind == CORRECTION else 1.0 for each in usable]
-    )
+    weight = np.array([1.5 if each.kind in (SWITCH, CORRECTION) else 1.0 for each in usable])
     weight /= weight.sum()
     width = usable[0].rows.shape[1]
     net = {

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import check_cases
+from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.registry import Snapshot
 from toolfold.retrieval.context import Context, ContextRanker, Cues, is_agreement, merge_with_message
 from toolfold.retrieval.embedding import LightEmbedder
@@ -92,6 +93,18 @@ def test_context_never_finds_a_tool_that_is_not_granted(
 def test_agreement_after_a_call_needs_a_tool(retriever: Retriever, tools: Snapshot) -> None:
     context = Context(("delete the old ones?",), (next(iter(tools)),))
     assert retriever.answer(tools, "yes, go ahead", mode="hybrid", limit=8, context=context).need == 1.0
+
+
+def test_new_topic_after_a_conversation_finds_what_the_message_alone_finds(
+    retriever: Retriever, tools: Snapshot
+) -> None:
+    message = "track the parcel with the tracking number 00340434161094"
+    best = retriever.answer(tools, message, mode="hybrid", limit=8).hits[0].name
+    called = next(name for name in tools if tools[name].server != tools[best].server)
+    context = Context(("and the next one, please",), (called,))
+    found = retriever.answer(tools, message, mode="hybrid", limit=8, context=context)
+    assert best in [hit.name for hit in found.hits]
+    assert found.needed(DEFAULT_NEED_THRESHOLD)
 
 
 def test_unknown_tools_in_the_history_are_ignored(retriever: Retriever, tools: Snapshot) -> None:

@@ -32,7 +32,7 @@ REQUESTS = (
     "run the tests in ~/project and send me the log",
     "weather in Oslo tomorrow?",
     "send Ana a message that I am late",
-    "thanks! now delete the old invoices from the shared folder",
+    "thanks! now run the shell command that deletes old logs",
 )
 
 need = functools.cache(NeedClassifier.shipped)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.cases import check_cases
-from tests.retrieval.catalog import CATALOG
+from tests.retrieval.catalog import CATALOG, make_tool
 from toolfold import sample_catalog
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.retrieval.index import Index
@@ -65,3 +67,59 @@ def test_request_or_tool_name_within_thanks_is_classified_as_needing_tools(
     index: Index, message: str
 ) -> None:
     assert SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD)
+
+
+DEVELOPER_TOOLS = (
+    make_tool("create_branch", "Create a branch in a repository", server="git"),
+    make_tool("merge_pull_request", "Merge a pull request into its base branch", server="git"),
+    make_tool("list_commits", "List the commits of a branch, latest first", server="git"),
+    make_tool("get_pod_logs", "Return the log of a pod in the cluster", server="kubernetes"),
+    make_tool("scale_deployment", "Change the number of replicas of a deployment", server="kubernetes"),
+    make_tool("run_query", "Run an SQL query and return its rows", server="postgres"),
+)
+
+
+@pytest.fixture(scope="module")
+def developer_index() -> Index:
+    return Indexer(MODEL, None).index(DEVELOPER_TOOLS)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "book two seats on the night train to Rome",
+        "order a pizza with extra basil",
+        "turn the heating in the bathroom up",
+        "pay the electricity bill",
+    ],
+)
+def test_request_that_no_tool_of_the_catalog_can_serve_selects_none(
+    developer_index: Index, message: str
+) -> None:
+    assert not SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "branch off main for the login fix",
+        "why does the checkout pod crash?",
+        "query how many users signed up in May",
+    ],
+)
+def test_request_that_the_catalog_can_serve_selects_tools(developer_index: Index, message: str) -> None:
+    assert SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)
+
+
+def test_example_messages_do_not_make_a_tool_be_selected_for_everything() -> None:
+    bait = (
+        "book a train to Rome",
+        "order a pizza",
+        "turn the heating up",
+        "pay the bill",
+        "hello, how are you?",
+    )
+    first, *others = DEVELOPER_TOOLS
+    index = Indexer(MODEL, None).index([replace(first, messages=bait), *others])
+    for message in ("dim the lights in the kitchen", "thanks, that was great", "call my mother"):
+        assert not SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD), message

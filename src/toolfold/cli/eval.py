@@ -147,7 +147,7 @@ def _run_queries(
                     tools, query.text, mode=mode, limit=MAX_RANKED, granted=query.candidates
                 )
                 ranked, need = [hit.name for hit in found.hits], found.need
-                selected = ranked[:top_k] if found.needed(settings.rag_need) else []
+                selected = ranked[:top_k] if found.needed(settings.need_threshold) else []
             ms = round((time.process_time() - started) * 1000, 3)
             yield QueryResult(query, ranked, selected, need, ms)
 

@@ -75,7 +75,7 @@ def command(
             ((str(rank), hit.name, explain_hit(hit)) for rank, hit in enumerate(hits, 1)),
             no_wrap="tool",
         )
-        if not found.needed(runtime.config.tools.rag_need):
+        if not found.needed(runtime.config.tools.need_threshold):
             print_line(
                 f"The message probably needs no tool (probability that it does: {found.need:.0%}),"
                 " so a session would show none of these."

@@ -63,9 +63,11 @@ _SECRET_NAME = re.compile(
 _PASSWORD_IN_URL = re.compile(r"://[^\s/?#:@]*:([^\s/?#]+)@")
 _MIN_SECRET_CHARS = 8
 
-# Missing a needed tool is the worse error: on a held-out set 0.5% of the messages that need a tool are below
-# this threshold; on another set it may be four times as many. See the curve in `training/README.md`.
-DEFAULT_NEED_THRESHOLD = 0.025
+# Missing a needed tool is the worse error: on catalogs that the classifier was not trained on, 2% of the
+# messages that need a tool are below the first threshold and 5% below the second. With the bridge tools in a
+# request, a missed tool costs one search. See the curves in `training/README.md`.
+DEFAULT_NEED_THRESHOLD = 0.17
+SEARCH_NEED_THRESHOLD = 0.28
 
 GATEWAY_MAX_TOOLS = 30
 
@@ -252,8 +254,8 @@ class ToolsSettings(Section):
         default=DEFAULT_NEED_THRESHOLD,
         ge=0,
         le=1,
-        description="Minimum probability that a message needs a tool, from 0 to 1; `off` selects "
-        "tools for every message.",
+        description="Minimum probability that a message needs a tool of the catalog, from 0 to 1; `off` "
+        "selects tools for every message. If it is not set and `tool_search` is `on`, 0.28.",
     )
     rag_placement: Placement = Field(
         default="auto",
@@ -352,6 +354,13 @@ class ToolsSettings(Section):
         description="Maximum number of characters of a result that the model gets.",
         json_schema_extra={"in_project": "lowers"},
     )
+
+    @property
+    def need_threshold(self) -> float:
+        """Return the minimum probability that a message needs a tool of the catalog."""
+        if "rag_need" not in self.model_fields_set and self.tool_search.enabled == "on":
+            return SEARCH_NEED_THRESHOLD
+        return self.rag_need
 
 
 class ToolsetSettings(Section):

@@ -1,9 +1,10 @@
-"""Estimate the probability that a message needs any tool at all.
+"""Estimate the probability that a message needs a tool of the catalog.
 
 Thanks, opinions, small talk and remarks about the conversation need none, even if they share words with
-the catalog. The inputs are the characters and words of the message, the token states of the encoder's
-second layer if the encoder is in use, and the scores of the best tools. Knows nothing of which tools were
-found. Trained by `training/train_need.py`.
+the catalog; "book a table" needs none of a catalog of developer tools. The inputs are the characters and
+words of the message, the token states of the encoder's second layer if the encoder is in use, and the scores
+of the best tools. Knows nothing of which tools were found. `training/train_need.py` trains the score of the
+text, `training/train_servable.py` its weight beside the scores of the tools.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ CHARACTER_BUCKETS = 1 << 15  # hash buckets for character n-grams
 WORD_BUCKETS = 1 << 14  # hash buckets for words and word pairs
 MAX_NGRAM_CHARS = 5
 MAX_MESSAGE_CHARS = 400
+TEXT_SCORE_BENDS = (0.0, -1.0)
 _SALTS = tuple(np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF) for length in range(1, MAX_NGRAM_CHARS + 1))
 _SPACE = re.compile(r"\s+")
 _DIGIT = re.compile(r"\d")
@@ -58,14 +60,23 @@ class NeedClassifier:
         if not text:
             return 0.0
         head = self._usable_head(legs, states)
-        if head == "encoder" and states is not None:
-            text_score = self._score_text(text, "joint") + self._score_states(states)
-        else:
-            text_score = self._score_text(text, "alone")
         weigh, shift = self._weights[f"{head}.weigh"].tolist(), float(self._weights[f"{head}.shift"])
-        row = [text_score, *_catalog_similarity(legs, dense=head != "text")]
+        row = self._features(text, legs, states, head)
         score = sum(each * weight for each, weight in zip(row, weigh, strict=True)) + shift
         return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
+
+    def features(self, message: str, legs: Legs, states: Scores | None = None) -> list[float]:
+        """Return the features that the probability for a message is computed from, for training."""
+        return self._features(_normalize_text(message), legs, states, self._usable_head(legs, states))
+
+    def _features(self, text: str, legs: Legs, states: Scores | None, head: Head) -> list[float]:
+        if head == "encoder" and states is not None:
+            score = self._score_text(text, "joint") + self._score_states(states)
+        else:
+            score = self._score_text(text, "alone")
+        # A low score tells that no tool is needed; a high one does not tell whether the catalog has one.
+        bends = (min(score - bend, 0.0) for bend in TEXT_SCORE_BENDS)
+        return [score, *bends, _foreign_share(text), *_catalog_similarity(legs, dense=head != "text")]
 
     def _usable_head(self, legs: Legs, states: Scores | None) -> Head:
         if not legs.dense or (self._head == "encoder" and states is None):
@@ -127,6 +138,18 @@ def _dense_similarity(scores: Scores) -> list[float]:
     best = np.partition(usual, len(usual) - depth)[len(usual) - depth :]
     highest = float(best.max())
     return [highest, highest - float(best.min())]
+
+
+def _foreign_share(text: str) -> float:
+    """Return 0 for a text of ASCII characters, 1 from one other character in eight.
+
+    Models compare other languages less well, so a low similarity says less.
+    """
+    return min(8.0 * sum(map(_is_not_ascii, text)) / max(len(text), 1), 1.0)
+
+
+def _is_not_ascii(character: str) -> bool:
+    return not character.isascii()
 
 
 def _normalize_text(message: str) -> str:

@@ -169,7 +169,7 @@ class Selector:
         if len(found.hits) == limit and found.hits[-1].exact:
             found = ask(turn.snapshot, message, mode=mode, limit=_MAX_NAMED_TOOLS, granted=competing)
         by_words = mode != "keyword" and found.hits and all(hit.similarity is None for hit in found.hits)
-        needed = found.needed(self._settings.rag_need)
+        needed = found.needed(self._settings.need_threshold)
         return _MessageResult(found, "keyword" if by_words else mode, needed)
 
     def _log_failure(self, mode: str) -> None:
