@@ -104,7 +104,7 @@ def test_request_that_no_tool_of_the_catalog_can_serve_selects_none(
     [
         "branch off main for the login fix",
         "why does the checkout pod crash?",
-        "query how many users signed up in May",
+        "run an SQL query that counts the users of May",
     ],
 )
 def test_request_that_the_catalog_can_serve_selects_tools(developer_index: Index, message: str) -> None:
