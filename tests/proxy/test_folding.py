@@ -273,6 +273,27 @@ def test_tools_of_a_client_itself_stay_beside_those_of_its_servers(
     assert set(names_of(request)) == {"Bash", *BRIDGE_NAMES}
 
 
+@pytest.mark.parametrize("placement", ["replace", "append"])
+def test_tools_of_a_client_itself_stay_if_others_are_selected(
+    tmp_path: Path, upstream: Upstream, placement: str
+) -> None:
+    settings = {
+        "proxy.folding": "on",
+        "tools.selection": "keyword",
+        "tools.rag_need": "off",
+        "tools.rag_top_k": 2,
+        "tools.rag_placement": placement,
+        "tools.rag_embed_model": "light",
+    }
+    others = [{**each, "name": f"mcp__books__{each['name']}"} for each in TOOLS]
+    tools = make_tools("chat", [define("Bash", "Run a command.", command="string"), *others])
+    with serve_proxy(tmp_path, upstream.url, settings) as served:
+        _, (request,) = converse(served, upstream, "chat", False, Say("Done."), tools=tools)
+    assert request["tools"][0] == tools[0]
+    assert "mcp__books__get_forecast" in names_of(request)
+    assert len(request["tools"]) <= 1 + len(BRIDGE_NAMES) + 2
+
+
 @with_and_without_streaming
 def test_signed_thinking_goes_back_to_the_provider_unchanged(
     served: RunningProxy, upstream: Upstream, stream: bool

@@ -42,6 +42,8 @@ class Catalog:
     deps: SessionDeps
     weights: ToolTokenCounts
     retriever: Retriever
+    own_tools: tuple[str, ...]
+    """Tools that always stay in the request: the client's own beside those of MCP servers."""
     _sessions: OrderedDict[bytes, Session] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _counted: tuple[tuple[str, ...], int] = ((), 0)
@@ -99,7 +101,8 @@ class Catalogs:
         snapshot = Snapshot({tool.name: _as_tool(tool, has_servers) for tool in tools}, 0)
         retriever, weights = self._runtime.retriever.make_sibling(_INDEX_DIRECTORY), ToolTokenCounts()
         deps = self._runtime.build_foreign_deps(snapshot, settings, retriever, weights)
-        return Catalog({tool.name: tool for tool in tools}, snapshot, deps, weights, retriever)
+        own = tuple(name for name, tool in snapshot.items() if tool.core)
+        return Catalog({tool.name: tool for tool in tools}, snapshot, deps, weights, retriever, own)
 
     def _folding_settings(self) -> ToolsSettings:
         config = self._runtime.config

@@ -199,13 +199,13 @@ class Folder:
             called -= wire.find_loaded_tools(request.messages)
         needed = wire.find_forced_tools(body) | called
         shown = {tool.name for tool in request.turn.tools}
-        hidden = [tool.name for tool in tools if tool.name not in shown | needed]
+        hidden = [tool.name for tool in tools if tool.name not in shown | needed | {*catalog.own_tools}]
         if not hidden and added is None:
             return None
         entries = {name: tool.entry for name, tool in catalog.tools.items()}
         sent = wire.use_entries(request.messages, entries) if native else request.messages
         folded = wire.replace_messages(
-            {**body, "tools": _write_tools(array, entries, request, needed, wire)}, sent
+            {**body, "tools": _write_tools(array, catalog, request, needed, wire)}, sent
         )
         if added is not None:  # the report is about the client's own tools
             hidden = [name for name in hidden if name not in added.names]
@@ -288,19 +288,22 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
 
 
 def _write_tools(
-    array: _ClientArray, entries: Mapping[str, Json], request: Request, needed: set[str], wire: Wire
+    array: _ClientArray, catalog: Catalog, request: Request, needed: set[str], wire: Wire
 ) -> list[Json]:
     """Return the tools array to send: what changes least first, and the client's entries unchanged.
 
     Tools that the provider loads on demand are last: they are no part of the prompt.
     """
+    entries = {name: tool.entry for name, tool in catalog.tools.items()}
     shown = [
         rendered if tool.name in BRIDGE_NAMES else entries[tool.name]
         for tool, rendered in zip(request.turn.tools, request.tools, strict=False)
     ]
     listed = {tool.name for tool in request.turn.tools}
+    own = [entries[name] for name in catalog.own_tools if name not in listed]
+    listed |= {*catalog.own_tools}
     added = [entry for name, entry in entries.items() if name in needed and name not in listed]
-    kept = _keep_cache_mark(array.entries, [*array.others, *shown], added)
+    kept = _keep_cache_mark(array.entries, [*array.others, *own, *shown], added)
     if request.deferred is None or not wire.dialect.lists_deferred_tools:
         return kept
     return kept + [wire.defer_tool(entry) for name, entry in entries.items() if name not in listed | needed]
