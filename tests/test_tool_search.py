@@ -218,7 +218,7 @@ def test_core_tool_hidden_by_selection_can_be_found_and_called(
 
 
 def test_search_result_contains_the_number_of_tools_that_can_be_searched(desk: Runtime) -> None:
-    narrow, wide = desk.session(["mcp-hub", "file"]), desk.session()
+    narrow, wide = desk.session(["mcp-hub", "file"]), desk.session(["mcp-hub", "mcp-vault", "file"])
     for _ in range(2):
         assert search(narrow, "folder", limit=1)["total_available"] == 2
         assert search(wide, "folder")["total_available"] == 4

@@ -50,7 +50,7 @@ def test_search_as_json_prints_only_one_document(toolfold: Toolfold, catalog: Pa
     done = toolfold(*LIGHT, "search", "send an email to Anna", "--catalog", str(catalog), "--json")
     hits = done.json
     assert [hit["rank"] for hit in hits] == list(range(1, len(hits) + 1))
-    assert set(hits[0]) == {"rank", "name", "matched", "similarity", "exact", "from_context"}
+    assert set(hits[0]) == {"rank", "name", "matched", "similarity", "exact", "from_context", "learned"}
     assert hits[0]["name"] == "send_email"
     assert hits[0]["exact"] is False
     assert hits[0]["matched"]
