@@ -166,7 +166,7 @@ def _cut_to_fit(text: str, max_chars: int) -> str:
 
 
 def _format_lines(text: str) -> str:
-    """Return JSON text in lines that are not longer than a file reader shows.
+    """Return JSON text in lines that are short enough to be shown whole by the tool `read_file`.
 
     Works in slices, because a long call into C blocks all other threads.
     """

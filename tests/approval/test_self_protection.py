@@ -318,7 +318,9 @@ def test_toolfold_administration_commands_and_changes_of_its_files_need_approval
     assert "self-protection" in {each.category for each in result.analysis.verdict.findings}
 
 
-def test_protected_mount_after_more_mounts_than_are_analysed_still_needs_approval(tmp_path: Path) -> None:
+def test_mount_of_a_protected_path_needs_approval_even_after_the_maximum_of_analysed_mounts(
+    tmp_path: Path,
+) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
     assert preview(f"docker run {many} alpine", tmp_path, "manual").runs_without_approval
     assert not preview(

@@ -66,7 +66,7 @@ def test_text_and_a_call_in_one_chunk_are_both_kept() -> None:
     assert merger.reply.calls[0].name == "tool_call"
 
 
-def test_arguments_that_only_the_start_of_a_block_contains_are_kept() -> None:
+def test_arguments_are_kept_if_only_the_start_event_of_a_content_block_contains_them() -> None:
     block = {"type": "tool_use", "id": "x", "name": "tool_call", "input": ARGUMENTS}
     events: list[Json] = [
         {"type": "message_start", "message": {"usage": {"input_tokens": 1}}},

@@ -140,7 +140,7 @@ def test_typed_function_of_ordinary_length_is_not_flagged(judge: Judge) -> None:
     assert not any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
-def test_unfinished_command_is_judged_as_run_at_the_end_of_the_input(judge: Judge) -> None:
+def test_unfinished_command_is_judged_as_if_the_end_of_the_input_ran_it(judge: Judge) -> None:
     assert not judge_text(judge, "", before="ls\n", closes_input=True).dangerous
     assert judge_text(judge, "", before="cat <<EOF | sh\nrm -rf /\n", closes_input=True).dangerous
     assert judge_text(judge, "", before="echo 'half\n", closes_input=True).dangerous

@@ -451,7 +451,7 @@ def test_pth_file_is_a_startup_file_only_in_site_packages() -> None:
     assert PathKind.STARTUP in classify_text("/usr/lib/python3/dist-packages/x.pth")
 
 
-def test_wildcard_below_the_root_means_everything_only_without_further_components() -> None:
+def test_wildcard_directly_below_the_root_means_everything_unless_a_path_component_follows() -> None:
     assert PathKind.ROOT in classify_text("/s*")
     assert PathKind.ROOT not in classify_text("/s*/www/shop")
 

@@ -65,7 +65,7 @@ class ConversationSpec:
     type=click.IntRange(1, 500),
     default=20,
     show_default=True,
-    help="Number of generated messages.",
+    help="Number of user messages in the simulated conversation.",
 )
 @click.option("--seed", type=int, default=7, show_default=True, help="Random seed.")
 @click.option(

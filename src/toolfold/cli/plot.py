@@ -39,7 +39,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Points of the recall curve of one search mode, from few tools to many."""
+    """Recall of one search mode for each number of selected tools, in ascending order."""
 
     mode: str
     points: Sequence[CurvePoint]

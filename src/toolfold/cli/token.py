@@ -31,7 +31,7 @@ def command() -> None:
     "may_use_keys",
     default=None,
     help="Allow the client to use your configured keys of model providers, through the model proxy."
-    " Default: allowed without --toolset.",
+    " Allowed by default, unless --toolset limits the client.",
 )
 @click.pass_obj
 def add(invocation: Invocation, name: str, toolsets: tuple[str, ...], may_use_keys: bool | None) -> None:

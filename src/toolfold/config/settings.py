@@ -167,14 +167,14 @@ class ToolSearchSettings(Section):
         default=10.0,
         ge=0,
         le=100,
-        description="Percentage of the context window that tools may use before `auto` hides them.",
+        description="Percentage of the context window that tools may use before `enabled: auto` hides them.",
     )
     threshold_tokens: Integer = Field(
         default=20_000,
         ge=0,
         le=10_000_000,
-        description="Number of tokens that tools may use before `auto` hides them, for context "
-        "windows of any size.",
+        description="Number of tokens that tools may use before `enabled: auto` hides them, however large "
+        "the context window is.",
     )
     threshold_tools: Integer = Field(
         default=0,
@@ -280,8 +280,9 @@ class ToolsSettings(Section):
     )
     rag_embed_model: Text = Field(
         default="embedded",
-        description="Embedding model: `embedded`, `light`, `auxiliary`, or the name of a model of "
-        "an embedding service.",
+        description="Embedding model: `embedded` (shipped with Toolfold), `light` (shipped, smaller and "
+        "faster), `auxiliary` (of the service in OPENAI_BASE_URL), or the name of a model of an "
+        "embedding service.",
         json_schema_extra={"grants": True},
     )
     synonyms: Annotated[dict[Text, Phrases], AfterValidator(FrozenDict)] = Field(
@@ -433,7 +434,8 @@ class AvailabilitySettings(Section):
         default=30.0,
         ge=0,
         le=3600,
-        description="How long a tool stays listed, but cannot be called, after its check starts to fail.",
+        description="How long a tool stays listed, but cannot be called, after its availability check "
+        "starts to fail.",
         json_schema_extra={"in_project": "lowers"},
     )
 

@@ -243,11 +243,11 @@ async def _read_ready_line(channel: Channel) -> tuple[TargetTools, bytes]:
         data = await channel.read()
         if not data or len(received) > MAX_LINE_BYTES:
             raise ValueError(
-                "the guard process on the target exited before it was ready, or printed too much"
+                "the process that starts commands on the backend exited early or printed too much"
             )
         received += data
     line, _, unread = received.partition(b"\n")
     ready, *tools = line.decode("utf-8", "replace").split(" ")
     if ready != "ready" or len(tools) != 4:
-        raise ValueError("the guard process on the target printed an unexpected line")
+        raise ValueError("the process that starts commands on the backend printed an unexpected line")
     return TargetTools(*("" if each == "-" else each for each in tools)), unread

@@ -160,7 +160,7 @@ def _is_relevant_variable(name: str) -> bool:
 
 
 def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """Return a digest of each file's content. Raises ValueError if there is too much to read."""
+    """Return a digest of the content of each given file. Raises ValueError if there is too much to read."""
     found: dict[str, str] = {}
     left = MAX_INPUT_BYTES
     for path in paths:

@@ -115,7 +115,7 @@ class AnswerRecorder:
 
 
 class ListingRecorder(AnswerRecorder):
-    """Records answers to list requests of the one client over stdio."""
+    """Records the answers to a stdio client's list requests, so that the next start can repeat them."""
 
     def __init__(self, file: Path | None, gateway: Gateway, answered: Answered) -> None:
         super().__init__(file, gateway)

@@ -53,7 +53,7 @@ class PeerConnection:
 
 
 class PeerProcesses:
-    """Finds who started the processes of clients, once per connection."""
+    """Finds out whether a tool call started a client's process, and remembers it for each connection."""
 
     def __init__(self) -> None:
         self._lookup_lock = asyncio.Lock()

@@ -308,7 +308,7 @@ def _closeness(scores: Scores) -> Scores:
 
 
 def _standardize(scores: Scores | None, candidates: Positions) -> Scores:
-    """Return the distance of each candidate's score from the mean, in four standard deviations."""
+    """Return the distance of each candidate's score from the mean, divided by four standard deviations."""
     if scores is None:
         return np.full(len(candidates), -1.0, np.float32)
     usual = granted_scores(scores)

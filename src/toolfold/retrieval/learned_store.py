@@ -190,7 +190,7 @@ class LearnedStore:
         return len(ids)
 
     def delete_file(self) -> None:
-        """Delete a damaged file. Other processes must open the new one before they use it."""
+        """Delete a damaged file; the next process that needs it creates a new one."""
         self.close()
         for suffix in ("", "-wal", "-shm"):
             self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)

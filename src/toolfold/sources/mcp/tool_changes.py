@@ -249,7 +249,7 @@ def _is_harmless_keyword(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_narrower(key: str, old: Any, new: Any) -> bool:
-    """Return True if a changed length limit only excludes empty values, or longer values than before.
+    """Return True if a changed length limit is harmless: it forbids the empty value, or lowers the maximum.
 
     A higher minimum would make the model send more than before, so it is not harmless.
     """
