@@ -197,3 +197,10 @@ def test_arbitrary_history_can_be_read(history: Any) -> None:
 def test_only_user_messages_are_read_from_a_history(texts: list[str], role: str) -> None:
     said = Conversation.from_messages([{"role": role, "content": text} for text in texts]).user_texts
     assert said == (tuple(text for text in texts if text.strip())[-MAX_USER_TEXTS:] if role == "user" else ())
+
+
+def test_conversation_is_in_progress_between_a_tool_call_and_the_next_user_message() -> None:
+    assert not Conversation.from_messages(OPENAI[:2]).in_progress
+    assert Conversation.from_messages(OPENAI[:4]).in_progress
+    assert not Conversation.from_messages(OPENAI).in_progress
+    assert Conversation.from_messages(RESPONSES[:4]).in_progress

@@ -489,6 +489,15 @@ class TestSessions:
             assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
+    def test_message_for_which_tools_were_called_is_treated_as_needing_tools(
+        self, open_session: Callable[..., Session]
+    ) -> None:
+        thanks: dict[str, Any] = {"role": "user", "content": "Thanks!"}
+        called = {"role": "assistant", "tool_calls": [{"function": {"name": "ferrywell_list-shipments"}}]}
+        turn = open_session().assemble([thanks, called, {"role": "tool", "content": "in transit"}])
+        assert turn.selection is not None
+        assert "ferrywell_list-shipments" in turn.selection.names
+
     def test_estimate_whether_a_message_needs_a_tool_can_be_disabled(
         self, open_session: Callable[..., Session]
     ) -> None:

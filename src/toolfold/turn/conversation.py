@@ -41,6 +41,8 @@ class Conversation:
     """The user's texts, latest last."""
     used_tools: tuple[str, ...] = ()
     """The tools that were called, each once, latest last; for a bridge call the tool inside."""
+    in_progress: bool = False
+    """True if the model has called tools for the latest message, which therefore needs some."""
 
     def context(self) -> Context:
         """Return what was said and done before the latest message."""
@@ -64,7 +66,8 @@ class Conversation:
             used.update(dict.fromkeys(name for name in _called_tools(message) if name not in used))
             if len(used) >= MAX_USED_TOOLS:
                 break
-        return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MAX_USED_TOOLS])))
+        in_progress = any(next(_called_tools(each), None) for each in messages_since_user(messages))
+        return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MAX_USED_TOOLS])), in_progress)
 
 
 def messages_since_user(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -114,7 +114,7 @@ class Selector:
         if answer is None:
             return Selection(used, (), 1.0, True, dict.fromkeys(used, USED), BRIDGE)
         found = answer.found
-        if not answer.needed:
+        if not answer.needed and not conversation.in_progress:
             return Selection((), found.hits, found.need, False, {}, answer.leg)
         fitting = {hit.name: _reason(hit, used) for hit in found.hits}
         why, left_out = self._apply_limits(turn, answer.named, fitting, used)
