@@ -13,7 +13,8 @@ class GatewaySettings(Section):
     toolsets: tuple[Text, ...] | None = Field(
         default=None,
         description="Toolsets that clients without a token may use; "
-        "null for all except file, terminal, code_execution, web, browser and messaging.",
+        "null for all except file, terminal, code_execution, web, browser, messaging, skills, tts and "
+        "image_gen.",
         json_schema_extra=USER_ONLY,
     )
     allow_anonymous: bool = Field(

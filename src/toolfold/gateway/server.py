@@ -67,7 +67,10 @@ M = TypeVar("M", bound=BaseModel)
 RunCall = Callable[[Approver | None, CallRelay], Coroutine[Any, Any, ToolResult]]
 """Runs a call with the approver and the relay of its client."""
 
-LOCAL_TOOLSETS = ("file", "terminal", "code_execution", "web", "browser", "messaging")
+LOCAL_TOOLSETS = (
+    *("file", "terminal", "code_execution", "web", "browser", "messaging"),
+    *("skills", "tts", "image_gen"),
+)
 """Toolsets that are granted only where they are named: most clients have similar tools themselves."""
 IDLE_TIMEOUT_S = 1_800.0
 MAX_SESSIONS = 1_000
