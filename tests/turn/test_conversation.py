@@ -18,7 +18,7 @@ from toolfold.turn.conversation import (
 )
 from toolfold.turn.notes import CLOSING, OPENING
 
-OPENAI = [
+OPENAI: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "weather in Oslo"},
     {
@@ -33,7 +33,7 @@ OPENAI = [
     {"role": "assistant", "content": "Rain."},
     {"role": "user", "content": [{"type": "text", "text": "and"}, {"type": "text", "text": "tomorrow?"}]},
 ]
-RESPONSES = [
+RESPONSES: list[dict[str, Any]] = [
     {"role": "user", "content": "weather in Oslo"},
     {"type": "function_call", "call_id": "1", "name": "get_weather", "arguments": "{}"},
     {"type": "function_call", "call_id": "2", "name": "get_tides", "arguments": "{}"},

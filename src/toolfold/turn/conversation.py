@@ -70,7 +70,7 @@ class Conversation:
         return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MAX_USED_TOOLS])), in_progress)
 
 
-def messages_since_user(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def messages_since_user(messages: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
     """Return the messages after the latest one that the user wrote."""
     for place in range(len(messages) - 1, max(-1, len(messages) - 1 - MAX_CALL_MESSAGES), -1):
         if isinstance(messages[place], Mapping) and _user_text(messages[place], 1):
