@@ -77,7 +77,9 @@ async def run_traced(argv: Sequence[str], env: Mapping[str, str], record: Path) 
 
 async def use_gateway(env: Mapping[str, str], record: Path) -> Trace:
     """List, search and call tools through `toolfold mcp serve`, and stay connected for a while."""
-    command, *arguments = trace_argv([sys.executable, "-m", "toolfold", "mcp", "serve"], record)
+    # The search shares no word with the tool, so it has to wait until the tools are embedded.
+    program = [sys.executable, "-m", "toolfold", "--set", "tools.patience_seconds=60", "mcp", "serve"]
+    command, *arguments = trace_argv(program, record)
     server = StdioServerParameters(command=command, args=arguments, env=dict(env), cwd=record.parent / "work")
     async with asyncio.timeout(RUN_TIMEOUT_S), Client(server) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
