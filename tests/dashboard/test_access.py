@@ -15,7 +15,7 @@ import pytest
 
 from tests.dashboard.harness import TIMEOUT_S, DashboardProcess
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
-from toolfold.dashboard.access import CODE_LIFETIME_S, MAX_FAILURES, SESSION_LIFETIME_S, SignIn
+from toolfold.dashboard.access import CODE_LIFETIME_S, SESSION_LIFETIME_S, SignIn
 from toolfold.gateway.request_bodies import RequestRefused
 
 
@@ -149,24 +149,17 @@ def test_invalid_requests_are_answered_with_a_reason(visitor: Visitor, dashboard
         assert (response.status_code, bool(response.json()["error"])) == (status, True), (path, body)
 
 
-def test_code_expires_and_guessing_is_limited() -> None:
+def test_code_and_browser_session_expire() -> None:
     now = [0.0]
-    sign_in = SignIn(lambda: now[0])
+    sign_in = SignIn(lambda _: True, lambda: now[0])
     code = sign_in.create_code()
     now[0] = CODE_LIFETIME_S + 1
     with pytest.raises(RequestRefused, match="already used or has expired"):
         sign_in.redeem(code)
-    code = sign_in.create_code()
-    for _ in range(MAX_FAILURES - 1):
-        with pytest.raises(RequestRefused):
-            sign_in.redeem("guess")
-    with pytest.raises(RequestRefused, match="Too many attempts"):
-        sign_in.redeem(code)
-    now[0] += 61
-    signed_in = sign_in.redeem(code)
-    assert sign_in.is_signed_in(signed_in.cookie, signed_in.page_key)
+    signed_in = sign_in.redeem(sign_in.create_code())
+    assert sign_in.use_session(signed_in.cookie, signed_in.page_key)
     now[0] += SESSION_LIFETIME_S + 1
-    assert not sign_in.is_signed_in(signed_in.cookie, signed_in.page_key)
+    assert not sign_in.use_session(signed_in.cookie, signed_in.page_key)
 
 
 def test_gateway_serves_the_dashboard_beside_its_clients(tmp_path: Path) -> None:

@@ -110,12 +110,15 @@ function CurrentPage({ page, detail }: { page: string; detail: string }) {
 function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () => void }) {
   const [code, setCode] = useState(() => new URLSearchParams(location.hash.slice(1)).get("code") ?? "");
   const [token, setToken] = useState("");
+  const [asksToken, setAsksToken] = useState(needsToken);
   const [error, setError] = useState<unknown>(null);
   const [isPrinted, setPrinted] = useState(false);
   const enter = () =>
     signIn(code, token).then(onEnter, (problem) => {
       setError(problem);
       if (problem.status === 401) setCode("");
+      // Toolfold could not find out which program made the request, for example behind a tunnel.
+      if (problem.status === 403) setAsksToken(true);
     });
   useEffect(() => {
     document.title = "Sign in · Toolfold";
@@ -138,10 +141,10 @@ function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () 
         <img src="/ui/icon.svg" alt="" width="44" height="44" />
         <h1>Sign in to Toolfold</h1>
         <Problem error={error} />
-        {code && needsToken ? (
+        {code && asksToken ? (
           <form onSubmit={(event) => { event.preventDefault(); void enter(); }}>
             <label class="field"><span>Token</span><input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} /></label>
-            <p class="muted">This address can be reached from other machines, so a token is needed too.</p>
+            <p class="muted">{needsToken ? "This address can be reached from other machines, so a token is needed too." : "A token that is not limited to toolsets is needed too: toolfold token add NAME"}</p>
             <button type="submit" class="primary">Sign in</button>
           </form>
         ) : (

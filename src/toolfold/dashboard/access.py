@@ -18,25 +18,39 @@ from http.cookies import CookieError, SimpleCookie
 
 from toolfold.gateway.http_app import AccessPolicy
 from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.gateway.tokens import GatewayClient
 
 CODE_LIFETIME_S = 600.0
 SESSION_LIFETIME_S = 12 * 3_600.0
 """How long a browser stays signed in after its last request."""
 MAX_CODES = 5
+"""Unused codes that the program has created, and as many again that visitors have requested."""
 MAX_SESSIONS = 20
 MAX_FAILURES = 20
-"""Wrong codes and tokens within `FAILURE_WINDOW_S` after which further attempts are refused."""
+"""Wrong codes and tokens within `FAILURE_WINDOW_S` after which further wrong ones are not examined."""
 FAILURE_WINDOW_S = 60.0
 PAGE_KEY_HEADER = "x-toolfold-page-key"
 _SAME_ORIGIN = (None, "same-origin", "none")
 _SIGNED_OUT = "You are not signed in. Open the link that `toolfold serve` or `toolfold ui` has printed."
 
 
+@dataclass(frozen=True, slots=True)
+class LinkCode:
+    """A one-time code that was not used yet."""
+
+    expires: float
+    is_requested: bool
+    """True if a visitor who had not signed in requested the link."""
+
+
 @dataclass(slots=True)
 class BrowserSession:
     """A browser that has signed in."""
 
+    cookie_hash: str
     page_key_hash: str
+    client: GatewayClient | None
+    """The client whose token was entered; None if none was needed. The session ends with its token."""
     last_used: float
 
 
@@ -51,62 +65,92 @@ class SignedIn:
 class SignIn:
     """One-time codes and the browsers that have signed in. Everything is lost when the program ends."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._codes: dict[str, float] = {}
+    def __init__(
+        self, has_token: Callable[[GatewayClient], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Create it without sessions; `has_token` tells whether a client's token is still valid."""
+        self._has_token, self._clock = has_token, clock
+        self._codes: dict[str, LinkCode] = {}
         self._sessions: dict[str, BrowserSession] = {}
         self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
 
     def create_code(self) -> str:
         """Return a new one-time code; of more than `MAX_CODES` unused ones, the oldest expires."""
+        while len(created := self._list_codes(is_requested=False)) >= MAX_CODES:
+            del self._codes[created[0]]
+        return self._add_code(is_requested=False)
+
+    def create_requested_code(self) -> str:
+        """Return a one-time code for a visitor. No other code expires. Raises RequestRefused."""
+        if len(self._list_codes(is_requested=True)) >= MAX_CODES:
+            raise RequestRefused(
+                429, f"The last {MAX_CODES} links in the terminal are still valid. Open one of them."
+            )
+        return self._add_code(is_requested=True)
+
+    def _add_code(self, *, is_requested: bool) -> str:
         code = secrets.token_urlsafe(24)
-        self._codes[_hash_text(code)] = self._clock() + CODE_LIFETIME_S
-        while len(self._codes) > MAX_CODES:
-            del self._codes[next(iter(self._codes))]
+        self._codes[_hash_text(code)] = LinkCode(self._clock() + CODE_LIFETIME_S, is_requested)
         return code
 
-    def redeem(self, code: str, *, may_enter: bool = True) -> SignedIn:
+    def _list_codes(self, *, is_requested: bool) -> list[str]:
+        """Return the hashes of valid codes, oldest first, and forget the expired ones."""
+        now = self._clock()
+        self._codes = {key: each for key, each in self._codes.items() if each.expires > now}
+        return [key for key, each in self._codes.items() if each.is_requested == is_requested]
+
+    def redeem(self, code: str, client: GatewayClient | None = None, *, may_enter: bool = True) -> SignedIn:
         """Exchange a code for the credentials of a new browser session. Raises RequestRefused.
 
-        `may_enter` is False if the request lacks a token that is needed; the code stays valid then.
+        `client` is the client whose token was entered. `may_enter` is False if the token is wrong or a
+        needed one is missing; the code stays valid then.
         """
         now = self._clock()
+        found = self._codes.get(_hash_text(code))
+        is_known = found is not None and found.expires > now
+        if is_known and may_enter:  # wrong codes of others must not lock out the owner of a link
+            del self._codes[_hash_text(code)]
+            return self._open_session(client, now)
         if len(self._failures) == MAX_FAILURES and now - self._failures[0] < FAILURE_WINDOW_S:
             raise RequestRefused(429, "Too many attempts to sign in. Wait a minute and try again.")
-        known = self._codes.get(_hash_text(code), 0.0) > now
-        if not known or not may_enter:
-            self._failures.append(now)
-        if not known:
+        self._failures.append(now)
+        if not is_known:
             raise RequestRefused(401, "This link was already used or has expired. Request a new one.")
-        if not may_enter:
-            raise RequestRefused(
-                403, "Enter a token that is not limited to toolsets: `toolfold token add NAME`."
-            )
-        del self._codes[_hash_text(code)]
-        return self._open_session(now)
+        raise RequestRefused(
+            403, "Enter a token that is valid and not limited to toolsets: `toolfold token add NAME`."
+        )
 
-    def _open_session(self, now: float) -> SignedIn:
+    def _open_session(self, client: GatewayClient | None, now: float) -> SignedIn:
         signed_in = SignedIn(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
-        self._sessions[_hash_text(signed_in.cookie)] = BrowserSession(_hash_text(signed_in.page_key), now)
+        session = BrowserSession(_hash_text(signed_in.cookie), _hash_text(signed_in.page_key), client, now)
+        self._sessions[session.cookie_hash] = session
         while len(self._sessions) > MAX_SESSIONS:
-            del self._sessions[min(self._sessions, key=lambda key: self._sessions[key].last_used)]
+            self.sign_out(min(self._sessions.values(), key=lambda each: each.last_used))
         return signed_in
 
-    def is_signed_in(self, cookie: str, page_key: str) -> bool:
-        """Return True if cookie and page key belong to the same browser session, which is then extended."""
-        now = self._clock()
+    def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
+        """Return the open session to which both cookie and page key belong, and extend it; else None."""
         session = self._sessions.get(_hash_text(cookie))
-        if session is None or now - session.last_used > SESSION_LIFETIME_S:
-            self._sessions.pop(_hash_text(cookie), None)
-            return False
+        if session is None or not self.is_open(session):
+            return None
         if not secrets.compare_digest(session.page_key_hash, _hash_text(page_key)):
+            return None
+        session.last_used = self._clock()
+        return session
+
+    def is_open(self, session: BrowserSession) -> bool:
+        """Return True if a session has not ended or expired and its token is valid. Does not extend it."""
+        if self._sessions.get(session.cookie_hash) is not session:
             return False
-        session.last_used = now
+        is_expired = self._clock() - session.last_used > SESSION_LIFETIME_S
+        if is_expired or (session.client is not None and not self._has_token(session.client)):
+            self.sign_out(session)
+            return False
         return True
 
-    def sign_out(self, cookie: str) -> None:
+    def sign_out(self, session: BrowserSession) -> None:
         """End a browser session."""
-        self._sessions.pop(_hash_text(cookie), None)
+        self._sessions.pop(session.cookie_hash, None)
 
 
 def require_own_host(policy: AccessPolicy, headers: Mapping[str, str]) -> None:
@@ -127,12 +171,17 @@ def require_own_page(method: str, headers: Mapping[str, str]) -> None:
         raise RequestRefused(403, "A request that changes something must have the header Origin.")
 
 
-def require_signed_in(sign_in: SignIn, cookie_name: str, headers: Mapping[str, str]) -> str:
-    """Return the request's session cookie. Raises RequestRefused if the browser has not signed in."""
-    cookie = read_cookie(headers, cookie_name)
-    if not sign_in.is_signed_in(cookie, headers.get(PAGE_KEY_HEADER, "")):
+def require_signed_in(sign_in: SignIn, cookie_name: str, headers: Mapping[str, str]) -> BrowserSession:
+    """Return the browser session of a request. Raises RequestRefused if the browser has not signed in."""
+    session = find_session(sign_in, cookie_name, headers)
+    if session is None:
         raise RequestRefused(401, _SIGNED_OUT)
-    return cookie
+    return session
+
+
+def find_session(sign_in: SignIn, cookie_name: str, headers: Mapping[str, str]) -> BrowserSession | None:
+    """Return the browser session of a request, which extends it; None if the browser has not signed in."""
+    return sign_in.use_session(read_cookie(headers, cookie_name), headers.get(PAGE_KEY_HEADER, ""))
 
 
 def read_cookie(headers: Mapping[str, str], name: str) -> str:
@@ -144,10 +193,10 @@ def read_cookie(headers: Mapping[str, str], name: str) -> str:
     return found.value if found else ""
 
 
-def has_full_token(policy: AccessPolicy, token: str) -> bool:
-    """Return True if a token is valid and may use all toolsets."""
+def find_full_client(policy: AccessPolicy, token: str) -> GatewayClient | None:
+    """Return the client of a valid token that may use all toolsets; None for any other token."""
     client = policy.tokens.find(token) if token else None
-    return client is not None and client.toolsets is None
+    return client if client is not None and client.toolsets is None else None
 
 
 def _hash_text(text: str) -> str:

@@ -19,21 +19,22 @@ from urllib.parse import parse_qsl
 
 from toolfold.approval.prompting import UntrustedClient
 from toolfold.dashboard.access import (
-    PAGE_KEY_HEADER,
     SESSION_LIFETIME_S,
+    BrowserSession,
     SignIn,
-    has_full_token,
-    read_cookie,
+    find_full_client,
+    find_session,
     require_own_host,
     require_own_page,
     require_signed_in,
 )
 from toolfold.dashboard.static_files import INDEX, load_static_files
-from toolfold.errors import ToolfoldError, error_message
+from toolfold.errors import ConfigError, ToolfoldError, error_message
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.peers import PeerProcesses
 from toolfold.gateway.request_bodies import (
+    MAX_REQUEST_BYTES,
     BodyLimits,
     ClientGone,
     Receive,
@@ -41,6 +42,7 @@ from toolfold.gateway.request_bodies import (
     RequestRefused,
     require_readable,
 )
+from toolfold.gateway.tokens import GatewayClient
 from toolfold.json_limits import MAX_ARGUMENT_ITEMS
 from toolfold.model import Json, read_json
 from toolfold.redaction import Redaction
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 20_000_000
+MAX_VISITOR_BODY_BYTES = 4_000
+"""A visitor who has not signed in sends only a code and a token."""
+MAX_VISITOR_BUFFER_BYTES = 100 * MAX_VISITOR_BODY_BYTES
 MAX_QUERY_CHARS = 4_000
 MAX_OPEN_REQUESTS = 100
 REQUEST_TIMEOUT_S = 120.0
@@ -126,15 +130,23 @@ class DashboardApp:
         self._peers = PeerProcesses()
         self._bodies = RequestBodies(
             BodyLimits(
-                max_bytes=MAX_BODY_BYTES,
+                max_bytes=MAX_REQUEST_BYTES,
                 max_items=MAX_ARGUMENT_ITEMS,
-                max_client_bytes=2 * MAX_BODY_BYTES,
-                max_total_bytes=2 * MAX_BODY_BYTES,
+                max_client_bytes=4 * MAX_REQUEST_BYTES,
+                max_total_bytes=4 * MAX_REQUEST_BYTES,
+            )
+        )
+        self._visitor_bodies = RequestBodies(
+            BodyLimits(
+                max_bytes=MAX_VISITOR_BODY_BYTES,
+                max_items=10,
+                max_client_bytes=MAX_VISITOR_BUFFER_BYTES,
+                max_total_bytes=MAX_VISITOR_BUFFER_BYTES,
             )
         )
         self._open_requests = 0
         self._next_link = 0.0
-        self.sign_in = SignIn()
+        self.sign_in = SignIn(self._has_token)
 
     async def close(self) -> None:
         """Close the resources of the dashboard when the server stops."""
@@ -185,12 +197,12 @@ class DashboardApp:
         if name in ("sign-in", "new-link", "hello"):
             await self._serve_visitor(name, scope, headers, receive, send)
             return
-        cookie = require_signed_in(self.sign_in, self._cookie_name, headers)
+        session = require_signed_in(self.sign_in, self._cookie_name, headers)
         if self._open_requests >= MAX_OPEN_REQUESTS:
             raise RequestRefused(503, "Too many requests of the page are open. Try again later.")
         self._open_requests += 1
         try:
-            await self._serve_signed_in(name, scope, headers, cookie, receive, send)
+            await self._serve_signed_in(name, scope, session, receive, send)
         finally:
             self._open_requests -= 1
 
@@ -199,24 +211,40 @@ class DashboardApp:
     ) -> None:
         """Answer a browser that has not signed in."""
         if name == "hello" and scope["method"] == "GET":
-            key = headers.get(PAGE_KEY_HEADER, "")
-            is_known = self.sign_in.is_signed_in(read_cookie(headers, self._cookie_name), key)
-            needs_token = self._policy.anonymous_client is None
-            await _send_json(send, 200, {"signed_in": is_known, "needs_token": needs_token})
+            is_known = find_session(self.sign_in, self._cookie_name, headers) is not None
+            await _send_json(send, 200, {"signed_in": is_known, "needs_token": self._needs_token})
             return
         if scope["method"] != "POST":
             raise RequestRefused(405, "This path accepts only POST.")
-        body = await self._read_body(receive)
+        body = await self._read_body(receive, self._visitor_bodies)
         if name == "new-link":
             self._print_new_link()
             await _send_json(send, 200, {})
-            return
-        await self._require_user(scope)
-        request = ApiRequest(body=body)
-        has_token = self._policy.anonymous_client is not None or has_full_token(
-            self._policy, str(body.get("token") or "")
-        )
-        granted = self.sign_in.redeem(request.text("code"), may_enter=has_token)
+        else:
+            await self._sign_in(ApiRequest(body=body), scope, send)
+
+    @property
+    def _needs_token(self) -> bool:
+        """Return True if other machines can reach the dashboard, so that a link alone is not enough."""
+        return self._policy.anonymous_client is None
+
+    def _has_token(self, client: GatewayClient) -> bool:
+        try:
+            return self._policy.tokens.is_valid(client)
+        except ConfigError as error:
+            log.error("%s; browsers that signed in with a token are signed out", error)
+            return False
+
+    async def _sign_in(self, request: ApiRequest, scope: Scope, send: Send) -> None:
+        token = str(request.body.get("token") or "")
+        try:
+            client = find_full_client(self._policy, token)
+        except ConfigError as error:
+            raise RequestRefused(503, self._redact(str(error))) from None
+        await self._require_user(scope, client)
+        # A wrong token is refused even where none is needed.
+        may_enter = client is not None or not (token or self._needs_token)
+        granted = self.sign_in.redeem(request.text("code"), client, may_enter=may_enter)
         cookie = (
             f"{self._cookie_name}={granted.cookie}; Path={PREFIX}; HttpOnly; SameSite=Strict;"
             f" Max-Age={SESSION_LIFETIME_S:.0f}"
@@ -226,14 +254,19 @@ class DashboardApp:
     def _print_new_link(self) -> None:
         if time.monotonic() < self._next_link:
             raise RequestRefused(429, f"A link was printed less than {LINK_INTERVAL_S:g} seconds ago.")
+        code = self.sign_in.create_requested_code()
         self._next_link = time.monotonic() + LINK_INTERVAL_S
-        self._print_link(self.sign_in.create_code())
+        self._print_link(code)
 
-    async def _require_user(self, scope: Scope) -> None:
-        """Raise RequestRefused if a tool call may have started the process that makes the request."""
+    async def _require_user(self, scope: Scope, client: GatewayClient | None) -> None:
+        """Raise RequestRefused if a tool call may have started the process that makes the request.
+
+        Where the process cannot be determined, for example behind a tunnel, `client`'s token is enough.
+        """
         try:
-            has_token = self._policy.anonymous_client is None
-            await self._peers.require_user(scope.get("client"), scope.get("server"), has_token=has_token)
+            await self._peers.require_user(
+                scope.get("client"), scope.get("server"), has_token=client is not None
+            )
         except UntrustedClient as error:
             raise RequestRefused(403, f"Nothing was changed: {error}.") from None
 
@@ -241,8 +274,7 @@ class DashboardApp:
         self,
         name: str,
         scope: Scope,
-        headers: Mapping[str, str],
-        cookie: str,
+        session: BrowserSession,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -250,14 +282,12 @@ class DashboardApp:
         query = _parse_query(scope["query_string"])
         if method == "GET" and name in routes.streams:
             stream = routes.streams[name](ApiRequest(query=query))
-            page_key = headers.get(PAGE_KEY_HEADER, "")
-            await self._send_stream(
-                stream, lambda: self.sign_in.is_signed_in(cookie, page_key), receive, send
-            )
+            # An open stream is not a request: it must not keep the session from expiring.
+            await self._send_stream(stream, lambda: self.sign_in.is_open(session), receive, send)
             return
         if method == "POST" and name == "sign-out":
-            await self._read_body(receive)
-            self.sign_in.sign_out(cookie)
+            await self._read_body(receive, self._bodies)
+            self.sign_in.sign_out(session)
             await _send_json(send, 200, {})
             return
         answer = (routes.reads if method == "GET" else routes.writes if method == "POST" else {}).get(name)
@@ -265,8 +295,8 @@ class DashboardApp:
             raise RequestRefused(404, "There is no such path.")
         body: Mapping[str, Any] = {}
         if method == "POST":
-            await self._require_user(scope)
-            body = await self._read_body(receive)
+            await self._require_user(scope, session.client)
+            body = await self._read_body(receive, self._bodies)
         await self._send_answer(answer, ApiRequest(query, body), send)
 
     async def _send_answer(self, answer: Answerer, request: ApiRequest, send: Send) -> None:
@@ -292,8 +322,8 @@ class DashboardApp:
         log.warning("an answer of the dashboard contained a secret, which was removed")
         return _map_texts(value, self._redact)
 
-    async def _read_body(self, receive: Receive) -> Json:
-        content = await self._bodies.read("dashboard", receive)
+    async def _read_body(self, receive: Receive, bodies: RequestBodies) -> Json:
+        content = await bodies.read("dashboard", receive)
         try:
             body = read_json(content.decode("utf-8")) if content else {}
         except (ValueError, RecursionError):

@@ -139,6 +139,10 @@ class Tokens:
         """Return the client of a token; None if the token is unknown or was revoked."""
         return self._clients_by_hash().get(_hash_token(token))
 
+    def is_valid(self, client: GatewayClient) -> bool:
+        """Return True if the token of a client that was found earlier still exists, unchanged."""
+        return client in self._clients_by_hash().values()
+
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
         signature: tuple[int, int] | None = None
         with contextlib.suppress(OSError):

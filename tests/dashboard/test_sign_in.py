@@ -1,0 +1,169 @@
+"""Signing in to the dashboard with tokens, limits for visitors, and the end of browser sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from toolfold.dashboard.access import (
+    CODE_LIFETIME_S,
+    MAX_CODES,
+    MAX_FAILURES,
+    SESSION_LIFETIME_S,
+    SignIn,
+)
+from toolfold.dashboard.app import MAX_VISITOR_BODY_BYTES, ApiRequest, DashboardApp, Routes
+from toolfold.gateway.http_app import AccessPolicy, make_access_policy
+from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.gateway.tokens import Tokens
+from toolfold.redaction import Redaction
+
+ORIGIN = "http://127.0.0.1:8766"
+
+
+async def _return_body(request: ApiRequest) -> Any:
+    return {"body": request.body}
+
+
+async def _close() -> None:
+    return None
+
+
+async def _stream_two_pieces(tokens: Tokens) -> AsyncIterator[bytes]:
+    yield b"data: before\n\n"
+    tokens.revoke("admin")
+    yield b"data: after\n\n"
+
+
+class Site:
+    """A dashboard that is called in this process, whose ASGI server does not know the client's address."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.tokens = Tokens(folder / "tokens.json")
+        self.token = self.tokens.add("admin")
+        self.scoped_token = self.tokens.add("scoped", ["web"])
+        policy: AccessPolicy = make_access_policy(host, self.tokens, toolsets=None, hosts=(), origins=())
+        routes = Routes(
+            {"read": _return_body},
+            {"write": _return_body},
+            {"events": lambda _: _stream_two_pieces(self.tokens)},
+        )
+        self.printed: list[str] = []
+        self.app = DashboardApp(
+            routes, policy, Redaction(), port=8766, print_link=self.printed.append, close=_close
+        )
+        # Without an address of the client, the process that makes the request cannot be determined.
+        transport = httpx2.ASGITransport(app=self.app, client=None)  # type: ignore[arg-type]
+        self.http = httpx2.AsyncClient(transport=transport, base_url=ORIGIN, headers={"origin": ORIGIN})
+
+    async def sign_in(self, token: str = "") -> httpx2.Response:
+        body = {"code": self.app.sign_in.create_code(), "token": token}
+        response = await self.http.post("/ui/api/sign-in", json=body)
+        if response.status_code == 200:
+            self.http.headers["x-toolfold-page-key"] = response.json()["page_key"]
+        return response
+
+    async def read(self) -> int:
+        return (await self.http.get("/ui/api/read")).status_code
+
+    async def write(self) -> int:
+        return (await self.http.post("/ui/api/write", json={})).status_code
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_revoking_a_token_ends_the_browser_sessions_opened_with_it(tmp_path: Path, host: str) -> None:
+    async def check() -> None:
+        site = Site(tmp_path, host)
+        assert (await site.sign_in(site.token)).status_code == 200
+        assert await site.read() == 200
+        site.tokens.revoke("admin")
+        assert await site.read() == 401
+        site.tokens.add("admin")  # another token of the same name does not open the session again
+        assert await site.read() == 401
+
+    asyncio.run(check())
+
+
+def test_revoking_a_token_ends_an_open_event_stream(tmp_path: Path) -> None:
+    async def check() -> None:
+        site = Site(tmp_path, "0.0.0.0")
+        await site.sign_in(site.token)
+        assert (await site.http.get("/ui/api/events")).text == "data: before\n\n"
+
+    asyncio.run(check())
+
+
+def test_token_replaces_the_check_of_an_unknown_process_on_loopback(tmp_path: Path) -> None:
+    async def check() -> None:
+        site = Site(tmp_path, "127.0.0.1")
+        refused = await site.sign_in()
+        assert refused.status_code == 403
+        assert "toolfold token add" in refused.json()["error"]
+        for wrong in ("tf_wrong", site.scoped_token):
+            assert (await site.sign_in(wrong)).status_code == 403
+        assert (await site.sign_in(site.token)).status_code == 200
+        assert await site.write() == 200
+
+    asyncio.run(check())
+
+
+def test_visitor_can_send_only_a_small_body(tmp_path: Path) -> None:
+    async def check() -> None:
+        site = Site(tmp_path, "0.0.0.0")
+        large = {"code": "x" * MAX_VISITOR_BODY_BYTES}
+        for path in ("sign-in", "new-link"):
+            response = await site.http.post(f"/ui/api/{path}", json=large)
+            assert response.status_code == 413
+        await site.sign_in(site.token)
+        assert (await site.http.post("/ui/api/write", json=large)).json() == {"body": large}
+
+    asyncio.run(check())
+
+
+def test_requested_links_are_limited_and_displace_no_other_link() -> None:
+    sign_in = SignIn(lambda _: True)
+    first = sign_in.create_code()
+    requested = [sign_in.create_requested_code() for _ in range(MAX_CODES)]
+    with pytest.raises(RequestRefused, match="still valid"):
+        sign_in.create_requested_code()
+    for code in (first, *requested):
+        sign_in.redeem(code)
+    assert sign_in.create_requested_code()
+
+
+def test_requested_links_can_be_printed_again_after_the_old_ones_expired() -> None:
+    now = [0.0]
+    sign_in = SignIn(lambda _: True, lambda: now[0])
+    for _ in range(MAX_CODES):
+        sign_in.create_requested_code()
+    now[0] = CODE_LIFETIME_S
+    assert sign_in.create_requested_code()
+
+
+def test_wrong_codes_do_not_lock_out_a_correct_link() -> None:
+    sign_in = SignIn(lambda _: True)
+    code = sign_in.create_code()
+    for _ in range(MAX_FAILURES):
+        with pytest.raises(RequestRefused, match="already used or has expired"):
+            sign_in.redeem("guess")
+    with pytest.raises(RequestRefused, match="Too many attempts"):
+        sign_in.redeem("guess")
+    assert sign_in.redeem(code)
+
+
+def test_open_event_stream_does_not_extend_the_browser_session() -> None:
+    now = [0.0]
+    sign_in = SignIn(lambda _: True, lambda: now[0])
+    signed_in = sign_in.redeem(sign_in.create_code())
+    session = sign_in.use_session(signed_in.cookie, signed_in.page_key)
+    assert session is not None
+    now[0] = SESSION_LIFETIME_S
+    assert sign_in.is_open(session)
+    now[0] += 1
+    assert not sign_in.is_open(session)
+    assert sign_in.use_session(signed_in.cookie, signed_in.page_key) is None
