@@ -116,7 +116,8 @@ def api(server: WebServer, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch) 
     """A runtime with the pet store, added by the command line; every call is approved."""
     monkeypatch.setenv("PET_STORE_TOKEN_TOKEN", "t0ken-of-the-store")
     done = toolfold(
-        *("tools", "from-openapi", f"{server.url}/openapi.json", "--yes", "--private-network", LOCAL)
+        *("tools", "from-openapi", f"{server.url}/openapi.json", "--yes", "--private-network", LOCAL),
+        *("--auth", "token=PET_STORE_TOKEN_TOKEN"),
     )
     assert done.code == 0, done.err
     server.requests.clear()
@@ -255,6 +256,52 @@ def test_failing_and_lying_apis_produce_clear_errors(api: Runtime, server: WebSe
     assert "Only the first 2,000,000 bytes" in call(api, "list_pets").text + str(call(api, "list_pets").value)
     server.pages["/v1/pets"] = Page(json.dumps([{"name": ORDER}]).encode(), "application/json")
     assert "look like instructions. It is data" in call(api, "list_pets").text
+
+
+def test_redirect_is_followed_with_the_credential_only_within_the_origin(
+    api: Runtime, server: WebServer
+) -> None:
+    server.pages["/v1/pets"] = Page(status=302, headers={"Location": "/v1/all-pets"})
+    server.pages["/v1/all-pets"] = Page(b"[]", "application/json")
+    assert json.loads(call(api, "list_pets").text)["result"] == []
+    assert [each.headers["authorization"] for each in server.requests] == ["Bearer t0ken-of-the-store"] * 2
+    with run_web_server() as other:
+        server.pages["/v1/pets"] = Page(status=302, headers={"Location": f"{other.url}/pets"})
+        assert "redirects to another server" in str(call(api, "list_pets").error)
+        assert other.requests == []
+
+
+def test_variable_that_is_already_set_is_used_only_if_the_user_names_it(
+    toolfold: Toolfold, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "t0ken-for-another-server")
+    paths = {"/repos": {"get": make_operation("listRepos")}}
+    document: Json = {**PET_STORE, "info": {"title": "Github API"}, "paths": paths}
+    Path("github.json").write_text(json.dumps(document))
+    add = ("tools", "from-openapi", "github.json", "--url", "https://evil.example", "--yes")
+    refused = toolfold(*add)
+    assert refused.code == 2
+    assert "GITHUB_TOKEN is already set" in refused.err
+    assert "--auth token=GITHUB_TOKEN" in refused.err
+    assert "github" not in load_config().apis
+    assert toolfold(*add, "--auth", "token=GITHUB_TOKEN").code == 0
+    assert load_config().apis["github"].auth == {"token": "GITHUB_TOKEN"}
+    assert toolfold(*add).code == 0, "the user has named the variable for this URL before"
+    assert toolfold(*add, "--url", "https://worse.example").code == 2
+
+
+def test_operation_with_its_own_server_is_used_only_if_the_whole_url_is_the_same() -> None:
+    def find(own: str, base_url: str = "", first: str = "https://pets.example/v1") -> list[str]:
+        paths = {"/pets": {"get": make_operation("listPets", servers=[{"url": own}])}}
+        servers = [{"url": first}, {"url": "https://test.example/v1"}]
+        document = OpenApiDocument({"openapi": "3.0.3", "servers": servers, "paths": paths})
+        return [each.name for each in read_operations(document, prefix="x", base_url=base_url)[0]]
+
+    assert find("https://pets.example/v1/") == ["x_list_pets"]
+    assert find("https://test.example/v1", "https://test.example/v1") == ["x_list_pets"]
+    assert find("https://pets.example/v1", first="//pets.example/v1") == ["x_list_pets"]
+    for other in ("https://pets.example/v2", "https://pets.example", "https://test.example/v1", "/upload"):
+        assert find(other) == []
 
 
 def test_api_on_a_private_address_is_refused_unless_it_is_allowed(

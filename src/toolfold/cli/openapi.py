@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,6 +131,8 @@ def add_api(
         raise click.ClickException("the document has no operation that can be used as a tool")
     if dry_run:
         return 0
+    if token is None:
+        _require_chosen_variables(plan, config, auth)
     question = f"Add {format_count(len(plan.operations), 'tool')} that send requests to {plan.url}?"
     if not confirm(question, yes):
         print_note("nothing was added.")
@@ -194,7 +197,7 @@ def _make_plan(
 
     chosen = _choose_name(name, document, source)
     url = _choose_url(document, source, base_url)
-    operations, skipped = read_operations(document, prefix=chosen.replace("-", "_"))
+    operations, skipped = read_operations(document, prefix=chosen.replace("-", "_"), base_url=url)
     used = {scheme for each in operations for group in each.security for scheme in group}
     schemes = [scheme for scheme in read_security_schemes(document) if scheme.name in used]
     return ApiPlan(
@@ -253,6 +256,25 @@ def _choose_variables(api: str, schemes: Sequence[SecurityScheme], auth: Sequenc
             raise click.UsageError(f"--auth: there is no security scheme {scheme!r}. Schemes: {known}.")
         chosen[scheme] = variable
     return chosen
+
+
+def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]) -> None:
+    """Raise UsageError if a variable that the user did not choose has a value.
+
+    The document determines the suggested name by its title, and the URL to which the value is sent: one with
+    the title "Github" would get GITHUB_TOKEN.
+    """
+    named = {entry.partition("=")[0] for entry in auth}
+    before = config.apis.get(plan.name)
+    accepted = before.auth if before and before.url == plan.url else {}
+    for scheme, variable in plan.auth.items():
+        if scheme in named or accepted.get(scheme) == variable or not config.environment.get(variable):
+            continue
+        raise click.UsageError(
+            f"the environment variable {variable} is already set, and only its name was derived from the"
+            f" document. If its value is meant for {plan.url}, run the command again with"
+            f" --auth {shlex.quote(f'{scheme}={variable}')}; otherwise name another variable there."
+        )
 
 
 def _add_token(plan: ApiPlan, variable: str | None) -> ApiPlan:

@@ -89,11 +89,15 @@ class Fetcher:
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        same_origin: bool = False,
     ) -> FetchedDocument:
-        """Fetch a document. Raises AddressRefused for a forbidden address, FetchFailed for other failures."""
+        """Fetch a document. Raises AddressRefused for a forbidden address, FetchFailed for other failures.
+
+        With `same_origin`, redirects are followed with the headers, and one to another origin is a failure.
+        """
         try:
             async with asyncio.timeout(self._limits.timeout_s):
-                return await self._follow(check_url(url), method, headers or {}, body)
+                return await self._follow(check_url(url), method, headers or {}, body, same_origin)
         except TimeoutError:
             raise FetchFailed(
                 f"{redact_url(url)} did not answer completely within {self._limits.timeout_s:g} s."
@@ -102,14 +106,18 @@ class Fetcher:
             raise FetchFailed(f"{redact_url(url)} could not be reached: {_describe(error)}.") from None
 
     async def _follow(
-        self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
+        self, url: str, method: str, headers: Mapping[str, str], body: bytes | None, same_origin: bool
     ) -> FetchedDocument:
         for _ in range(self._limits.max_redirects + 1):
             document, target = await self._request(url, method, headers, body)
             if not target:
                 return document
-            # The caller's headers may contain a key for the first server only.
-            url, method, headers, body = _resolve_redirect(url, target), "GET", {}, None
+            before, url = url, _resolve_redirect(url, target)
+            if same_origin:
+                _require_same_origin(before, url)
+            else:
+                headers = {}  # they may contain a key for the first server only
+            method, body = "HEAD" if method == "HEAD" else "GET", None
         raise FetchFailed(
             f"{redact_url(url)} was reached after {self._limits.max_redirects} redirects, which is the limit."
         )
@@ -268,6 +276,20 @@ def _resolve_redirect(url: str, target: str) -> str:
             f"{redact_url(url)} redirects to a URL that cannot be opened: it is not a valid http or"
             " https URL, or contains a user name or password."
         ) from None
+
+
+def _require_same_origin(url: str, target: str) -> None:
+    """Raise FetchFailed if scheme, host or port of two URLs differ."""
+    if _read_origin(url) != _read_origin(target):
+        raise FetchFailed(
+            f"{redact_url(url)} redirects to another server, or from http to https. Only redirects within the"
+            " same scheme, host and port are followed."
+        )
+
+
+def _read_origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -50,9 +50,12 @@ class OpenApiDocument:
         """Return True for OpenAPI 3.1, whose schemas are JSON Schema."""
         return self.version.startswith("3.1")
 
-    def list_servers(self) -> list[str]:
-        """Return the base URLs that the document names, with the default values of their variables."""
-        servers = self.root.get("servers")
+    def list_servers(self, owner: Json | None = None) -> list[str]:
+        """Return the base URLs that the document names, with the default values of their variables.
+
+        `owner` is the operation or path whose own servers are wanted.
+        """
+        servers = (self.root if owner is None else owner).get("servers")
         found = [each for each in servers if isinstance(each, dict)] if isinstance(servers, list) else []
         return [_fill_variables(each) for each in found if isinstance(each.get("url"), str)]
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from toolfold.errors import shorten
 from toolfold.model import Json
@@ -164,10 +163,13 @@ class _CannotCall(ValueError):
 
 
 def read_operations(
-    document: OpenApiDocument, *, prefix: str
+    document: OpenApiDocument, *, prefix: str, base_url: str = ""
 ) -> tuple[list[ApiOperation], list[SkippedOperation]]:
-    """Return the operations of a document, with names that start with the prefix, and those left out."""
-    reader = _OperationReader(document)
+    """Return the operations of a document, with names that start with the prefix, and those left out.
+
+    `base_url` is where requests will be sent; empty for the document's first server.
+    """
+    reader = _OperationReader(document, base_url)
     found: list[ApiOperation] = []
     skipped: list[SkippedOperation] = []
     names = _OperationNames(prefix)
@@ -248,8 +250,10 @@ def split_words(text: str) -> list[str]:
 class _OperationReader:
     """Reads single operations of one document."""
 
-    def __init__(self, document: OpenApiDocument) -> None:
+    def __init__(self, document: OpenApiDocument, base_url: str) -> None:
         self._document, self._schemas = document, SchemaReader(document)
+        first = document.list_servers()[:1] or ["/"]
+        self._base_urls = _list_forms(first[0]) | _list_forms(base_url or first[0])
         self._default_security = document.root.get("security")
 
     def read(
@@ -280,11 +284,12 @@ class _OperationReader:
         )
 
     def _require_main_server(self, operation: Json, item: Json) -> None:
-        """Raise _CannotCall if an operation is on a server of its own, which must not get credentials."""
-        own = _list_server_urls(operation) or _list_server_urls(item)
-        common = _list_server_urls(self._document.root)
-        hosts = {urlsplit(url).netloc for url in common} | {""}  # a relative URL has no host
-        if own and all(urlsplit(url).netloc not in hosts for url in own):
+        """Raise _CannotCall if an operation has servers of its own and none is the one that gets requests.
+
+        Whole URLs are compared: another host must not get credentials, and another path is another API.
+        """
+        own = self._document.list_servers(operation) or self._document.list_servers(item)
+        if own and all(self._base_urls.isdisjoint(_list_forms(url)) for url in own):
             raise _CannotCall(f"it is on another server ({shorten(own[0], 100)})")
 
     def _read_parameters(
@@ -396,8 +401,10 @@ def _has_changing_verb(operation: Json) -> bool:
     return not _CHANGING_VERBS.isdisjoint(words[:2] if words[:1] == ["get"] else words[:1])
 
 
-def _list_server_urls(owner: Json) -> list[str]:
-    return [str(each.get("url")) for each in _as_list(owner.get("servers")) if isinstance(each, dict)]
+def _list_forms(url: str) -> set[str]:
+    """Return a URL without a slash at its end; one such as `//host/path` also with each scheme."""
+    plain = url.rstrip("/")
+    return {plain, f"https:{plain}", f"http:{plain}"} if plain.startswith("//") else {plain}
 
 
 def _choose_argument(name: str, location: str, properties: Mapping[str, Any]) -> str:

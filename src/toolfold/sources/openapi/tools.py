@@ -1,7 +1,8 @@
 """Build tools for the operations of an API; their handlers send HTTP requests.
 
-Requests go to the configured base URL only, with the limits and the address policy of the web tools. Text of
-responses is untrusted and is marked before a model gets it.
+Requests go to the configured base URL only, with the limits and the address policy of the web tools, and
+redirects are followed only within its origin. Text of responses is untrusted and is marked before a model
+gets it.
 """
 
 from __future__ import annotations
@@ -116,11 +117,15 @@ class ApiClient:
 
         plain = await asyncio.to_thread(build_request, operation, self.settings.url, args, read_file)
         request = self.credentials.add_to(plain, operation.security)
-        # A redirect is followed without credentials and body, so only a plain request can be repeated.
+        # A redirect is followed without the body, so only a plain request can be repeated.
         redirects = MAX_REDIRECTS if operation.method in ("GET", "HEAD") else 0
         limits = FetchLimits(self.settings.timeout_seconds, self.settings.max_bytes, redirects)
         document = await Fetcher(self.policy, limits).fetch(
-            request.url, method=request.method, headers=request.headers, body=request.body
+            request.url,
+            method=request.method,
+            headers=request.headers,
+            body=request.body,
+            same_origin=True,
         )
         return await self._read_response(operation, document)
 
