@@ -29,6 +29,7 @@ from toolfold.dashboard.access import (
     require_signed_in,
 )
 from toolfold.dashboard.static_files import INDEX, load_static_files
+from toolfold.dashboard.texts import remove_known_secrets
 from toolfold.errors import ConfigError, ToolfoldError, error_message
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.http_sessions import Scope, Send
@@ -312,15 +313,7 @@ class DashboardApp:
         except Exception as error:
             log.exception("a request of the dashboard failed")
             raise RequestRefused(500, self._redact(f"Internal error: {error_message(error)}")) from None
-        await _send_json(send, 200, self._hide_secrets(result))
-
-    def _hide_secrets(self, value: Any) -> Any:
-        """Return the data without known secrets; the modules remove them where they are expected."""
-        text = json.dumps(value, ensure_ascii=False)
-        if not self._redact.contains_known_secret(text):
-            return value
-        log.warning("an answer of the dashboard contained a secret, which was removed")
-        return _map_texts(value, self._redact)
+        await _send_json(send, 200, remove_known_secrets(result, self._redact))
 
     async def _read_body(self, receive: Receive, bodies: RequestBodies) -> Json:
         content = await bodies.read("dashboard", receive)
@@ -368,14 +361,6 @@ def _parse_query(query: bytes) -> dict[str, str]:
     if len(query) > MAX_QUERY_CHARS:
         raise RequestRefused(414, f"The query is longer than {MAX_QUERY_CHARS:,} characters.")
     return dict(parse_qsl(query.decode("latin-1"), max_num_fields=50))
-
-
-def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, dict):
-        return {change(key): _map_texts(each, change) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_map_texts(each, change) for each in value]
-    return change(value) if isinstance(value, str) else value
 
 
 async def _send_json(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolfold.approval.safe_text import make_line_visible
+from toolfold.redaction import Redaction
 from toolfold.sources.mcp.scan import escape_hidden
 from toolfold.visible_text import remove_invisible
+
+log = logging.getLogger(__name__)
 
 MAX_NAME_CHARS = 200
 MAX_LINE_CHARS = 300
@@ -65,3 +70,19 @@ class _JsonCopy:
         if isinstance(value, str):
             return show_text(value)
         return value if isinstance(value, (bool, int, float)) or value is None else str(value)
+
+
+def remove_known_secrets(value: Any, redact: Redaction) -> Any:
+    """Return JSON data without known secrets; the modules remove them where they are expected."""
+    if not redact.contains_known_secret(json.dumps(value, ensure_ascii=False)):
+        return value
+    log.warning("data for the dashboard contained a secret, which was removed")
+    return _map_texts(value, redact)
+
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {change(key): _map_texts(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map_texts(each, change) for each in value]
+    return change(value) if isinstance(value, str) else value

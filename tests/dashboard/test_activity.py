@@ -1,0 +1,110 @@
+"""The live feed: secrets and invisible characters in events do not reach the page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolfold.dashboard.activity import MAX_TEXT_CHARS, ActivityFeed
+from toolfold.events import (
+    EventBus,
+    ModelReplied,
+    ModelRetried,
+    TextReceived,
+    ThinkingReceived,
+    ToolsSearched,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    Usage,
+)
+from toolfold.redaction import Redaction
+
+SECRET = "correct-horse-battery-staple-42"
+
+
+@pytest.fixture
+def bus() -> EventBus:
+    return EventBus()
+
+
+@pytest.fixture
+def feed(bus: EventBus) -> Iterator[ActivityFeed]:
+    found = ActivityFeed(bus, Redaction([SECRET], max_chars=2 * MAX_TEXT_CHARS))
+    yield found
+    found.close()
+
+
+def _read(feed: ActivityFeed) -> list[dict[str, Any]]:
+    return feed.read_after(0)[0]
+
+
+@pytest.mark.parametrize("position", [0, MAX_TEXT_CHARS - 10])
+@pytest.mark.parametrize(
+    "make_event",
+    [
+        lambda text: TextReceived(session_id="s", turn=1, text=text + "\n"),
+        lambda text: ThinkingReceived(session_id="s", turn=1, text=text + "\n"),
+        lambda text: TurnStarted(session_id="s", turn=1, message=text),
+        lambda text: TurnFinished(session_id="s", turn=1, reason="completed", text=text),
+        lambda text: ModelRetried(session_id="s", turn=1, attempt=1, delay_s=1, reason=text),
+        lambda text: ToolsSearched(session_id="s", call_id="c", queries=(text,), found=()),
+    ],
+)
+def test_secret_in_an_event_is_replaced_even_where_the_text_is_cut(
+    bus: EventBus, feed: ActivityFeed, make_event: Any, position: int
+) -> None:
+    bus.publish(make_event("a " * (position // 2) + SECRET))
+    shown = json.dumps(_read(feed))
+    assert SECRET[:8] not in shown
+    assert "[reda" in shown
+
+
+def test_secret_in_two_pieces_of_an_answer_is_replaced(bus: EventBus, feed: ActivityFeed) -> None:
+    shown, position = "", 0
+    for piece in ("The key is ", SECRET[:15], SECRET[15:], ". Anything else?"):
+        bus.publish(TextReceived(session_id="s", turn=1, text=piece))
+        events, position, _ = feed.read_after(position)
+        shown += "".join(each["text"] for each in events)
+    bus.publish(ModelReplied(session_id="s", turn=1, model="m", usage=Usage()))
+    shown += "".join(each.get("text", "") for each in feed.read_after(position)[0])
+    assert shown == "The key is [redacted]. Anything else?"
+
+
+def test_text_of_other_sessions_is_kept_apart(bus: EventBus, feed: ActivityFeed) -> None:
+    pieces = [("a", "one"), ("b", "two"), ("a", " three"), ("b", "fold ")]
+    for session, text in pieces:
+        bus.publish(TextReceived(session_id=session, turn=1, text=text))
+    bus.publish(TurnFinished(session_id="a", turn=1, reason="completed"))
+    texts = [(each["session_id"], each["text"]) for each in _read(feed) if each["text"]]
+    assert texts == [("a", "one "), ("b", "twofold "), ("a", "three")]
+
+
+def test_invisible_characters_in_arguments_and_names_are_spelled_out(
+    bus: EventBus, feed: ActivityFeed
+) -> None:
+    hidden = "\u202egnp.exe"
+    bus.publish(
+        ToolStarted(session_id="s", call_id=hidden, tool=hidden, arguments={hidden: [hidden]}, toolset=hidden)
+    )
+    shown = json.dumps(_read(feed), ensure_ascii=False)
+    assert "\u202e" not in shown
+    assert "202E" in shown
+
+
+def test_known_secret_in_arguments_does_not_reach_the_page(bus: EventBus, feed: ActivityFeed) -> None:
+    async def read_first_message() -> bytes:
+        stream = feed.stream(0, dict)
+        try:
+            return await anext(stream)
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    bus.publish(ToolStarted(session_id="s", call_id="c", tool="t", arguments={"key": [SECRET]}))
+    message = asyncio.run(read_first_message()).decode()
+    assert SECRET not in message
+    assert '"tool": "t"' in message
