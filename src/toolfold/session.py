@@ -245,7 +245,10 @@ class Session:
         context_tokens: int | None = None,
         id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
-        """Return a session with a part of this one's grant and, by default, the same context window."""
+        """Return a session with a part of this one's grant and, by default, the same context window.
+
+        It acts for the same client, whose user is not asked about its calls.
+        """
         self._follow_settings()
         scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
@@ -256,6 +259,8 @@ class Session:
             agent=agent,
             approver=self._approver,
             context_tokens=window,
+            client=self._client,
+            caller=replace(self._caller, asks_user=False),
             has_user=False,
         )
 

@@ -16,6 +16,7 @@ from tests.gateway.harness import wait_until
 from toolfold import load_config
 from toolfold.gateway.http_app import make_access_policy, make_app, make_server_config
 from toolfold.gateway.tokens import Tokens
+from toolfold.model import Approver
 from toolfold.proxy import Proxy
 from toolfold.runtime import Runtime, open_runtime
 
@@ -39,6 +40,7 @@ def serve_proxy(
     allow_anonymous: bool = True,
     environment: Mapping[str, str] | None = None,
     port: int = 0,
+    approver: Approver | None = None,
 ) -> Iterator[RunningProxy]:
     """Serve a proxy whose default providers are both at the URL `upstream`; by default on a free port."""
     settings = {
@@ -50,7 +52,10 @@ def serve_proxy(
     env = {"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin", **(environment or {})}
     config = load_config(overrides=settings, env=env)
     tokens = Tokens(home / "tokens.json")
-    with open_runtime(config, behind_gateway=True) as runtime, contextlib.closing(socket()) as listening:
+    with (
+        open_runtime(config, approver=approver, behind_gateway=True) as runtime,
+        contextlib.closing(socket()) as listening,
+    ):
         listening.bind(("127.0.0.1", port))
         policy = make_access_policy(
             "127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=allow_anonymous

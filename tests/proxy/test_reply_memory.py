@@ -1,4 +1,4 @@
-"""Replies are remembered by their calls or their text, for one client, within a limit of bytes."""
+"""Replies are remembered by their calls or their text, in one conversation, within a limit of bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from toolfold.providers.wire import WIRES
 from toolfold.proxy.reply_memory import ReplyMemory
 
 WIRE = WIRES["messages"]
+HERE = b"this conversation"
 QUESTION: Json = {"role": "user", "content": "Hi"}
 
 
@@ -23,29 +24,29 @@ def test_remembered_messages_replace_the_reply_with_the_same_calls() -> None:
         ReplyMemory(),
         [reply(call("s", "tool_search")), QUESTION, reply(call("a", "tool_call"))],
     )
-    memory.remember("editor", ["a"], "", original)
-    assert memory.restore("editor", [QUESTION, reply(call("a"))], WIRE) == [QUESTION, *original]
-    assert memory.restore("editor", [reply(call("a"), call("b"))], WIRE) == [reply(call("a"), call("b"))]
-    assert memory.restore("other client", [reply(call("a"))], WIRE) == [reply(call("a"))]
+    memory.remember(HERE, ["a"], "", original)
+    assert memory.restore(HERE, [QUESTION, reply(call("a"))], WIRE) == [QUESTION, *original]
+    assert memory.restore(HERE, [reply(call("a"), call("b"))], WIRE) == [reply(call("a"), call("b"))]
+    assert memory.restore(b"another conversation", [reply(call("a"))], WIRE) == [reply(call("a"))]
 
 
 def test_reply_without_calls_is_recognised_by_its_text() -> None:
     memory, original = ReplyMemory(), [QUESTION, reply({"type": "text", "text": "It is sunny."})]
-    memory.remember("editor", [], "Let me see. It is sunny.", original)
+    memory.remember(HERE, [], "Let me see. It is sunny.", original)
     seen = reply({"type": "text", "text": "Let me see."}, {"type": "text", "text": "It is sunny."})
-    assert memory.restore("editor", [seen], WIRE) == original
+    assert memory.restore(HERE, [seen], WIRE) == original
 
 
 def test_cache_mark_of_the_client_is_kept() -> None:
     memory, mark = ReplyMemory(), {"type": "ephemeral"}
-    memory.remember("editor", ["a"], "", [reply(call("a", "tool_call"))])
-    (restored,) = memory.restore("editor", [reply(call("a", cache_control=mark))], WIRE)
+    memory.remember(HERE, ["a"], "", [reply(call("a", "tool_call"))])
+    (restored,) = memory.restore(HERE, [reply(call("a", cache_control=mark))], WIRE)
     assert restored == reply(call("a", "tool_call", cache_control=mark))
 
 
 def test_oldest_replies_are_forgotten_beyond_the_limit_of_bytes() -> None:
     memory = ReplyMemory(max_bytes=1_000)
     for name in ("a", "b"):
-        memory.remember("editor", [name], "", [reply({"type": "text", "text": "x" * 600})])
-    assert memory.restore("editor", [reply(call("a"))], WIRE) == [reply(call("a"))]
-    assert memory.restore("editor", [reply(call("b"))], WIRE) != [reply(call("b"))]
+        memory.remember(HERE, [name], "", [reply({"type": "text", "text": "x" * 600})])
+    assert memory.restore(HERE, [reply(call("a"))], WIRE) == [reply(call("a"))]
+    assert memory.restore(HERE, [reply(call("b"))], WIRE) != [reply(call("b"))]

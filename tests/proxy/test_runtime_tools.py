@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST, FORECAST_CALL, INVOICE, TOOLS
-from toolfold.model import Json
+from toolfold.gateway.tokens import GatewayClient
+from toolfold.model import ApprovalRequest, Approver, Json
+from toolfold.providers.wire import WIRES
+from toolfold.proxy.runtime_tools import MAX_CLIENT_SESSIONS, RuntimeTools
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("openai") and find_spec("anthropic")),
@@ -28,7 +32,7 @@ with_and_without_streaming = pytest.mark.parametrize("stream", [True, False], id
 QUESTION: Json = {"role": "user", "content": "Take a note."}
 NOTE: tuple[str, Json] = ("take_note", {"text": "milk"})
 PLUGIN = """
-from toolfold import tool
+from toolfold import CallContext, tool
 
 @tool(toolset="notes")
 def take_note(text: str) -> str:
@@ -45,8 +49,14 @@ def send_letter(text: str) -> str:
     "Send a letter."
     return f"sent {text}"
 
+@tool(toolset="notes")
+async def delegate_to(name: str, context: CallContext) -> str:
+    "Call another tool."
+    result = await context.nested(name, {"text": "inside"})
+    return f"{context.caller.name} in {context.session_id}: {result.text}"
+
 def register(plugin):
-    for each in (take_note, burn_notes, send_letter):
+    for each in (take_note, burn_notes, send_letter, delegate_to):
         plugin.add(each)
 """
 
@@ -58,6 +68,7 @@ def upstream() -> Iterator[Upstream]:
 
 
 def serve(home: Path, upstream: Upstream, **settings: Any) -> Any:
+    approver: Approver | None = settings.pop("approver", None)
     plugins = home / "plugins"
     plugins.mkdir(parents=True, exist_ok=True)
     (plugins / "notes.py").write_text(PLUGIN)
@@ -67,7 +78,7 @@ def serve(home: Path, upstream: Upstream, **settings: Any) -> Any:
         "tools.rag_embed_model": "light",
         "tools.tool_search.enabled": "off",
     }
-    return serve_proxy(home, upstream.url, {**defaults, **settings})
+    return serve_proxy(home, upstream.url, {**defaults, **settings}, approver=approver)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +109,7 @@ def test_added_tool_runs_in_the_proxy_and_the_client_sees_only_the_answer(
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [NOTE]), Say("Done."))
     assert (seen.text, seen.calls) == ("Done.", [])
-    assert names_of(first) == {"get_forecast", "send_invoice", "take_note", "burn_notes"}
+    assert names_of(first) == {"get_forecast", "send_invoice", "take_note", "burn_notes", "delegate_to"}
     assert "noted milk" in json.dumps(second)
     assert seen.usage == {"input": 200, "output": 20}
     if not stream:
@@ -139,6 +150,37 @@ def test_next_request_repeats_the_calls_that_the_client_did_not_see(
     key = "input" if api == "responses" else "messages"
     assert after[key][: len(before[1][key])] == before[1][key]
     assert after["tools"] == before[1]["tools"]
+
+
+@each_api
+def test_results_of_added_tools_stay_out_of_another_conversation_with_the_same_reply(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    secret: tuple[str, Json] = ("take_note", {"text": "the secret"})
+    converse(served, upstream, api, True, Say("", [secret]), Say("It is done."))
+    other: list[Json] = [
+        {"role": "user", "content": "Something else."},
+        {"role": "assistant", "content": "It is done."},
+        {"role": "user", "content": "Thanks."},
+    ]
+    _, (request,) = converse(served, upstream, api, True, Say("You are welcome."), messages=other)
+    assert "the secret" not in json.dumps(request)
+
+
+def test_moved_cache_mark_does_not_make_another_conversation(
+    served: RunningProxy, upstream: Upstream
+) -> None:
+    block = {"type": "text", "text": "Mark this.", "cache_control": {"type": "ephemeral"}}
+    marked = {"role": "user", "content": [block]}
+    script = (Say("", [NOTE]), Say("Marked."))
+    converse(served, upstream, "messages", True, *script, messages=[marked])
+    history: list[Json] = [
+        {"role": "user", "content": "Mark this."},
+        {"role": "assistant", "content": "Marked."},
+        {"role": "user", "content": "More."},
+    ]
+    _, (request,) = converse(served, upstream, "messages", True, Say("Yes."), messages=history)
+    assert "noted milk" in json.dumps(request)
 
 
 @each_api
@@ -186,6 +228,81 @@ def test_token_gets_only_the_tools_of_its_toolsets(tmp_path: Path, upstream: Ups
             ran[name] = answer.json()["choices"][0]["message"].get("tool_calls") is None
     assert listed == {"letters": {"get_forecast", "send_letter"}, "web": {"get_forecast"}}
     assert ran == {"letters": False, "web": False}  # a call of another tool is left to the client
+
+
+def ask_with_token(
+    served: RunningProxy, upstream: Upstream, token: str, *script: Say, question: str = "Take a note."
+) -> list[Json]:
+    """Send a chat request with a token, and return what the provider gets."""
+    upstream.answer = model = ScriptedModel(list(script))
+    messages = [{"role": "user", "content": question}]
+    body = {"model": "gpt-4.1", "messages": messages, "tools": make_tools("chat", [FORECAST])}
+    headers = {"x-toolfold-token": token}
+    httpx2.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=TIMEOUT_S)
+    return model.requests
+
+
+def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    with serve(tmp_path, upstream) as served:
+        token = served.tokens.add("writer", ["notes", "letters"])
+        calls: list[tuple[str, Json]] = [
+            ("delegate_to", {"name": each}) for each in ("send_letter", "take_note")
+        ]
+        _, after = ask_with_token(served, upstream, token, Say("", calls), Say("Done."))
+    results = [each["content"] for each in after["messages"] if each["role"] == "tool"]
+    assert "sent inside" not in results[0]
+    assert "noted inside" in results[1]
+    assert "writer in " in results[1]
+
+
+def test_each_conversation_of_a_client_has_its_own_session(served: RunningProxy, upstream: Upstream) -> None:
+    call: tuple[str, Json] = ("delegate_to", {"name": "take_note"})
+    sessions = []
+    for question in ("First.", "Second.", "First."):
+        messages = [{"role": "user", "content": question}]
+        script = Say("", [call]), Say("Done.")
+        _, (_, after) = converse(served, upstream, "chat", False, *script, messages=messages)
+        (result,) = [each["content"] for each in after["messages"] if each["role"] == "tool"]
+        sessions.append(result)
+    assert sessions[0] == sessions[2] != sessions[1]
+
+
+def test_session_of_a_conversation_is_closed_when_idle_unless_a_call_runs(served: RunningProxy) -> None:
+    client, wire = GatewayClient("editor"), WIRES["messages"]
+    with closing(RuntimeTools(served.runtime, ("notes",), idle_timeout=0.0)) as tools:
+        idle, busy = (tools.find(client, wire, each, ()).conversation for each in (b"idle", b"busy"))
+        with busy.mark_running():
+            tools.find(client, wire, b"another", ())
+            found = [tools.find(client, wire, each, ()).conversation for each in (b"idle", b"busy")]
+    assert found[0] is not idle
+    assert found[1] is busy
+
+
+def test_client_with_many_conversations_closes_no_session_of_another_client(served: RunningProxy) -> None:
+    wire = WIRES["messages"]
+    with closing(RuntimeTools(served.runtime, ("notes",))) as tools:
+        quiet = tools.find(GatewayClient("quiet"), wire, b"start", ()).conversation
+        first = tools.find(GatewayClient("busy"), wire, b"start", ()).conversation
+        for number in range(MAX_CLIENT_SESSIONS):
+            tools.find(GatewayClient("busy"), wire, str(number).encode(), ())
+        assert tools.find(GatewayClient("quiet"), wire, b"start", ()).conversation is quiet
+        assert tools.find(GatewayClient("busy"), wire, b"start", ()).conversation is not first
+
+
+def test_approver_of_the_runtime_is_not_asked_about_added_tools(tmp_path: Path, upstream: Upstream) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def allow(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return True
+
+    burn: tuple[str, Json] = ("burn_notes", {"text": "all"})
+    with serve(tmp_path, upstream, approver=allow) as served:
+        _, (_, after) = converse(served, upstream, "chat", False, Say("", [burn]), Say("Refused."))
+    assert not asked
+    assert "during a model request" in json.dumps(after)
 
 
 def test_tool_of_the_client_is_never_replaced_by_one_of_the_runtime(

@@ -700,11 +700,21 @@ class Gateway:
 
 
 def open_session(
-    runtime: Runtime, toolsets: tuple[str, ...] | None, *, client: str = "", caller: Caller | None = None
+    runtime: Runtime,
+    toolsets: tuple[str, ...] | None,
+    *,
+    client: str = "",
+    caller: Caller | None = None,
+    approver: Approver | None = None,
 ) -> Session:
-    """Open a runtime session with the given toolsets; None grants all but LOCAL_TOOLSETS."""
+    """Open a runtime session with the given toolsets; None grants all but LOCAL_TOOLSETS.
+
+    `approver` is asked instead of the runtime's own.
+    """
     disabled = LOCAL_TOOLSETS if toolsets is None else ()
-    return runtime.session(toolsets, disabled_toolsets=disabled, client=client, caller=caller)
+    return runtime.session(
+        toolsets, disabled_toolsets=disabled, client=client, caller=caller, approver=approver
+    )
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:

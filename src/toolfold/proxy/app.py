@@ -320,7 +320,7 @@ class Proxy:
         if self._folder is None:
             return None
         tools = self._tools
-        find = (lambda taken: tools.find(client, wire, taken)) if tools is not None else None
+        find = functools.partial(tools.find, client, wire) if tools is not None else None
         return await asyncio.to_thread(
             self._folder.fold, content, wire, client.id, client.name, native=native, find_added=find
         )

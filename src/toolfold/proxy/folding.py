@@ -18,9 +18,15 @@ from toolfold.errors import CallError, error_message
 from toolfold.events import Usage
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
 from toolfold.naming import is_reserved
-from toolfold.providers import is_instruction
 from toolfold.providers.wire import ClientTool, Wire
-from toolfold.proxy.catalogs import Catalog, Catalogs, hash_tools, identify_conversation
+from toolfold.proxy.catalogs import (
+    CACHE_MARK,
+    Catalog,
+    Catalogs,
+    hash_tools,
+    identify_conversation,
+    identify_prompts,
+)
 from toolfold.proxy.reply_memory import ReplyMemory
 from toolfold.proxy.runtime_tools import AddedTools
 from toolfold.proxy.tool_arrays import MAX_ARRAYS
@@ -32,10 +38,8 @@ from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
 
-_CACHE_MARK = "cache_control"
-
-FindAdded = Callable[[set[str]], AddedTools]
-"""Returns the tools to add to a request whose own tools have these names."""
+FindAdded = Callable[[bytes, set[str]], AddedTools]
+"""Returns the tools to add to a request of a conversation whose own tools have these names."""
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ class Fold:
     session: Session
     validate: Validation
     report: FoldReport
-    client: str
+    conversation: bytes
     memory: ReplyMemory
     request: Request
     entries: Mapping[str, Json]
@@ -105,7 +109,7 @@ class Fold:
 
     def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
         """Remember the messages behind a reply in which the client saw these calls and this text."""
-        self.memory.remember(self.client, call_ids, text, messages)
+        self.memory.remember(self.conversation, call_ids, text, messages)
 
     @property
     def hidden_names(self) -> frozenset[str]:
@@ -179,7 +183,8 @@ class Folder:
         written = wire.read_messages(body)
         if array is None or written is None:
             return None
-        added = find_added(_list_names(array)) if find_added else None
+        conversation = identify_conversation(client, written)
+        added = find_added(conversation, _list_names(array)) if find_added else None
         if added is not None and not added.tools:
             added = None
         tools, checksum = array.tools, array.checksum
@@ -188,10 +193,9 @@ class Folder:
             checksum = hash_tools(tools)
         catalog = self._catalogs.find(tools, checksum)
         native = native and not wire.explain_missing_native(tools)
-        messages = self._restore_history(client, written, wire, native)
+        messages = self._restore_history(conversation, written, wire, native)
         model = str(body.get("model") or "")
-        first = next((each for each in messages if not is_instruction(each)), None)
-        session = catalog.open_session(identify_conversation(client, model, first, native), client_name)
+        session = catalog.open_session(identify_prompts(conversation, model, native), client_name)
         request = session.request(messages, model=model, form=wire.dialect.name, native=native)
         session.note_client_calls(_find_successful_calls(written, wire))
         called = {name for _, name in wire.dialect.find_calls(messages)}
@@ -219,19 +223,21 @@ class Folder:
             session,
             self._validate,
             report,
-            client,
+            conversation,
             self._memory,
             request,
             entries,
             added,
         )
 
-    def _restore_history(self, client: str, written: list[Json], wire: Wire, native: bool) -> list[Json]:
+    def _restore_history(
+        self, conversation: bytes, written: list[Json], wire: Wire, native: bool
+    ) -> list[Json]:
         """Return a client's history with the searches that it did not see.
 
         Without the provider's own form, replies that were remembered in it stay as the client saw them.
         """
-        restored = self._memory.restore(client, written, wire)
+        restored = self._memory.restore(conversation, written, wire)
         self._has_native_replies |= native
         if native or not self._has_native_replies or not wire.find_loaded_tools(restored):
             return restored
@@ -317,9 +323,9 @@ def _list_names(array: _ClientArray) -> set[str]:
 def _keep_cache_mark(before: Sequence[Json], constant: list[Json], added: list[Json]) -> list[Json]:
     """Return the tools with a cache mark at the end of the constant ones, if the client had set a mark."""
     tools = [*constant, *added]
-    marks = [entry[_CACHE_MARK] for entry in before if entry.get(_CACHE_MARK)]
-    if marks and constant and not any(entry.get(_CACHE_MARK) for entry in tools):
-        tools[len(constant) - 1] = {**constant[-1], _CACHE_MARK: marks[-1]}
+    marks = [entry[CACHE_MARK] for entry in before if entry.get(CACHE_MARK)]
+    if marks and constant and not any(entry.get(CACHE_MARK) for entry in tools):
+        tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: marks[-1]}
     return tools
 
 

@@ -18,9 +18,9 @@ from itertools import groupby
 from toolfold.model import Json
 from toolfold.providers.dialect import select_mappings
 from toolfold.providers.wire import Wire
+from toolfold.proxy.catalogs import CACHE_MARK
 
 MAX_REMEMBERED_BYTES = 64_000_000
-_CACHE_MARK = "cache_control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +35,43 @@ class RememberedReply:
 
 
 class ReplyMemory:
-    """The replies to all clients, the latest last, within a limit of bytes."""
+    """The replies in all conversations, the latest last, within a limit of bytes."""
 
     def __init__(self, max_bytes: int = MAX_REMEMBERED_BYTES) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._lock = threading.Lock()
-        self._replies: OrderedDict[tuple[str, str], RememberedReply] = OrderedDict()
+        self._replies: OrderedDict[tuple[bytes, str], RememberedReply] = OrderedDict()
 
-    def remember(self, client: str, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
-        """Remember the messages behind a reply in which a client saw these calls and this text."""
+    def remember(
+        self, conversation: bytes, call_ids: Sequence[str], text: str, messages: Sequence[Json]
+    ) -> None:
+        """Remember the messages behind a reply in which a client saw these calls and this text.
+
+        They are restored in this conversation only: they may contain results of tools that the proxy ran.
+        """
         reply = RememberedReply(tuple(call_ids), tuple(messages), len(json.dumps(messages)))
-        key = client, _reply_key(call_ids, text)
+        key = conversation, _reply_key(call_ids, text)
         with self._lock:
             self._bytes += reply.size - (self._replies.pop(key).size if key in self._replies else 0)
             self._replies[key] = reply
             while self._bytes > self._max_bytes:
                 self._bytes -= self._replies.popitem(last=False)[1].size
 
-    def restore(self, client: str, messages: Sequence[Json], wire: Wire) -> list[Json]:
-        """Return a client's history with the remembered messages in the place of what the client saw."""
+    def restore(self, conversation: bytes, messages: Sequence[Json], wire: Wire) -> list[Json]:
+        """Return a history with the remembered messages in the place of what the client saw."""
         restored: list[Json] = []
         for is_reply, run in groupby(messages, wire.is_reply_message):
             group = list(run)
-            restored += self._find(client, group, wire) or group if is_reply else group
+            restored += self._find(conversation, group, wire) or group if is_reply else group
         return restored
 
-    def _find(self, client: str, group: Sequence[Json], wire: Wire) -> Sequence[Json]:
+    def _find(self, conversation: bytes, group: Sequence[Json], wire: Wire) -> Sequence[Json]:
         """Return the remembered form of the messages of one reply; empty if it is not known."""
         call_ids = tuple(call_id for call_id, _ in wire.dialect.find_calls(group))
         text = "" if call_ids else "".join(map(wire.dialect.find_text, group))
         with self._lock:
-            known = self._replies.get((client, _reply_key(call_ids, text)))
+            known = self._replies.get((conversation, _reply_key(call_ids, text)))
         if known is None or known.call_ids != call_ids:
             return ()
         return _carry_cache_mark(group, known.messages)
@@ -75,12 +80,12 @@ class ReplyMemory:
 def _carry_cache_mark(group: Sequence[Json], messages: Sequence[Json]) -> Sequence[Json]:
     """Return the messages with the cache mark that the client set in the messages they replace."""
     blocks = [block for message in group for block in select_mappings(message.get("content"))]
-    mark = next((block[_CACHE_MARK] for block in reversed(blocks) if block.get(_CACHE_MARK)), None)
+    mark = next((block[CACHE_MARK] for block in reversed(blocks) if block.get(CACHE_MARK)), None)
     *first, last = messages
     content = last.get("content")
     if not mark or not isinstance(content, list) or not content:
         return messages
-    return [*first, {**last, "content": [*content[:-1], {**content[-1], _CACHE_MARK: mark}]}]
+    return [*first, {**last, "content": [*content[:-1], {**content[-1], CACHE_MARK: mark}]}]
 
 
 def _reply_key(call_ids: Sequence[str], text: str) -> str:

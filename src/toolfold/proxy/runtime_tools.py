@@ -1,20 +1,25 @@
 """The runtime's own tools that the proxy adds to model requests and runs itself.
 
-Which tools a client gets is the intersection of `proxy.toolsets` with what its token grants at the gateway. A
-call goes through the session of the client, and so through scope, hooks and approval like every other.
+Which tools a client gets is the intersection of `proxy.toolsets` with what its token grants at the gateway.
+Each conversation has a session with this grant, so that calls, also those that a tool makes itself, pass
+scope, hooks and approval like all others. Nobody is asked for approval during a model request.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn
 
+from toolfold.approval.prompting import QuestionUnanswered
 from toolfold.gateway.server import open_session
 from toolfold.gateway.tokens import GatewayClient
-from toolfold.model import Caller, Json, Tool, ToolCall, ToolResult
+from toolfold.model import ApprovalRequest, Caller, Json, Tool, ToolCall, ToolResult
 from toolfold.providers.wire import ClientTool, Wire
 from toolfold.runtime import Runtime
 from toolfold.session import Session
@@ -22,7 +27,32 @@ from toolfold.turn.assembly import render_definitions
 
 log = logging.getLogger(__name__)
 
-MAX_CLIENT_SESSIONS = 256
+MAX_SESSIONS = 256
+MAX_CLIENT_SESSIONS = 64
+"""Conversations of one client whose sessions are kept; programs without a token are one client."""
+IDLE_TIMEOUT_S = 3_600.0
+"""How long a session is kept after its last request or call."""
+
+
+@dataclass(slots=True)
+class ConversationSession:
+    """The session that runs the added tools of one conversation."""
+
+    session: Session
+    client: GatewayClient
+    last_used: float = field(default_factory=time.monotonic)
+    running: int = 0
+    """Number of its calls in progress."""
+
+    @contextmanager
+    def mark_running(self) -> Iterator[Session]:
+        """Keep the session open while a call runs in it."""
+        self.running += 1
+        try:
+            yield self.session
+        finally:
+            self.running -= 1
+            self.last_used = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +60,7 @@ class AddedTools:
     """The tools that are added to one request, and the session that runs them."""
 
     tools: tuple[ClientTool, ...]
-    session: Session
+    conversation: ConversationSession
 
     @property
     def names(self) -> frozenset[str]:
@@ -38,7 +68,8 @@ class AddedTools:
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Run a call of one of these tools through the one dispatch path."""
-        result = await self.session.call(call.name, call.arguments, call_id=call.id)
+        with self.conversation.mark_running() as session:
+            result = await session.call(call.name, call.arguments, call_id=call.id)
         log.info("the proxy ran %s: %s", result.name, "ok" if result.ok else "failed")
         return result
 
@@ -46,45 +77,86 @@ class AddedTools:
 class RuntimeTools:
     """Finds the tools that are added to a client's requests. Thread-safe."""
 
-    def __init__(self, runtime: Runtime, toolsets: tuple[str, ...]) -> None:
+    def __init__(
+        self, runtime: Runtime, toolsets: tuple[str, ...], *, idle_timeout: float = IDLE_TIMEOUT_S
+    ) -> None:
         """Raises UnknownToolset if a toolset of the setting does not exist."""
         runtime.toolsets().require(toolsets)
-        self._runtime, self._toolsets = runtime, toolsets
-        self._offered = runtime.session(toolsets)
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._runtime, self._toolsets, self._idle_timeout = runtime, toolsets, idle_timeout
+        self._sessions: OrderedDict[tuple[GatewayClient, bytes], ConversationSession] = OrderedDict()
+        """By client and conversation, the latest used last."""
         self._lock = threading.Lock()
 
-    def find(self, client: GatewayClient, wire: Wire, taken: Collection[str]) -> AddedTools:
+    def find(
+        self, client: GatewayClient, wire: Wire, conversation: bytes, taken: Collection[str]
+    ) -> AddedTools:
         """Return the tools for a client's request, without those whose names the client itself uses."""
-        session = self._open_session(client)
-        allowed = session.granted() & self._offered.granted()
-        offered = [tool for tool in session.assemble().offered if tool.name in allowed]
+        opened = self._open_session(client, conversation)
+        granted = opened.session.granted()
+        offered = [tool for tool in opened.session.assemble().offered if tool.name in granted]
         chosen = sorted((tool for tool in offered if tool.name not in taken), key=lambda tool: tool.name)
-        return AddedTools(tuple(_as_client_tool(tool, wire) for tool in chosen), session)
+        return AddedTools(tuple(_as_client_tool(tool, wire) for tool in chosen), opened)
 
-    def _open_session(self, client: GatewayClient) -> Session:
+    def _open_session(self, client: GatewayClient, conversation: bytes) -> ConversationSession:
+        key = client, conversation
         with self._lock:
-            session = self._sessions.pop(client.id, None)
-            if session is None:
-                session = self._build_session(client)
-            self._sessions[client.id] = session
-            old = [self._sessions.popitem(last=False)[1]] if len(self._sessions) > MAX_CLIENT_SESSIONS else []
+            old = self._remove_idle(keep=key)
+            opened = self._sessions.pop(key, None)
+            if opened is None:
+                old += self._make_room(client)
+                opened = ConversationSession(self._build_session(client), client)
+            opened.last_used = time.monotonic()
+            self._sessions[key] = opened
         for each in old:
-            each.close()
-        return session
+            each.session.close()
+        return opened
+
+    def _remove_idle(self, keep: tuple[GatewayClient, bytes]) -> list[ConversationSession]:
+        """Remove and return the sessions that were not used for too long."""
+        limit = time.monotonic() - self._idle_timeout
+        idle = [key for key, each in self._sessions.items() if not each.running and each.last_used <= limit]
+        return [self._sessions.pop(key) for key in idle if key != keep]
+
+    def _make_room(self, client: GatewayClient) -> list[ConversationSession]:
+        """Remove and return the sessions that must be closed before one more is opened for a client.
+
+        A client that has too many loses its own, not those of others. A session with a running call is
+        removed only if there is no other.
+        """
+        own = [key for key, each in self._sessions.items() if each.client == client]
+        if len(own) >= MAX_CLIENT_SESSIONS:
+            candidates = own
+        elif len(self._sessions) >= MAX_SESSIONS:
+            candidates = list(self._sessions)
+        else:
+            return []
+        oldest = next((key for key in candidates if not self._sessions[key].running), candidates[0])
+        return [self._sessions.pop(oldest)]
 
     def _build_session(self, client: GatewayClient) -> Session:
+        """Return a session with the tools of `proxy.toolsets` that the client's token grants."""
         known = self._runtime.toolsets()
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
-        return open_session(self._runtime, granted, client=client.id, caller=Caller(client.name))
+        whole = open_session(
+            self._runtime, granted, client=client.id, caller=Caller(client.name), approver=_refuse_approval
+        )
+        return whole.delegate(name for name in self._toolsets if known.knows(name))
 
     def close(self) -> None:
         """Close what tools hold open for the clients."""
         with self._lock:
-            sessions = [*self._sessions.values(), self._offered]
+            sessions = list(self._sessions.values())
             self._sessions.clear()
         for each in sessions:
-            each.close()
+            each.session.close()
+
+
+def _refuse_approval(_request: ApprovalRequest) -> NoReturn:
+    """Refuse a call that needs approval, also where a dashboard could ask a person.
+
+    That person would decide about a conversation of somebody else, which the dashboard does not show.
+    """
+    raise QuestionUnanswered("nobody can be asked for approval during a model request")
 
 
 def _as_client_tool(tool: Tool, wire: Wire) -> ClientTool:
