@@ -25,6 +25,8 @@ STRUCTURED = {  # not every text is valid
     "telemetry.service_name",
     "terminal.backend",
     "web.search.url",
+    "images.url",
+    "speech.url",
 }
 SETTABLE = [each for each in PLAIN if not each.choices and each.key not in STRUCTURED]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
