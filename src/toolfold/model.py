@@ -44,6 +44,8 @@ class Effect(StrEnum):
     NETWORK = "network"
     SEND = "send"
     """Sends something to other people, which cannot be taken back."""
+    SPEND = "spend"
+    """Uses a service that charges for each call."""
     DESTRUCTIVE = "destructive"
 
 

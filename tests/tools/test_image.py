@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.internet.web_server import Page, WebServer, run_web_server
-from toolfold import Runtime, ToolCall, ToolResult, open_runtime
+from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
@@ -38,7 +38,10 @@ def open_images(home: Path, tmp_path: Path) -> Iterator[ImageRuntimes]:
                 "web": {"private_networks": ["127.0.0.0/8"]},
             }
             return stack.enter_context(
-                open_runtime(load_config(project=tmp_path, env=env, overrides=overrides))
+                open_runtime(
+                    load_config(project=tmp_path, env=env, overrides=overrides),
+                    approver=lambda _request: Answer.ONCE,
+                )
             )
 
         yield open_here
@@ -82,6 +85,25 @@ def test_agent_makes_an_image_with_the_interface_of_openai(
     assert request.headers["authorization"] == "Bearer s3cret-image-key"
     expected = {"prompt": "a lighthouse", "model": "gpt-image-1", "n": 1, "size": "1024x1536"}
     assert json.loads(request.body) == expected
+
+
+def test_image_does_not_replace_an_existing_file(
+    open_images: ImageRuntimes, server: WebServer, tmp_path: Path
+) -> None:
+    server.pages["/images"] = make_answer({"data": [{"b64_json": ENCODED}]})
+    (tmp_path / "image.png").write_bytes(b"a photo of the user")
+    runtime = open_images(url=f"{server.url}/images")
+    written = [json.loads(generate(runtime, prompt="a boat").text)["files"] for _ in range(2)]
+    assert written == [["image-2.png"], ["image-3.png"]]
+    assert (tmp_path / "image.png").read_bytes() == b"a photo of the user"
+
+
+def test_image_is_not_paid_for_without_approval(home: Path, tmp_path: Path, server: WebServer) -> None:
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "OPENAI_API_KEY": "s3cret-image-key"}
+    overrides = {"images": {"url": f"{server.url}/images"}, "web": {"private_networks": ["127.0.0.0/8"]}}
+    with open_runtime(load_config(project=tmp_path, env=env, overrides=overrides)) as runtime:
+        assert "charges for each call" in str(generate(runtime, prompt="a boat").error)
+    assert server.requests == []
 
 
 def test_images_of_fal_are_fetched_without_the_key(

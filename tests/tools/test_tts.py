@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import pytest
 
 from tests.internet.web_server import Page, WebServer, run_web_server
-from toolfold import Runtime, ToolCall, ToolResult, open_runtime
+from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
+from toolfold.model import Effect
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 
 needs_espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
@@ -36,7 +37,10 @@ def open_speech(home: Path, tmp_path: Path) -> Iterator[SpeechRuntimes]:
             env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "VOICE_KEY": "s3cret-voice-key"}
             overrides = {"speech": speech, "web": {"private_networks": ["127.0.0.0/8"]}}
             return stack.enter_context(
-                open_runtime(load_config(project=tmp_path, env=env, overrides=overrides))
+                open_runtime(
+                    load_config(project=tmp_path, env=env, overrides=overrides),
+                    approver=lambda _request: Answer.ONCE,
+                )
             )
 
         yield open_here
@@ -103,6 +107,16 @@ def test_failing_and_lying_speech_services_produce_clear_errors(
     runtime = open_speech(backend="remote", url=f"{server.url}/speech", key_env="VOICE_KEY")
     assert problem in str(speak(runtime, text="hello").error)
     assert list(tmp_path.glob("*.wav")) == []
+
+
+def test_only_speech_of_a_service_declares_that_it_costs_money(open_speech: SpeechRuntimes) -> None:
+    def declares_cost(**speech: object) -> bool:
+        tool = open_speech(**speech).registry.snapshot()["text_to_speech"]
+        return Effect.SPEND in tool.effects
+
+    assert declares_cost(backend="remote", key_env="VOICE_KEY")
+    assert declares_cost(backend="auto", key_env="VOICE_KEY")
+    assert not declares_cost(backend="espeak")
 
 
 def test_speech_is_written_to_wav_files_of_the_workspace_only(open_speech: SpeechRuntimes) -> None:

@@ -21,7 +21,7 @@ from shellverdict.interactive.process_input import ProcessInput, replace_surroga
 from shellverdict.paths import PathClassifier, PathInfo, PathKind
 from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
-from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, PATTERN_PREFIXES
+from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, PAID_PREFIX, PATTERN_PREFIXES
 from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, INPUT_NAMES, PATH_NAMES
 from toolfold.errors import shorten
 from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
@@ -283,6 +283,9 @@ class CallAnalyzer:
         if Effect.SEND in tool.effects:
             reason = f"{tool.name} sends a message to other people"
             yield Finding("message-sent", "publish", Severity.MEDIUM, reason)
+        if Effect.SPEND in tool.effects:
+            reason = f"{tool.name} uses a service that charges for each call"
+            yield Finding(f"{PAID_PREFIX}{tool.name}", "cost", Severity.MEDIUM, reason)
 
     def _path_findings(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
         names = _names_with_meaning(meanings, Meaning.PATH)

@@ -18,7 +18,7 @@ from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.call_analysis import SELF_PROTECTION, CallAnalysis, declared_rule
 from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, DESTRUCTIVE_SERVER_PREFIX, FindingKinds
+from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, DESTRUCTIVE_SERVER_PREFIX, PAID_PREFIX, FindingKinds
 from toolfold.approval.session_grants import SessionGrants
 from toolfold.model import Answer, Caller
 
@@ -196,7 +196,8 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
     protect Toolfold or files that shells run at start.
     """
     is_protected = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
-    return not is_protected and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE_PREFIX)
+    is_declared = rule.startswith((DESTRUCTIVE_PREFIX, PAID_PREFIX))
+    return not is_protected and severity < Severity.CRITICAL and not is_declared
 
 
 def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:

@@ -19,6 +19,8 @@ KIND_PREFIX: Final = "kind:"
 PATTERN_PREFIXES: Final = (RULE_PREFIX, KIND_PREFIX)
 DESTRUCTIVE_PREFIX: Final = "destructive:"
 """Prefix of the rule name for a tool that declares itself destructive; the tool's name follows."""
+PAID_PREFIX: Final = "paid:"
+"""Prefix of the rule name for a tool that uses a paid service; the tool's name follows."""
 DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
 """Prefix of the kind for all declared destructive tools of a server; the server's name follows."""
 
@@ -74,6 +76,8 @@ def describe_kind(kind: str) -> str:
     """Return the name of a kind of finding as readable text: "recursive delete"."""
     if kind.startswith(DESTRUCTIVE_PREFIX):
         return f"call of {kind.removeprefix(DESTRUCTIVE_PREFIX)}"
+    if kind.startswith(PAID_PREFIX):
+        return f"call of {kind.removeprefix(PAID_PREFIX)}, which costs money"
     if kind.startswith(DESTRUCTIVE_SERVER_PREFIX):
         return f"call of {kind.removeprefix(DESTRUCTIVE_SERVER_PREFIX)} that can destroy data"
     return kind.replace("-", " ")

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SOURCE = Source("builtin", "image")
 MAX_PROMPT_CHARS = 4_000
 MAX_IMAGES = 4
+MAX_NAME_ATTEMPTS = 1_000
 MAX_RESPONSE_BYTES = 60_000_000
 OVERHEAD_TIMEOUT_S = 60.0
 _URLS = {"openai": "https://api.openai.com/v1/images/generations", "fal": "https://fal.run"}
@@ -52,7 +54,7 @@ _IMAGE_GENERATE: Json = {
                 "type": "string",
                 "pattern": "^[A-Za-z0-9_][A-Za-z0-9_-]{0,59}$",
                 "default": "image",
-                "description": "Name of the files without ending.",
+                "description": "Name of the files without ending; a number is added if it is taken.",
             },
         },
         "required": ["prompt"],
@@ -78,8 +80,11 @@ def tools(services: Services) -> list[Tool]:
             handler=images.generate,
             check_fn=images.check,
             emoji="🎨",
-            effects=(Effect.WRITE, Effect.NETWORK),
-            judged_as=dict.fromkeys(_IMAGE_GENERATE["parameters"]["properties"], Meaning.NOTE),
+            effects=(Effect.WRITE, Effect.NETWORK, Effect.SPEND),
+            judged_as={
+                **dict.fromkeys(_IMAGE_GENERATE["parameters"]["properties"], Meaning.NOTE),
+                "name": Meaning.PATH,
+            },
             timeout=services.images.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("draw", "paint", "picture", "illustration", "logo", "photo"),
             source=SOURCE,
@@ -171,9 +176,18 @@ class ImageTools:
         if not ending:
             raise ImageFailed("The image service returned something that is not a PNG, JPEG or WebP image.")
         name = args.get("name", "image")
-        path = f"{name}{ending}" if args.get("count", 1) == 1 else f"{name}-{number}{ending}"
-        await asyncio.to_thread(self.workspace.write_atomically, path, data)
-        return path
+        name = name if args.get("count", 1) == 1 else f"{name}-{number}"
+        return await asyncio.to_thread(self._write_new_file, name, ending, data)
+
+    def _write_new_file(self, name: str, ending: str, data: bytes) -> str:
+        """Write a file under a name that no file has yet; return its path."""
+        taken = (f"{name}-{number}" for number in range(2, MAX_NAME_ATTEMPTS))
+        for each in (name, *taken):
+            path = f"{each}{ending}"
+            if not os.path.lexists(self.workspace.resolve(path)):
+                self.workspace.write_atomically(path, data)
+                return path
+        raise ImageFailed(f"There are too many files with the name {name!r}. Give another name.")
 
     def _fetcher(self, max_redirects: int) -> Fetcher:
         from toolfold.internet.address_policy import AddressPolicy, parse_networks

@@ -67,7 +67,7 @@ def tools(services: Services) -> list[Tool]:
             handler=speech.speak,
             check_fn=speech.check,
             emoji="🔊",
-            effects=(Effect.WRITE, Effect.NETWORK),
+            effects=speech.effects,
             judged_as={"path": Meaning.PATH, "text": Meaning.NOTE, "voice": Meaning.NOTE},
             timeout=services.speech.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("read aloud", "voice", "narrate", "audio", "say", "mp3"),
@@ -85,6 +85,12 @@ class SpeechTools:
     environment: Mapping[str, str]
     workspace: Workspace
     outside_text: OutsideText
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Return the effects of a call; a service other than the programs on this machine costs money."""
+        paid = (Effect.SPEND,) if self._choose_backend() == "remote" else ()
+        return (Effect.WRITE, Effect.NETWORK, *paid)
 
     def check(self) -> bool:
         """Return True if a text can be spoken. Raises SpeechFailed with the reason if not."""
