@@ -90,6 +90,17 @@ class SkillLibrary:
             raise CallError(f"The skill {name!r} cannot be used: {skill.problem}.")
         return skill
 
+    def find_own_skill(self, name: str) -> Skill:
+        """Return a skill in the user's own directory, the only ones that can be changed. Raises CallError."""
+        directory = self._own_directory(name, must_exist=True)
+        skill = self.find_skill(name)
+        if skill.directory != directory:  # the file's front matter has another name than its directory
+            raise CallError(
+                f"The skill {name!r} cannot be changed: it is in {str(skill.directory)!r}, and"
+                f" {str(directory / SKILL_FILE)!r} has another name in its front matter."
+            )
+        return skill
+
     def read_instructions(self, skill: Skill) -> str:
         """Return the text of SKILL.md after its front matter."""
         text = _read_text(skill.directory, SKILL_FILE)

@@ -173,13 +173,14 @@ class SkillTools:
     def _write_skill(self, args: Json) -> None:
         """Create or edit a skill; what an edit leaves out stays as it was."""
         is_edit = args["action"] == "edit"
-        before = self.library.find_skill(args["name"]) if is_edit else None
-        if before:
+        if is_edit:
+            before = self.library.find_own_skill(args["name"])
             args = {
                 "description": before.description,
                 "instructions": self.library.read_instructions(before),
                 **args,
             }
+            self._require_harmless(args)
         self.library.write_skill(
             args["name"], _require(args, "description"), _require(args, "instructions"), replace=is_edit
         )
