@@ -140,6 +140,15 @@ def test_long_text_is_not_learned(city: Runtime) -> None:
     assert list_learned(city) == []
 
 
+def test_search_is_learned_from_although_the_message_is_too_long(city: Runtime) -> None:
+    session, message = city.session(), "open the pool " * 40
+    session.assemble(message)
+    session.call_sync("tool_search", {"query": "opening hours of the pool"})
+    session.assemble(message)  # the same message again, as with each request of an agent
+    session.call_sync("place_hours", {})
+    assert [row.text for row in list_learned(city)] == ["opening hours of the pool"]
+
+
 def test_only_the_first_tools_called_after_a_message_are_learned(city: Runtime) -> None:
     names = ("place_hours", "plan_route", "ledger_1", "ledger_2", "ledger_3")
     say(city.session(), "check the pool and write it into the ledger", *names)
@@ -180,7 +189,8 @@ def test_call_succeeds_if_nothing_can_be_stored(
     assert session.call_sync("place_hours", {}).ok
     assert city.usage is not None
     city.usage.wait()
-    assert "learning from a tool call failed" in caplog.text
+    assert "messages learned from use are not used" in caplog.text
+    assert "Traceback" not in caplog.text
     assert json.loads(session.call_sync("tool_search", {"query": "opening hours"}).text)["matches"]
 
 

@@ -8,6 +8,7 @@ done in a background thread, and no failure reaches a call.
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import queue
 import threading
@@ -50,12 +51,15 @@ class _Request:
     """A message or search of a session, and the tools that were called for it."""
 
     texts: tuple[str, ...]
+    """What may be learned; empty if the text is too long."""
     origin: Origin
     expires: float
     found: frozenset[str] | None = None
     """The tools that a search found; None for a message."""
     called: dict[str, None] = field(default_factory=dict)
     turn: Turn | None = None
+    digest: bytes = b""
+    """Digest of the whole message, by which the same message is recognized; empty for a search."""
 
     def accepts(self, name: str, now: float) -> bool:
         """Return True if a call of the tool is taken to be a result of this request."""
@@ -137,9 +141,10 @@ class UsageTracker:
         """Note the user's latest message of a session. The same text again continues the earlier request."""
         if not self.enabled or not text:
             return
+        digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
         with self._lock:
             use = self._session(session_id)
-            if use.message is not None and use.message.texts == (text,):
+            if use.message is not None and use.message.digest == digest:
                 use.message.turn = turn
                 return
             closed = [*use.searches, *([use.message] if use.message else ())]
@@ -147,7 +152,7 @@ class UsageTracker:
             expires = time.monotonic() + MESSAGE_LIFETIME_S
             # A longer text is not learned, but it ends what was asked before.
             texts = (text,) if len(text) <= MAX_MESSAGE_CHARS else ()
-            use.message = _Request(texts, "message", expires, turn=turn)
+            use.message = _Request(texts, "message", expires, turn=turn, digest=digest)
         self._close_requests(closed, client)
 
     def observe_call(self, turn: Turn, call: ToolCall, result: ToolResult, context: CallContext) -> None:

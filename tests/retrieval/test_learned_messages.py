@@ -268,6 +268,17 @@ class TestStore:
         assert learner.store.load() == []
         assert not [file for file in tmp_path.iterdir() if b"zanzibar" in file.read_bytes()]
 
+    def test_forgetting_everything_removes_rows_that_are_invalid(
+        self, learner: Learner, tmp_path: Path
+    ) -> None:
+        learner.learn(HOURS, "is the zanzibar bath open tonight")
+        with sqlite3.connect(tmp_path / learned_store.FILE_NAME) as db:
+            db.execute("UPDATE learned SET sketch = 'x'")
+        db.close()
+        assert learner.store.load() == []
+        assert learner.store.forget() == 1
+        assert not [file for file in tmp_path.iterdir() if b"zanzibar" in file.read_bytes()]
+
     def test_change_by_another_process_is_used_at_the_next_search(
         self, learner: Learner, tmp_path: Path
     ) -> None:
@@ -285,6 +296,12 @@ class TestStore:
         learner = Learner(tmp_path)
         assert HOURS.name in learner.search("opening hours of the pool")
         assert "learned from use are not used" in caplog.text
+        (problem,) = learner.learn(HOURS, SWIM[0])
+        assert "cannot be stored" in problem
+        names = frozenset({HOURS.name, ROUTE.name})
+        called = frozenset({ROUTE.name})
+        learner.retriever.count_misses(learner.tools, SWIM[0], client="", called=called, offered=names)
+        assert caplog.text.count("learned from use are not used") == 1
         learner.learned.close()
 
     def test_rows_written_by_another_program_are_skipped_if_they_are_invalid(

@@ -177,7 +177,11 @@ class LearnedMessages:
             first_used=now,
             last_used=now,
         )
-        self._store.add(message, expire_before=expire_before, is_new_request=is_new_request)
+        try:
+            self._store.add(message, expire_before=expire_before, is_new_request=is_new_request)
+        except (sqlite3.Error, OSError) as error:
+            self._outage_log.warn_once(str(error))
+            return f"it cannot be stored: {error}"
         return ""
 
     def find_problem(self, index: Index, tool: Tool, text: str) -> str:
@@ -196,20 +200,27 @@ class LearnedMessages:
         """Count a miss for messages like `text` whose tools were offered but not called."""
         if self._store is None or not self.enabled:
             return
+        try:
+            missed = self._find_missed(index, text, client, offered - called)
+            if missed:
+                self._store.add_misses(missed)
+        except (sqlite3.Error, OSError) as error:
+            self._outage_log.warn_once(str(error))
+
+    def _find_missed(self, index: Index, text: str, client: str, names: frozenset[str]) -> list[int]:
+        """Return the ids of the client's messages like `text` that were learned for the named tools."""
         self._reload_if_changed()
         placed, words = self._place_messages(index, None), index.lexical.words
         cleaned = clean_message(text)
         terms = _content_terms(words, cleaned)
-        missed = [
+        return [
             row.id
             for row, position in zip(placed.rows, placed.positions.tolist(), strict=True)
             if row.client == client
             and (tool := index.tools[position]) is not None
-            and tool.name in offered - called
+            and tool.name in names
             and _is_same_request(row.text, cleaned, terms, words)
         ]
-        if missed:
-            self._store.add_misses(missed)
 
     def find(self, tool: Tool) -> list[LearnedMessage]:
         """Return the messages that were learned for a tool, the latest used first."""

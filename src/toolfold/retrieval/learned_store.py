@@ -173,9 +173,15 @@ class LearnedStore:
                 [(model, vector, each) for each, vector in vectors.items()],
             )
 
-    def forget(self, wanted: Callable[[LearnedMessage], bool] = lambda _: True) -> int:
-        """Remove the messages for which `wanted` returns True; return how many there were."""
-        ids = [message.id for message in self.load() if wanted(message)]
+    def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
+        """Remove the messages for which `wanted` returns True; return how many there were.
+
+        Without `wanted`, everything is removed, also invalid rows that another program has written.
+        """
+        if wanted is None:
+            ids = self._list_ids()
+        else:
+            ids = [message.id for message in self.load() if wanted(message)]
         if not ids:
             return 0
         with self._change() as db:
@@ -188,6 +194,12 @@ class LearnedStore:
         with self._lock:
             self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log contains the texts, too
         return len(ids)
+
+    def _list_ids(self) -> list[int]:
+        with self._lock:
+            if self._db is None and not self._file.exists():
+                return []
+            return [row[0] for row in self._open().execute("SELECT id FROM learned")]
 
     def delete_file(self) -> None:
         """Delete a damaged file; the next process that needs it creates a new one."""
