@@ -96,10 +96,6 @@ class ApprovalDesk:
             pending = list(self._pending.values())
         return [self._describe(each) for each in pending]
 
-    def count(self) -> int:
-        """Return the number of open questions."""
-        return len(self._pending)
-
     def _describe(self, pending: PendingApproval) -> Json:
         request = pending.request
         redact = self._redact.with_secrets_from(request.command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from toolfold.dashboard.texts import show_line, show_prose
@@ -31,6 +32,7 @@ class ChatRoom:
 
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
         self._runtime, self._redact = runtime, redact
+        self._store_lock = threading.Lock()
         self._store: SqliteSessionStore | None = None
         self._agents: dict[str, Agent] = {}
         self._turns: dict[str, asyncio.Task[TurnResult]] = {}
@@ -109,9 +111,10 @@ class ChatRoom:
     def _open_store(self) -> SqliteSessionStore:
         from toolfold.agent.agent import open_store
 
-        if self._store is None:
-            self._store = open_store(self._runtime.config)
-        return self._store
+        with self._store_lock:  # several requests may need the store at the same time
+            if self._store is None:
+                self._store = open_store(self._runtime.config)
+            return self._store
 
     def _finish(self, session_id: str, done: asyncio.Task[TurnResult]) -> None:
         self._turns.pop(session_id, None)

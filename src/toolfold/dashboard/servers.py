@@ -6,6 +6,7 @@ Changes are written to the user's settings, as by `toolfold mcp`, and take effec
 from __future__ import annotations
 
 import asyncio
+import logging
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from toolfold.config.record import SettingsRecord
 from toolfold.config.servers import parse_server_settings
 from toolfold.dashboard.overview import describe_servers
 from toolfold.dashboard.texts import show_line, show_name, show_text
-from toolfold.errors import ConfigError
+from toolfold.errors import ConfigError, error_message
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import Json
 from toolfold.sources.mcp.faults import ServerFailed
@@ -26,6 +27,8 @@ from toolfold.sources.mcp.importing import find_literal_secrets, normalise_serve
 if TYPE_CHECKING:
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 MAX_LOG_BYTES = 64_000
 MAX_LOG_LINES = 300
@@ -39,7 +42,9 @@ class ServerAdmin:
 
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
         self._runtime, self._redact = runtime, redact
-        self._logins: set[asyncio.Task[Any]] = set()
+        self._logins: set[asyncio.Task[None]] = set()
+        self._login_problems: dict[str, str] = {}
+        """Server → why the last login has failed."""
 
     def list_servers(self) -> Json:
         """Return every configured server with its state and its settings, without secrets."""
@@ -60,6 +65,7 @@ class ServerAdmin:
                     **off,
                     **states.get(name, {}),
                     "name": name,
+                    "error": self._find_problem(name, states.get(name, {})),
                     "enabled": settings.enabled,
                     "target": self._describe_target(settings.model_dump(mode="json", exclude_defaults=True)),
                     "is_remote": settings.effective_transport != "stdio",
@@ -69,6 +75,12 @@ class ServerAdmin:
                 for name, settings in config.mcp.servers.items()
             ]
         }
+
+    def _find_problem(self, name: str, state: Json) -> str:
+        """Return why the last login to a server has failed; otherwise the server's own error."""
+        if state.get("state") == "up":  # the user may have logged in with the command line
+            self._login_problems.pop(name, None)
+        return self._login_problems.get(name) or str(state.get("error", ""))
 
     def _describe_target(self, settings: Mapping[str, Any]) -> str:
         shown = redact_settings(settings)
@@ -109,6 +121,7 @@ class ServerAdmin:
             origin = self._runtime.config.origins.get(f"mcp.servers.{name}", "another source of settings")
             raise RequestRefused(409, f"This server is defined in {origin}; change it there.")
         if change == "remove":
+            self._login_problems.pop(name, None)
             paths = self._runtime.config.paths
             unset_value(paths.user_file, f"mcp.servers.{name}", record=SettingsRecord(paths.state_dir))
             self._runtime.check_settings()
@@ -172,9 +185,10 @@ class ServerAdmin:
             open_url=visit,
             timeout_s=LOGIN_TIMEOUT_S,
         )
+        self._login_problems.pop(name, None)
         task = asyncio.create_task(self._finish_login(name, work))
         self._logins.add(task)
-        task.add_done_callback(self._logins.discard)
+        task.add_done_callback(lambda done: self._record_login(name, done))
         waiting: set[asyncio.Future[Any]] = {task, address}
         await asyncio.wait(waiting, timeout=LOGIN_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and (error := task.exception()):
@@ -190,6 +204,15 @@ class ServerAdmin:
     async def _finish_login(self, name: str, work: Any) -> None:
         await work
         await asyncio.to_thread(self.test, name)
+
+    def _record_login(self, name: str, done: asyncio.Task[None]) -> None:
+        """Forget a login that has ended; if it failed, keep the reason for the page."""
+        self._logins.discard(done)
+        if done.cancelled() or (error := done.exception()) is None:
+            return
+        problem = self._redact(error_message(error) or type(error).__name__)
+        log.warning("the login to the server %s has failed: %s", name, problem)
+        self._login_problems[name] = show_line(f"The login has failed: {problem}")
 
     async def close(self) -> None:
         """Cancel logins that were not finished."""
@@ -213,12 +236,7 @@ class ServerAdmin:
 def _parse_target(target: str, env: str) -> dict[str, Any]:
     """Return server settings from a URL or a command line, and lines `NAME=VALUE`. Raises RequestRefused."""
     try:
-        words = shlex.split(target)
-        settings: dict[str, Any] = (
-            {"url": target}
-            if target.startswith(("http://", "https://"))
-            else {"command": words[0], "args": words[1:]}
-        )
+        settings = _parse_url_or_command(target)
         pairs = [line.partition("=") for line in env.splitlines() if line.strip()]
         if any(not sign or not name.strip() for name, sign, _ in pairs):
             raise RequestRefused(400, "Write one environment variable per line: NAME=VALUE.")
@@ -230,3 +248,10 @@ def _parse_target(target: str, env: str) -> dict[str, Any]:
     except ValueError as error:
         raise RequestRefused(400, f"The command cannot be read: {error}.") from None
     return settings
+
+
+def _parse_url_or_command(target: str) -> dict[str, Any]:
+    if target.startswith(("http://", "https://")):
+        return {"url": target}  # quotes and backslashes have no meaning in a URL
+    words = shlex.split(target)
+    return {"command": words[0], "args": words[1:]}
