@@ -22,7 +22,7 @@ from toolfold.agent import Agent
 from toolfold.cli.serve import build_server, make_link, open_listening_socket
 from toolfold.cli.ui import _make_policy
 from toolfold.config import load_config
-from toolfold.dashboard import Dashboard, open_desk
+from toolfold.dashboard import Dashboard, make_page_approver
 from toolfold.dashboard.app import DashboardApp, make_standalone_app
 from toolfold.dashboard.recorder import HISTORY_FILE
 from toolfold.model import Json, ToolCall
@@ -161,10 +161,10 @@ def _print(message: Json) -> None:
     sys.stdout.flush()
 
 
-async def _serve(runtime: Runtime, desk: Any) -> None:
+async def _serve(runtime: Runtime, approver: Any) -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         host, port = listening.getsockname()[:2]
-        app = Dashboard(runtime, desk).make_app(
+        app = Dashboard(runtime, approver).make_app(
             _make_policy(runtime.config, host), port=port, print_link=lambda code: _print({"printed": code})
         )
         commands = Commands(runtime, app, (host, port))
@@ -180,10 +180,10 @@ def main() -> None:
     home = Path(sys.argv[1])
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "DEMO_API_KEY": "sk-demo-0123456789abcdef"}
     config = load_config(project=Path.cwd(), env=env)
-    desk = open_desk(config.secret_values())
-    with open_runtime(config, approver=desk, client_names=True) as runtime:
+    approver = make_page_approver(config.secret_values())
+    with open_runtime(config, approver=approver, client_names=True) as runtime:
         runtime.registry.add_all(sample_catalog())
-        asyncio.run(_serve(runtime, desk))
+        asyncio.run(_serve(runtime, approver))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import RuntimeOpener
 from tests.mcp.issuers import OAuthSetup, run_oauth_setup
-from toolfold.dashboard.chat import ChatRoom
+from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.servers import ServerAdmin
 from toolfold.redaction import Redaction
 from toolfold.runtime import Runtime
@@ -85,7 +85,7 @@ def test_chat_opens_its_store_once_for_simultaneous_requests(
     monkeypatch.setattr(agent, "open_store", record)
 
     async def check() -> None:
-        chat = ChatRoom(runtime, Redaction())
+        chat = ChatSessions(runtime, Redaction())
         await asyncio.gather(*(chat.describe("") for _ in range(8)))
         await chat.close()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from toolfold.config import Config
     from toolfold.dashboard.app import DashboardApp
-    from toolfold.dashboard.approvals import ApprovalDesk
+    from toolfold.dashboard.approvals import PageApprover
     from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.gateway.http_app import AccessPolicy, MountedApp
     from toolfold.gateway.http_recorder import HttpListings
@@ -69,18 +69,18 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     early = _find_early_answers(invocation, wanted)
     listening = early.listening if early else open_listening_socket(*wanted)
     address = _gateway_url(listening)
-    desk = _open_desk(config)
+    approver = _make_approver(config)
     with (
         listening,
         _log_to_file(config, address),
-        invocation.open_runtime(behind_gateway=True, approver=desk, build_index=True) as runtime,
+        invocation.open_runtime(behind_gateway=True, approver=approver, build_index=True) as runtime,
     ):
         granted = _require_toolsets(runtime, tuple(toolsets) or settings.toolsets)
         _prepare_process()
         status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
             record = _HttpRecord(_listing_record_path(invocation), early, wanted)
-            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch, desk, record))
+            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch, approver, record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ async def _serve_http(
     listening: socket.socket,
     toolsets: tuple[str, ...] | None,
     on_start: Callable[[Gateway], object],
-    desk: ApprovalDesk | None,
+    approver: PageApprover | None,
     record: _HttpRecord,
 ) -> None:
     from toolfold.config.record import SettingsRecord
@@ -273,7 +273,7 @@ async def _serve_http(
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
     proxies = _open_proxy(runtime, guard, host, port)
-    dashboards = _open_dashboard(runtime, desk, guard, host, port)
+    dashboards = _open_dashboard(runtime, approver, guard, host, port)
 
     def on_ready() -> None:
         _print_startup(runtime, host, port, toolsets, needs_token=needs_token)
@@ -320,25 +320,26 @@ def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> 
     return [proxy]
 
 
-def _open_desk(config: Config) -> ApprovalDesk | None:
+def _make_approver(config: Config) -> PageApprover | None:
     """Return the approver that asks in the dashboard; None if there is no dashboard.
 
     In a tool call there is none: the tool call could sign in with the printed link.
     """
-    from toolfold.dashboard import open_desk
+    from toolfold.dashboard import make_page_approver
 
-    return open_desk(config.secret_values()) if config.dashboard.enabled and not find_tool_call() else None
+    has_dashboard = config.dashboard.enabled and not find_tool_call()
+    return make_page_approver(config.secret_values()) if has_dashboard else None
 
 
 def _open_dashboard(
-    runtime: Runtime, desk: ApprovalDesk | None, guard: AccessPolicy, host: str, port: int
+    runtime: Runtime, approver: PageApprover | None, guard: AccessPolicy, host: str, port: int
 ) -> list[DashboardApp]:
     """Return a list with the dashboard; an empty list if the dashboard is turned off."""
     from toolfold.dashboard import Dashboard
 
-    if desk is None:
+    if approver is None:
         return []
-    dashboard = Dashboard(runtime, desk)
+    dashboard = Dashboard(runtime, approver)
     return [dashboard.make_app(guard, port=port, print_link=lambda code: print_link(host, port, code))]
 
 

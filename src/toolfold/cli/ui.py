@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from toolfold.config import Config
-    from toolfold.dashboard.approvals import ApprovalDesk
+    from toolfold.dashboard.approvals import PageApprover
     from toolfold.gateway.http_app import AccessPolicy
     from toolfold.runtime import Runtime
 
@@ -47,21 +47,21 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
 
     The printed link can be used once. The dashboard is also part of `toolfold serve`.
     """
-    from toolfold.dashboard import open_desk
+    from toolfold.dashboard import make_page_approver
 
     config = invocation.load_config()
-    desk = open_desk(config.secret_values())
+    approver = make_page_approver(config.secret_values())
     with (
         open_listening_socket(host, config.dashboard.port if port is None else port) as listening,
         _redirect_file(config) as redirect,
-        invocation.open_runtime(approver=desk) as runtime,
+        invocation.open_runtime(approver=approver) as runtime,
         suppress(KeyboardInterrupt),  # Ctrl-C is the normal way to stop it
     ):
-        asyncio.run(_serve(runtime, desk, listening, None if no_browser else redirect))
+        asyncio.run(_serve(runtime, approver, listening, None if no_browser else redirect))
 
 
 async def _serve(
-    runtime: Runtime, desk: ApprovalDesk, listening: socket.socket, redirect: Path | None
+    runtime: Runtime, approver: PageApprover, listening: socket.socket, redirect: Path | None
 ) -> None:
     """Serve the dashboard until the program is stopped; open it in a browser through the file `redirect`."""
     from toolfold.dashboard import Dashboard
@@ -69,7 +69,7 @@ async def _serve(
 
     host, port = listening.getsockname()[:2]
     policy = _make_policy(runtime.config, host)
-    app = Dashboard(runtime, desk).make_app(
+    app = Dashboard(runtime, approver).make_app(
         policy, port=port, print_link=lambda code: print_link(host, port, code)
     )
 

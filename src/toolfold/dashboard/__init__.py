@@ -4,6 +4,6 @@ A JSON interface over functions that the command line also uses, and the built f
 a tool only through a session, decides nothing about approval, and shows no secrets.
 """
 
-from toolfold.dashboard.dashboard import Dashboard, open_desk
+from toolfold.dashboard.dashboard import Dashboard, make_page_approver
 
-__all__ = ["Dashboard", "open_desk"]
+__all__ = ["Dashboard", "make_page_approver"]

@@ -45,7 +45,7 @@ class PendingApproval:
     at: float = field(default_factory=time.time)
 
 
-class ApprovalDesk:
+class PageApprover:
     """Collects approval questions of a runtime and passes on the answers of the page. Thread-safe."""
 
     def __init__(self, redact: Redaction) -> None:

@@ -27,7 +27,7 @@ MAX_SESSIONS = 30
 MAX_MESSAGES = 200
 
 
-class ChatRoom:
+class ChatSessions:
     """Runs agents for the chat page, each in a session of its own."""
 
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
@@ -88,7 +88,7 @@ class ChatRoom:
     async def _open_agent(self, session_id: str) -> Agent:
         from toolfold.agent import Agent
 
-        await self._make_room()
+        await self._close_idle_agent()
         store = await asyncio.to_thread(self._open_store)
         try:
             agent = await asyncio.to_thread(
@@ -99,7 +99,7 @@ class ChatRoom:
         self._agents[agent.session_id] = agent
         return agent
 
-    async def _make_room(self) -> None:
+    async def _close_idle_agent(self) -> None:
         """Close the oldest idle agent if there are too many. Raises RequestRefused if all are working."""
         if len(self._agents) < MAX_AGENTS:
             return

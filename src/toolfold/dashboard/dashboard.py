@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from toolfold import __version__
 from toolfold.dashboard.activity import MAX_STREAMS, ActivityFeed
 from toolfold.dashboard.app import Answerer, ApiRequest, DashboardApp, Routes
-from toolfold.dashboard.approvals import ApprovalDesk
+from toolfold.dashboard.approvals import PageApprover
 from toolfold.dashboard.catalog import Catalog
-from toolfold.dashboard.chat import ChatRoom
+from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.clients import ClientAdmin
 from toolfold.dashboard.overview import describe_overview, describe_servers
 from toolfold.dashboard.playground import describe_choices, explain_message
@@ -29,17 +29,17 @@ MAX_SHOWN_CHARS = 8_000
 MAX_PARALLEL_EXPLANATIONS = 2
 
 
-def open_desk(config_secrets: tuple[str, ...]) -> ApprovalDesk:
+def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
     """Return the approver to open a runtime with, if its questions shall be asked in the dashboard."""
-    return ApprovalDesk(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
+    return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
 
 
 class Dashboard:
     """What the pages show of one runtime, and what they can change."""
 
-    def __init__(self, runtime: Runtime, desk: ApprovalDesk) -> None:
-        """Start to record the runtime's events; `desk` is the approver that the runtime was opened with."""
-        self._runtime, self._desk = runtime, desk
+    def __init__(self, runtime: Runtime, approver: PageApprover) -> None:
+        """Start to record the runtime's events; the runtime must have been opened with `approver`."""
+        self._runtime, self._approver = runtime, approver
         self._redact = Redaction(runtime.config.secret_values(), max_chars=MAX_SHOWN_CHARS)
         self._store = open_history(runtime.config)
         self._recorder = UsageRecorder(
@@ -48,9 +48,9 @@ class Dashboard:
         self._feed = ActivityFeed(runtime.events, self._redact)
         self._catalog = Catalog(runtime, self._store.count_calls)
         self._servers = ServerAdmin(runtime, self._redact)
-        self._chat = ChatRoom(runtime, self._redact)
+        self._chat = ChatSessions(runtime, self._redact)
         self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
-        desk.is_page_open = lambda: self._feed.open_streams > 0
+        approver.is_page_open = lambda: self._feed.open_streams > 0
 
     def make_app(self, policy: AccessPolicy, *, port: int, print_link: Callable[[str], None]) -> DashboardApp:
         """Return the ASGI app that serves the dashboard."""
@@ -75,7 +75,7 @@ class Dashboard:
             "tool": _in_thread(lambda request: self._catalog.describe_tool(request.query.get("name", ""))),
             "choices": _in_thread(lambda _: describe_choices(self._runtime)),
             "activity": _in_thread(lambda _: self._list_activity()),
-            "approvals": _in_thread(lambda _: {"pending": self._desk.list_pending()}),
+            "approvals": _in_thread(lambda _: {"pending": self._approver.list_pending()}),
             "servers": _in_thread(lambda _: self._servers.list_servers()),
             "servers/log": _in_thread(lambda request: self._servers.read_log(request.query.get("name", ""))),
             "clients": _in_thread(lambda _: clients.list_clients()),
@@ -138,7 +138,7 @@ class Dashboard:
         return self._catalog.describe_tool(request.text("name"))
 
     def _answer_approval(self, request: ApiRequest) -> Json:
-        if not self._desk.answer(request.text("id"), request.text("answer")):
+        if not self._approver.answer(request.text("id"), request.text("answer")):
             raise RequestRefused(409, "This question is no longer open, or does not accept this answer.")
         return {}
 
@@ -152,7 +152,7 @@ class Dashboard:
     def _describe_live(self) -> Json:
         """Return the state that every page shows: open questions and the servers."""
         return {
-            "approvals": self._desk.list_pending(),
+            "approvals": self._approver.list_pending(),
             "servers": describe_servers(self._runtime, self._redact),
         }
 
