@@ -270,6 +270,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(message), message))
         self.wfile.write(b"0\r\n\r\n")
 
+    def do_endless_stream(self, id_: Any) -> None:
+        """Send an event stream with the response, and never end it."""
+        self.begin(200, STREAM, None)
+        self.wfile.write(event(answered(id_, text("streamed"))))
+        self.server.closing.wait()
+
     def do_moved(self, id_: Any) -> None:
         if self.path == "/moved":
             self.answer(id_, text("moved"))

@@ -68,6 +68,12 @@ class HandoverTransport(httpx2.AsyncBaseTransport):
         """Use this outcome for the next HTTP request that carries the message with this id."""
         self._outcomes[request_id] = outcome
 
+    async def withdraw(self, request_id: Any) -> None:
+        """Forget the outcome for a message that will not be sent, and close its connection."""
+        outcome = self._outcomes.pop(request_id, None)
+        if isinstance(outcome, httpx2.Response):
+            await outcome.aclose()
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "POST":
             self.session_id = request.headers.get(_SESSION_HEADER)
@@ -119,6 +125,9 @@ class DirectCalls(MessageStream):
         self._idle: list[_Connection] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self._running: dict[Any, _RunningCall] = {}
+        """JSON-RPC request id → a call whose response has not arrived."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All tasks of calls, also those that only read the rest of a response."""
 
     def connect(self, writing: Any, deliver: Callable[[SessionMessage], Awaitable[None]]) -> None:
         """Set the SDK's stream for messages to the server, and the function that receives responses."""
@@ -137,7 +146,7 @@ class DirectCalls(MessageStream):
 
     async def close_connections(self) -> None:
         """Cancel the calls in progress and close all connections."""
-        tasks = [call.task for call in self._running.values()]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -164,6 +173,8 @@ class DirectCalls(MessageStream):
 
         request = _PostRequest(self._url.raw_path, [*self._base_headers(), *own], content)
         task = asyncio.create_task(self._run_call(item, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         is_modern = headers.get(_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
         self._running[item.message.id] = _RunningCall(task, is_modern)  # type: ignore[union-attr]
         return True
@@ -211,7 +222,11 @@ class DirectCalls(MessageStream):
                 await self._deliver(SessionMessage(outcome.message))
             else:
                 self._handover.hand_over(id_, outcome)
-                await self._writing.send(item)
+                try:
+                    await self._writing.send(item)
+                except BaseException:
+                    await self._handover.withdraw(id_)
+                    raise
         finally:
             self._running.pop(id_, None)
         if isinstance(outcome, _DirectResponse):
