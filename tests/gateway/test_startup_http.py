@@ -20,8 +20,14 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from toolfold.gateway.listing_record import ListingRecord
+from toolfold import open_runtime
+from toolfold.config import load_config
+from toolfold.gateway.http_recorder import HttpListings
+from toolfold.gateway.listing_record import MAX_CLIENTS, HttpStart, ListingRecord
 from toolfold.gateway.listing_recorder import SAVE_DELAY_S
+from toolfold.gateway.request_bodies import replay_body
+from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
+from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
 
 from .harness import REVISIONS, TIMEOUT_S, fault_server, free_port, result_text, wait_until
 from .test_startup import EXTRA, HELLO, PLUGIN, TOOLFOLD
@@ -253,3 +259,44 @@ def test_recorded_lists_are_not_sent_to_clients_without_a_token_once_a_token_exi
         assert client.read()[0] == 401
     (home.folder / "state" / "gateway" / "tokens.json").unlink()  # does not make tokens unnecessary again
     assert not ListingRecord(home.record).read()
+
+
+def test_record_of_lists_keeps_only_the_latest_clients(tmp_path: Path) -> None:
+    record = ListingRecord(tmp_path / "record.json")
+    names = [f"client-{number}" for number in range(3 * MAX_CLIENTS)]
+    for name in names:
+        assert record.record_result(name, "tools/list", "{}")
+    assert list(record.clients) == names[-MAX_CLIENTS:]
+    assert not record.record_result(names[-2], "tools/list", "{}"), "the same result changes nothing"
+    assert list(record.clients)[-1] == names[-2]
+
+
+async def test_requests_without_a_session_are_not_recorded_for_the_last_client_without_one(
+    tmp_path: Path,
+) -> None:
+    async def answer(_scope: Any, receive: Any, send: Any) -> None:
+        request = json.loads((await receive())["body"])
+        body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}).encode()
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def receive_nothing() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def discard(_message: Any) -> None:
+        return
+
+    file = tmp_path / "record.json"
+    start = HttpStart(host="127.0.0.1", port=0, path="/mcp", hosts=(), origins=(), token_file="")
+    config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path / "home")})
+    with open_runtime(config) as runtime:
+        listings = HttpListings(file, start, None, lambda: False)
+        app = listings.observe(answer, Gateway(runtime))
+        for method in ("initialize", "tools/list"):
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode()
+            scope = {"method": "POST", "headers": [], CLIENT_SCOPE_KEY: GatewayClient(ANONYMOUS)}
+            await app(scope, replay_body(body, receive_nothing), discard)
+        await listings.close()
+    (answers,) = json.loads(file.read_text())["clients"].values()
+    assert list(answers) == ["initialize"]

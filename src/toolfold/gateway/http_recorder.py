@@ -121,7 +121,8 @@ class HttpListings:
         session = _find_header(scope["headers"], b"mcp-session-id")
         if request.method == "initialize":
             session = _find_header(response.headers, b"mcp-session-id")
-            self._clients[session] = request.client
+            if session:  # without one, later requests without a session are not of this client
+                self._clients[session] = request.client
             while len(self._clients) > MAX_SESSIONS:
                 self._clients.pop(next(iter(self._clients)))
         client = request.client or self._clients.get(session, "")

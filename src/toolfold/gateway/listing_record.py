@@ -132,9 +132,24 @@ class ListingRecord:
             return False
         return True
 
+    def record_result(self, client: str, method: str, result: str | None) -> bool:
+        """Record a result for a client, which None removes; return True if that changes the record.
+
+        Only the MAX_CLIENTS latest clients are kept.
+        """
+        answers = self.clients.pop(client, {})
+        self.clients[client] = answers  # keeps the latest client last
+        while len(self.clients) > MAX_CLIENTS:
+            self.clients.pop(next(iter(self.clients)))
+        if result is None:
+            return answers.pop(method, None) is not None
+        has_changed = answers.get(method) != result
+        answers[method] = result
+        return has_changed
+
     def to_json(self, inputs: Mapping[str, str]) -> str:
         """Return the record as JSON for its file; if it is too long, without the oldest clients."""
-        clients = dict(tuple(self.clients.items())[-MAX_CLIENTS:])
+        clients = dict(self.clients)
         http = asdict(self.http) if self.http else None
         while True:
             text = json.dumps({"format": FORMAT, "inputs": inputs, "http": http, "clients": clients})

@@ -60,17 +60,8 @@ class AnswerRecorder:
 
     def record_result(self, client: str, method: str, result: str | None) -> None:
         """Record the gateway's result for a client, which None removes."""
-        if self._record is None:
-            return
-        answers = self._record.clients.pop(client, {})
-        self._record.clients[client] = answers  # keeps the latest client last
-        if result is None:
-            answers.pop(method, None)
-        elif answers.get(method) != result:
-            answers[method] = result
-        else:
-            return
-        self._schedule_save()
+        if self._record is not None and self._record.record_result(client, method, result):
+            self._schedule_save()
 
     def drop_answers(self, kind: str) -> None:
         """Remove the recorded answers for one kind of list, such as tools, because that list has changed."""
