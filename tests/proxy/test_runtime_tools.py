@@ -31,6 +31,7 @@ each_api = pytest.mark.parametrize("api", APIS)
 with_and_without_streaming = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 QUESTION: Json = {"role": "user", "content": "Take a note."}
 NOTE: tuple[str, Json] = ("take_note", {"text": "milk"})
+SEARCH: tuple[str, Json] = ("tool_search", {"query": "send an invoice"})
 PLUGIN = """
 from toolfold import CallContext, tool
 
@@ -210,6 +211,16 @@ def test_rounds_are_limited_and_the_last_request_allows_no_call(tmp_path: Path, 
     assert json.dumps(requests[2]).count("noted milk") == 2
 
 
+def ask_with_token(
+    served: RunningProxy, token: str, model: ScriptedModel, upstream: Upstream, **options: Any
+) -> httpx2.Response:
+    """Send a chat request with a token to this model."""
+    upstream.answer = model
+    body = {"model": "gpt-4.1", "messages": [QUESTION], "tools": make_tools("chat", [FORECAST]), **options}
+    headers = {"x-toolfold-token": token}
+    return httpx2.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=TIMEOUT_S)
+
+
 def test_token_gets_only_the_tools_of_its_toolsets(tmp_path: Path, upstream: Upstream) -> None:
     with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:
         tokens = {
@@ -219,27 +230,11 @@ def test_token_gets_only_the_tools_of_its_toolsets(tmp_path: Path, upstream: Ups
         listed, ran = {}, {}
         for name, token in tokens.items():
             model = ScriptedModel([Say("", [NOTE]), Say("x"), Say("x")])
-            upstream.answer = model
-            headers = {"x-toolfold-token": token}
-            body = {"model": "gpt-4.1", "messages": [QUESTION], "tools": make_tools("chat", [FORECAST])}
-            url = f"{served.url}/v1/chat/completions"
-            answer = httpx2.post(url, json=body, headers=headers, timeout=TIMEOUT_S)
+            answer = ask_with_token(served, token, model, upstream)
             listed[name] = names_of(model.requests[0])
             ran[name] = answer.json()["choices"][0]["message"].get("tool_calls") is None
     assert listed == {"letters": {"get_forecast", "send_letter"}, "web": {"get_forecast"}}
     assert ran == {"letters": False, "web": False}  # a call of another tool is left to the client
-
-
-def ask_with_token(
-    served: RunningProxy, upstream: Upstream, token: str, *script: Say, question: str = "Take a note."
-) -> list[Json]:
-    """Send a chat request with a token, and return what the provider gets."""
-    upstream.answer = model = ScriptedModel(list(script))
-    messages = [{"role": "user", "content": question}]
-    body = {"model": "gpt-4.1", "messages": messages, "tools": make_tools("chat", [FORECAST])}
-    headers = {"x-toolfold-token": token}
-    httpx2.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=TIMEOUT_S)
-    return model.requests
 
 
 def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(
@@ -250,8 +245,9 @@ def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(
         calls: list[tuple[str, Json]] = [
             ("delegate_to", {"name": each}) for each in ("send_letter", "take_note")
         ]
-        _, after = ask_with_token(served, upstream, token, Say("", calls), Say("Done."))
-    results = [each["content"] for each in after["messages"] if each["role"] == "tool"]
+        model = ScriptedModel([Say("", calls), Say("Done.")])
+        ask_with_token(served, token, model, upstream)
+    results = [each["content"] for each in model.requests[1]["messages"] if each["role"] == "tool"]
     assert "sent inside" not in results[0]
     assert "noted inside" in results[1]
     assert "writer in " in results[1]
@@ -303,6 +299,40 @@ def test_approver_of_the_runtime_is_not_asked_about_added_tools(tmp_path: Path, 
         _, (_, after) = converse(served, upstream, "chat", False, Say("", [burn]), Say("Refused."))
     assert not asked
     assert "during a model request" in json.dumps(after)
+
+
+@pytest.mark.parametrize(
+    ("stream", "text", "status"), [(False, "", 401), (True, "", 401), (True, "Let me see.", 200)]
+)
+def test_revoked_token_ends_the_rounds_before_another_tool_runs(
+    tmp_path: Path, upstream: Upstream, stream: bool, text: str, status: int
+) -> None:
+    ran: list[str] = []
+    with serve(tmp_path, upstream) as served:
+        token = served.tokens.add("writer", ["notes"])
+        served.runtime.hooks.add_pre_hook(lambda tool, _args, _context: ran.append(tool.name))
+
+        def revoke(_request: Json) -> Say:
+            served.tokens.revoke("writer")
+            return Say(text, [NOTE])
+
+        model = ScriptedModel(revoke)
+        answer = ask_with_token(served, token, model, upstream, stream=stream)
+    assert (ran, len(model.requests)) == ([], 1)
+    assert answer.status_code == status
+    assert "[DONE]" not in answer.text
+    assert status == 200 or "revoked" in answer.json()["error"]["message"]
+
+
+def test_request_without_added_tools_has_only_search_rounds(tmp_path: Path, upstream: Upstream) -> None:
+    settings = {"proxy.folding": "on", "proxy.max_tool_rounds": 5, "proxy.max_search_rounds": 1}
+    with serve(tmp_path, upstream, **settings) as served:
+        token = served.tokens.add("web", ["web"])
+        model = ScriptedModel(
+            lambda request: Say("Enough.") if "tool_search" not in names_of(request) else Say("", [SEARCH])
+        )
+        ask_with_token(served, token, model, upstream, tools=make_tools("chat", TOOLS))
+    assert len(model.requests) == 2
 
 
 def test_tool_of_the_client_is_never_replaced_by_one_of_the_runtime(

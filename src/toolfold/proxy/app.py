@@ -35,7 +35,7 @@ from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
 from toolfold.proxy.native_forms import NativeForms, add_header_value
-from toolfold.proxy.rounds import FoldedExchange, FoldingFailed, StoredReply
+from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
@@ -113,14 +113,12 @@ class Proxy:
         self._max_requests = settings.max_requests
         self._open_by_client: Counter[str] = Counter()
         self._connections = UpstreamConnections(settings.max_requests)
-        self._max_rounds = settings.max_search_rounds
+        self._max_search_rounds, self._max_tool_rounds = settings.max_search_rounds, settings.max_tool_rounds
         self._arrays = ToolArrays()
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
         self._native = NativeForms(settings.native)
         self._tools = RuntimeTools(runtime, settings.toolsets) if settings.toolsets else None
-        if self._tools is not None:
-            self._max_rounds = max(self._max_rounds, settings.max_tool_rounds)
         self._stored: OrderedDict[tuple[str, str, str], StoredReply] = OrderedDict()
         """Stored replies that a client continues, by the client, the provider and the id that it knows."""
         self._bodies = RequestBodies(
@@ -199,7 +197,10 @@ class Proxy:
         except ClientGone:
             return
         checked = send_while_valid(admitted.is_still_valid, send)
-        await _run_until_disconnect(self._respond(request, body, checked), body)
+        try:
+            await _run_until_disconnect(self._respond(request, body, checked), body)
+        except AccessEnded as error:
+            await self._refuse(RequestRefused(401, str(error)), family, send)
 
     async def _refuse(self, error: RequestRefused, family: Family, send: Send) -> None:
         log.info("a model request was refused with status %d: %s", error.status, error.problem)
@@ -249,7 +250,10 @@ class Proxy:
         return await asyncio.to_thread(lambda: None if find_excess(data) else self._arrays.parse(data))
 
     async def _respond(self, request: ProxyRequest, body: _ClientBody, send: Send) -> None:
-        """Answer an admitted request, within a time limit for the whole response."""
+        """Answer an admitted request, within a time limit for the whole response.
+
+        Raises AccessEnded if the client's token was revoked before anything was sent to it.
+        """
         upstream = self.upstreams.find(request.model, request.family)
         recorder = _StartRecorder(send)
         try:
@@ -294,7 +298,7 @@ class Proxy:
     ) -> bool:
         """Answer a request in one form of folding; return False if its tools stay as they are.
 
-        Raises FoldingFailed if nothing was sent to the client.
+        Raises FoldingFailed or AccessEnded if nothing was sent to the client.
         """
         client = request.admitted.client
         try:
@@ -309,12 +313,19 @@ class Proxy:
             upstream,
             functools.partial(self._open_round, request, upstream, fold.request.headers),
             send,
-            max_rounds=self._max_rounds,
+            max_rounds=self._choose_max_rounds(fold),
+            is_still_valid=request.admitted.is_still_valid,
         )
         await (exchange.count() if request.path in COUNTING_WIRES else exchange.run())
         if exchange.stored is not None:
             self._keep_stored(exchange.stored, request, upstream)
         return True
+
+    def _choose_max_rounds(self, fold: Fold) -> int:
+        """Return how many replies are answered in the proxy: more if it added tools that it runs itself."""
+        if fold.added is None:
+            return self._max_search_rounds
+        return max(self._max_search_rounds, self._max_tool_rounds)
 
     async def _fold(self, content: Json, wire: Wire, client: GatewayClient, *, native: bool) -> Fold | None:
         if self._folder is None:

@@ -60,6 +60,10 @@ class FoldingFailed(Exception):
         """True if a tool was run for the request, which must not be repeated."""
 
 
+class AccessEnded(Exception):
+    """The client's token was revoked before its request was answered, and nothing was sent to the client."""
+
+
 class _ResponseRelayed(Exception):
     """The provider's response was passed on to the client as it is."""
 
@@ -68,10 +72,18 @@ class FoldedExchange:
     """One folded request and the rounds that answer it."""
 
     def __init__(
-        self, fold: Fold, upstream: Upstream, open_round: OpenRound, send: Send, *, max_rounds: int
+        self,
+        fold: Fold,
+        upstream: Upstream,
+        open_round: OpenRound,
+        send: Send,
+        *,
+        max_rounds: int,
+        is_still_valid: Callable[[], bool],
     ) -> None:
+        """`is_still_valid` tells whether the client may still use the proxy; checked before every round."""
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
-        self._max_rounds = max_rounds
+        self._max_rounds, self._is_still_valid = max_rounds, is_still_valid
         self._added: list[Json] = []
         """The replies that only searched, and the results they got."""
         self._text = ""
@@ -80,7 +92,10 @@ class FoldedExchange:
         """How to continue the reply at the provider, if not by the id and the input of the client alone."""
 
     async def run(self) -> None:
-        """Answer the client. Raises FoldingFailed or UpstreamFailed if nothing was sent to it."""
+        """Answer the client.
+
+        Raises FoldingFailed, UpstreamFailed or AccessEnded if nothing was sent to it.
+        """
         try:
             if self._fold.original.get("stream"):
                 await self._run_stream()
@@ -108,6 +123,9 @@ class FoldedExchange:
             if not client.has_started:
                 raise
             await client.write(merger.render_error(str(error)))
+        except AccessEnded:
+            if not client.has_started:
+                raise
         except (_ResponseRelayed, asyncio.CancelledError):
             raise
         except Exception as error:
@@ -160,6 +178,8 @@ class FoldedExchange:
                     merged = json.dumps(merger.merge(), ensure_ascii=False, separators=(",", ":")).encode()
                     break
                 body = await self._continue(body, reply, merger)
+            except AccessEnded:
+                raise
             except Exception as error:
                 log.warning("the reply to a folded request could not be read: %s", type(error).__name__)
                 if any(name.encode() in content for name in fold.hidden_names):
@@ -171,13 +191,19 @@ class FoldedExchange:
         await self._send({"type": "http.response.body", "body": merged})
 
     async def _continue(self, body: Json, reply: Reply, merger: StreamMerger | BodyMerger) -> Json:
-        """Answer the searches of a round, and return the request of the next."""
+        """Answer the hidden calls of a round, and return the request of the next. Raises AccessEnded."""
         self._fold.report.spent += reply.usage
+        self._require_access()
         results = await self._fold.answer(merger.hidden_calls)
+        self._require_access()  # the tools may have run for a long time
         added = [*self._fold.wire.render_reply(reply), *results]
         self._added += added
         self._text += reply.text
         return self._fold.wire.append_messages(body, added)
+
+    def _require_access(self) -> None:
+        if not self._is_still_valid():
+            raise AccessEnded("The token was revoked while the request was answered.")
 
     def _last_request(self, body: Json) -> Json:
         """Return the request after the last search: with all tools or, after calls here, without calls."""
