@@ -21,7 +21,7 @@ from toolfold.environments import Backend, Environment, apptainer, daytona, dock
 HERE = Path(__file__).parent
 TEST_TIMEOUT_S = 300
 PROBE_TIMEOUT_S = 60.0
-FULL_CONTRACT = ("local", "sandbox")
+FULL_CONTRACT = ("local", "sandbox", "docker")
 REPRESENTATIVE = frozenset(
     {
         "test_exit_code_of_a_command_is_returned",
