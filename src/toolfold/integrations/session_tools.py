@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import keyword
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from toolfold.model import BRIDGE_NAMES, Definition, Json, ToolCall, ToolResult
@@ -60,3 +63,24 @@ class SessionTools:
 def name_set(definitions: Sequence[Definition]) -> frozenset[str]:
     """Return the names of the tools in a tools array."""
     return frozenset(each["function"]["name"] for each in definitions)
+
+
+def make_identifiers(names: Collection[str]) -> dict[str, str]:
+    """Return a different Python identifier for each name of a tool, for frameworks that require identifiers.
+
+    A name that is an identifier stays as it is. The result does not depend on the order of the names.
+    """
+    identifiers = {name: name for name in names if _make_identifier(name) == name}
+    taken = set(identifiers)
+    for name in sorted(set(names) - taken):
+        base = _make_identifier(name)
+        numbered = (f"{base}_{number}" for number in itertools.count(2))
+        identifiers[name] = next(each for each in itertools.chain([base], numbered) if each not in taken)
+        taken.add(identifiers[name])
+    return identifiers
+
+
+def _make_identifier(name: str) -> str:
+    identifier = re.sub(r"\W", "_", name)
+    is_valid = identifier.isidentifier() and not keyword.iskeyword(identifier)
+    return identifier if is_valid else f"tool_{identifier}"

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from smolagents import ChatMessage, ChatMessageStreamDelta, Model, Tool
 
-from toolfold.integrations.session_tools import SessionTools, name_set
+from toolfold.integrations.session_tools import SessionTools, make_identifiers, name_set
 from toolfold.model import Definition, Json
 from toolfold.session import Session
 
@@ -59,10 +57,11 @@ class SessionTool(Tool):
     skip_forward_signature_validation = True
     output_type = "string"
 
-    def __init__(self, tools: SessionTools, definition: Definition) -> None:
+    def __init__(self, tools: SessionTools, definition: Definition, identifier: str) -> None:
+        """`identifier` is the name by which the model calls the tool: a Python identifier."""
         function = definition["function"]
         self.session_name = function["name"]
-        self.name = make_identifier(self.session_name)
+        self.name = identifier
         self.description = function.get("description", "")
         self.inputs = convert_parameters(function["parameters"])
         self._tools = tools
@@ -76,17 +75,9 @@ class SessionTool(Tool):
 def make_tools(session: Session) -> list[SessionTool]:
     """Return every tool that a session may call."""
     tools = SessionTools(session)
-    return [SessionTool(tools, each) for each in tools.list_all()]
-
-
-def make_identifier(name: str) -> str:
-    """Return the name of a tool as a Python identifier, which smolagents requires."""
-    identifier = re.sub(r"\W", "_", name)
-    return (
-        identifier
-        if identifier.isidentifier() and not keyword.iskeyword(identifier)
-        else f"tool_{identifier}"
-    )
+    definitions = tools.list_all()
+    identifiers = make_identifiers(name_set(definitions))
+    return [SessionTool(tools, each, identifiers[each["function"]["name"]]) for each in definitions]
 
 
 def convert_parameters(schema: Json) -> Json:

@@ -1,0 +1,16 @@
+"""Names of tools in agent frameworks."""
+
+from __future__ import annotations
+
+from toolfold.integrations.session_tools import make_identifiers
+
+
+def test_tools_with_similar_names_get_different_identifiers() -> None:
+    names = ["a_b", "a.b", "a-b", "a_b_2"]
+    expected = {"a_b": "a_b", "a_b_2": "a_b_2", "a-b": "a_b_3", "a.b": "a_b_4"}
+    assert make_identifiers(names) == expected
+    assert make_identifiers(names[::-1]) == expected
+
+
+def test_name_that_is_no_python_identifier_is_changed_into_one() -> None:
+    assert make_identifiers(["class", "2nd"]) == {"class": "tool_class", "2nd": "tool_2nd"}
