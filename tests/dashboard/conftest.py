@@ -64,9 +64,11 @@ class CheckedPage:
             self.problems.append(text)
 
     def open(self, name: str) -> Page:
-        """Open a page of the dashboard by its path."""
+        """Open a page of the dashboard by its path, and wait until it follows the events."""
         self.page.goto(self._url + name)
         self.page.get_by_role("heading", level=1).wait_for()
+        # Approval questions are refused until the page is connected.
+        self.page.get_by_text("Connected", exact=True).wait_for()
         return self.page
 
 
