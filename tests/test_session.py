@@ -647,8 +647,6 @@ def test_definitions_are_plain_copies_that_the_caller_may_change(runtime: Runtim
     for take in (
         session.definitions,
         session.assemble().definitions,
-        runtime.get_tool_definitions,
-        runtime.registry.get_definitions,
         lambda: request.tools,
     ):
         taken = take()

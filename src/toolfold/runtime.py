@@ -77,7 +77,7 @@ from toolfold.tools import OutsideText, Services
 from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
 from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.toolset_names import Toolset
-from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, copy_definitions
+from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.request_builder import RequestPolicy
 from toolfold.turn.weights import ToolTokenCounts
@@ -485,10 +485,14 @@ class Runtime:
         disabled_toolsets: Iterable[str] | None = None,
         quiet_mode: bool = False,
     ) -> list[Definition]:
-        """Return the tools array of the enabled toolsets or, by default, of all except the disabled ones."""
+        """Return the tools array of the enabled toolsets or, by default, of all except the disabled ones.
+
+        The schemas are shared and read-only, which is fast for many tools; `session.definitions()` returns
+        copies.
+        """
         toolsets = self.toolsets()
         scope = self._deps.scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
-        return copy_definitions(self._offered_tools(toolsets, scope, quiet_mode))
+        return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
         """Return the tools that the configuration allows and that are available now."""
@@ -615,12 +619,12 @@ class RuntimeRegistry:
         return self._registry.snapshot()
 
     def get_definitions(self, names: Iterable[str] | None = None, quiet: bool = False) -> list[Definition]:
-        """Return the definitions of those named tools that are allowed and available now."""
+        """Return the definitions of those named tools that are allowed and available now, read-only."""
         offered = self._runtime.offered(quiet)
         if names is None:
-            return copy_definitions(offered)
+            return render_definitions(offered)
         wanted = {tool.name for name in names if (tool := self.snapshot().find(name))}
-        return copy_definitions(tool for tool in offered if tool.name in wanted)
+        return render_definitions(tool for tool in offered if tool.name in wanted)
 
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
         """Run one call through the dispatch pipeline and return the JSON text for the model."""
