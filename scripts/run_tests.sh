@@ -14,7 +14,9 @@ if [ ! -e "$compiled" ] || [ -n "$(find tests -name '*.py' -newer "$compiled" -p
   "$pytest" --collect-only -qq >/dev/null || { code=$?; "$pytest" --collect-only -qq | tail -50; exit "$code"; }
   mkdir -p .pytest_cache && touch "$compiled"
 fi
-"$pytest" -n "$workers" --dist loadscope # so that the servers of a module start once
+# All tests of a module or class run in one worker, so that their servers start once. Long ones come first
+# (tests/conftest.py), so that no worker is left with one at the end.
+"$pytest" -n "$workers" --dist loadscope --no-loadscope-reorder
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
 flaky=$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/  \1/p' "$failures")

@@ -29,15 +29,37 @@ for name, same in (("any machine", True), ("explore", False)):
 settings.load_profile("any machine")
 
 
+HERE = Path(__file__).parent
+SLOW_DIRECTORIES = (
+    "environments",
+    "clients",
+    "integrations",
+    "dashboard",
+    "proxy",
+    "mcp",
+    "gateway",
+    "tools",
+    "cli",
+)
+"""Directories whose modules take longest, in the order in which they should start."""
+
+
 @pytest.hookimpl(trylast=True)  # other plugins may add the marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the thorough tests, unless `make test-all` runs."""
+    """Order tests for parallel workers, and leave out the thorough ones unless `make test-all` runs."""
+    items.sort(key=_rank_by_duration)
     if runs_all_tests():
         return
     chosen, left_out = split_items(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
+
+
+def _rank_by_duration(item: pytest.Item) -> int:
+    """Return the place of a test's directory among those with long tests; all others come last."""
+    directory = item.path.relative_to(HERE).parts[0]
+    return SLOW_DIRECTORIES.index(directory) if directory in SLOW_DIRECTORIES else len(SLOW_DIRECTORIES)
 
 
 @pytest.fixture(scope="session", autouse=True)
