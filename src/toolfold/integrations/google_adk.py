@@ -11,7 +11,7 @@ from google.adk.tools import BaseTool, ToolContext
 from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
 
-from toolfold.integrations.session_tools import SessionTools
+from toolfold.integrations.session_tools import SessionTools, make_call
 from toolfold.model import Definition, Json
 from toolfold.session import Session
 
@@ -31,8 +31,10 @@ class ToolfoldToolset(BaseToolset):
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
         """Declare the selected tools to the model, and accept calls of all others."""
+        tools = await self.get_tools_with_prefix(
+            tool_context
+        )  # first, because listing all tools begins a turn
         shown = await self._tools.select_names(list(convert_contents(llm_request.contents)))
-        tools = await self.get_tools_with_prefix(tool_context)
         llm_request.append_tools([each for each in tools if each.name in shown])
         hidden = {each.name: each for each in tools if each.name not in llm_request.tools_dict}
         llm_request.tools_dict.update(hidden)
@@ -64,7 +66,8 @@ def convert_contents(contents: Sequence[types.Content]) -> Iterator[Json]:
     """Yield the messages of a request in the OpenAI format, as far as the selection of tools reads them."""
     for content in contents:
         parts = content.parts or []
-        calls = [_convert_call(part.function_call) for part in parts if part.function_call]
+        asked = (part.function_call for part in parts if part.function_call)
+        calls = [make_call(each.id, each.name or "", each.args or {}) for each in asked]
         responses = [part.function_response for part in parts if part.function_response]
         for response in responses:
             yield {"role": "tool", "tool_call_id": response.id or "", "content": str(response.response)}
@@ -72,8 +75,3 @@ def convert_contents(contents: Sequence[types.Content]) -> Iterator[Json]:
         if text or calls:
             role = "assistant" if content.role == "model" else "user"
             yield {"role": role, "content": text, **({"tool_calls": calls} if calls else {})}
-
-
-def _convert_call(call: types.FunctionCall) -> Json:
-    function = {"name": call.name, "arguments": call.args or {}}
-    return {"id": call.id or "", "type": "function", "function": function}

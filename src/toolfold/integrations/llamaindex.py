@@ -12,7 +12,7 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from pydantic import PrivateAttr
 
-from toolfold.integrations.session_tools import SessionTools
+from toolfold.integrations.session_tools import SessionTools, make_call
 from toolfold.model import Definition, Json, ToolResult
 from toolfold.session import Session
 
@@ -32,8 +32,8 @@ class SelectingAgent(FunctionAgent):
         self, ctx: Any, llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput:
         """Call the model with the selected tools; tools from elsewhere stay."""
-        shown = await self._tools.select_names([convert_message(each) for each in llm_input])
-        kept = [each for each in tools if _name(each) in shown or not self._tools.can_call(_name(each))]
+        messages = [convert_message(each) for each in llm_input]
+        kept = await self._tools.keep_selected(tools, _name, messages)
         return await super().take_step(ctx, llm_input, kept, memory)
 
 
@@ -82,13 +82,10 @@ def convert_message(message: ChatMessage) -> Json:
     converted: Json = {"role": str(message.role.value), "content": message.content or ""}
     calls = [each for each in message.blocks if each.block_type == "tool_call"]
     if calls:
-        converted["tool_calls"] = [_convert_call(each) for each in calls]
+        converted["tool_calls"] = [
+            make_call(each.tool_call_id, each.tool_name, each.tool_kwargs) for each in calls
+        ]
     return converted
-
-
-def _convert_call(block: Any) -> Json:
-    function = {"name": block.tool_name, "arguments": block.tool_kwargs}
-    return {"id": block.tool_call_id or "", "type": "function", "function": function}
 
 
 def _convert_result(result: ToolResult, arguments: Json) -> ToolOutput:

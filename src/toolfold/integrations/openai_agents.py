@@ -91,5 +91,4 @@ class SelectingModel(Model):
         await self._model.close()
 
     async def _select(self, history: str | Sequence[Any], tools: list[Tool]) -> list[Tool]:
-        shown = await self._tools.select_names(history)
-        return [each for each in tools if each.name in shown or not self._tools.can_call(each.name)]
+        return await self._tools.keep_selected(tools, lambda each: each.name, history)

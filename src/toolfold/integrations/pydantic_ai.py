@@ -20,7 +20,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from toolfold.integrations.session_tools import SessionTools
+from toolfold.integrations.session_tools import SessionTools, make_call
 from toolfold.model import Definition, Json, Media, ToolResult
 from toolfold.session import Session
 
@@ -44,13 +44,9 @@ class ToolfoldTools(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Keep only the session's selected tools in the request; tools from elsewhere stay."""
-        shown = await self._tools.select_names(list(convert_messages(request_context.messages)))
         parameters = request_context.model_request_parameters
-        kept = [
-            each
-            for each in parameters.function_tools
-            if each.name in shown or not self._tools.can_call(each.name)
-        ]
+        messages = list(convert_messages(request_context.messages))
+        kept = await self._tools.keep_selected(parameters.function_tools, lambda each: each.name, messages)
         return replace(request_context, model_request_parameters=replace(parameters, function_tools=kept))
 
 
@@ -113,11 +109,7 @@ def convert_messages(messages: Sequence[ModelMessage]) -> Iterator[Json]:
 def _convert_response(message: ModelResponse) -> Json:
     texts = [part.content for part in message.parts if isinstance(part, TextPart)]
     calls = [
-        {
-            "id": part.tool_call_id,
-            "type": "function",
-            "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
-        }
+        make_call(part.tool_call_id, part.tool_name, part.args_as_json_str())
         for part in message.parts
         if isinstance(part, ToolCallPart)
     ]

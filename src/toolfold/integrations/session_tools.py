@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from toolfold.model import BRIDGE_NAMES, Definition, Json, ToolCall, ToolResult
 from toolfold.session import Session
-from toolfold.turn import copy_definitions
+from toolfold.turn import Turn, copy_definitions
 
-__all__ = ["SessionTools"]
+__all__ = ["SessionTools", "make_call", "make_identifiers"]
+
+T = TypeVar("T")
 
 
 class SessionTools:
@@ -41,11 +43,22 @@ class SessionTools:
 
     async def select_names(self, messages: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """Begin a turn and return the names of the tools to show for a conversation."""
-        return name_set(await self.select(messages))
+        return _shown_names(await self.session.prepare(messages))
 
-    def can_call(self, name: str) -> bool:
-        """Return True if the name belongs to a tool of the session or to a bridge tool."""
-        return name in BRIDGE_NAMES or name in self.session.granted()
+    def select_names_sync(self, messages: str | Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """Begin a turn like `select_names`, from synchronous code."""
+        return _shown_names(self.session.assemble(messages))
+
+    async def keep_selected(
+        self, tools: Iterable[T], name_of: Callable[[T], str], messages: str | Sequence[Mapping[str, Any]]
+    ) -> list[T]:
+        """Begin a turn and return the framework's tools to show for a conversation.
+
+        Of the session's tools these are the ones that fit; tools from elsewhere are all kept.
+        """
+        shown = await self.select_names(messages)
+        hidden = (self.session.granted() | BRIDGE_NAMES) - shown
+        return [each for each in tools if name_of(each) not in hidden]
 
     async def call(self, name: str, arguments: Json | str | None, call_id: str = "") -> ToolResult:
         """Run one tool call in the session. An error is part of the result."""
@@ -60,9 +73,13 @@ class SessionTools:
         return await self.session.call_all(calls)
 
 
-def name_set(definitions: Sequence[Definition]) -> frozenset[str]:
-    """Return the names of the tools in a tools array."""
-    return frozenset(each["function"]["name"] for each in definitions)
+def make_call(call_id: str | None, name: str, arguments: Json | str) -> Json:
+    """Return a tool call in the OpenAI format."""
+    return {"id": call_id or "", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _shown_names(turn: Turn) -> frozenset[str]:
+    return frozenset(tool.name for tool in turn.tools)
 
 
 def make_identifiers(names: Collection[str]) -> dict[str, str]:

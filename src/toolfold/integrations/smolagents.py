@@ -10,7 +10,7 @@ from typing import Any
 
 from smolagents import ChatMessage, ChatMessageStreamDelta, Model, Tool
 
-from toolfold.integrations.session_tools import SessionTools, make_identifiers, name_set
+from toolfold.integrations.session_tools import SessionTools, make_identifiers
 from toolfold.model import Definition, Json
 from toolfold.session import Session
 
@@ -47,7 +47,7 @@ class SelectingModel(Model):
     def _select(self, messages: Sequence[Any], tools: Sequence[Tool] | None) -> list[Tool] | None:
         if not tools:  # a request without tools, such as a plan
             return None
-        shown = name_set(self._tools.select_sync([convert_message(each) for each in messages]))
+        shown = self._tools.select_names_sync([convert_message(each) for each in messages])
         return [each for each in tools if getattr(each, "session_name", None) in (None, *shown)]
 
 
@@ -76,7 +76,7 @@ def make_tools(session: Session) -> list[SessionTool]:
     """Return every tool that a session may call."""
     tools = SessionTools(session)
     definitions = tools.list_all()
-    identifiers = make_identifiers(name_set(definitions))
+    identifiers = make_identifiers([each["function"]["name"] for each in definitions])
     return [SessionTool(tools, each, identifiers[each["function"]["name"]]) for each in definitions]
 
 
