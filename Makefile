@@ -1,7 +1,8 @@
 # Targets (each creates the virtual environment if necessary):
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
 #   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
-# Also: make check (lint, types, layers, public API, tool reference, dashboard, wheel), make bench, make clean.
+#   make site    build the documentation site into site/, and check its links
+# Also: make check (lint, types, layers, public API, tool reference, site, dashboard, wheel), make bench, make clean.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -10,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start of Python, of which tests have thousands, faster
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check site bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/toolfold demo
@@ -29,15 +30,20 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/public_api.py
 	$(BIN)/python scripts/tools_reference.py
+	$(MAKE) --no-print-directory site
 	sh scripts/check_ui.sh
 	sh scripts/try_wheel.sh $(BIN)/python
+
+site: export NO_MKDOCS_2_WARNING = 1 # a notice of the theme about another program
+site: $(VENV)/.dev
+	$(BIN)/python -m mkdocs build --quiet --strict
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/assembly.py
 	$(BIN)/python benchmarks/retrieval.py --sizes 226,1000
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@echo "setting up $(VENV) with $(PYTHON)"
@@ -51,5 +57,5 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing packages for development"
-	@$(PIP) install -c constraints.txt -e '.[dev,plot,modal,daytona,web,browser,message]'
+	@$(PIP) install -c constraints.txt -e '.[dev,docs,plot,modal,daytona,web,browser,message]'
 	@touch $@ $(VENV)/.runtime

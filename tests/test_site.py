@@ -1,0 +1,63 @@
+"""The documentation site has a page for every linked file of the repository, and its links are checked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+site_hooks = pytest.importorskip("site_hooks", exc_type=ImportError)
+
+
+def write_pages(site: Path, **pages: str) -> list[str]:
+    """Write pages of a site and return the problems found in them."""
+    for name, text in pages.items():
+        (site / f"{name}.html").write_text(text, encoding="utf-8")
+    return list(site_hooks.check_pages(site))
+
+
+def test_link_to_a_file_outside_of_docs_leads_to_its_page() -> None:
+    text = site_hooks.rewrite_links("[an example](../examples/quickstart.py)", "docs/tools.md")
+    assert text == "[an example](files/examples/quickstart.py.md)"
+
+
+def test_link_of_an_included_file_to_the_documentation_leads_to_its_page() -> None:
+    text = site_hooks.rewrite_links("[Tests](docs/testing.md#record)", "CONTRIBUTING.md")
+    assert text == "[Tests](../testing.md#record)"
+
+
+def test_links_in_code_are_not_rewritten() -> None:
+    text = "`[a](../examples/quickstart.py)`\n\n```md\n[a](../examples/quickstart.py)\n```\n"
+    assert site_hooks.rewrite_links(text, "docs/tools.md") == text
+
+
+def test_link_with_a_code_span_as_its_text_is_rewritten() -> None:
+    text = site_hooks.rewrite_links("[`thorough.py`](../tests/thorough.py)", "docs/testing.md")
+    assert text == "[`thorough.py`](files/tests/thorough.py.md)"
+
+
+def test_broken_links_and_anchors_are_reported(tmp_path: Path) -> None:
+    problems = write_pages(
+        tmp_path,
+        a='<h2 id="top">A</h2><a href="b.html#there">b</a> <a href="#top">top</a>',
+        b='<h2 id="here">B</h2><a href="missing.html">x</a> <a href="a.html#gone">a</a>',
+    )
+    assert problems == [
+        "a.html: b.html#there: the page has no such anchor",
+        "b.html: missing.html does not exist",
+        "b.html: a.html#gone: the page has no such anchor",
+    ]
+
+
+def test_page_that_loads_an_asset_of_another_server_is_reported(tmp_path: Path) -> None:
+    problems = write_pages(
+        tmp_path, a='<a href="https://example.org">x</a><img src="https://example.org/i.png">'
+    )
+    assert problems == ["a.html: <img> loads https://example.org/i.png from another server"]
+
+
+def test_bars_in_the_code_of_a_table_are_shown_without_backslash() -> None:
+    assert site_hooks.unescape_bars(r"| `a \| b` | c \| d |") == r"| `a | b` | c \| d |"
