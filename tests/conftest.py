@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres import PostgresServer, run_postgres
 from tests.thorough import count_examples, runs_all_tests, split_items
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load_config
@@ -68,6 +69,25 @@ def wait_for_the_whole_index() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("toolfold.runtime._MIN_PATIENCE_S", 600.0)
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A running PostgreSQL server."""
+    with run_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_database_url(postgres: PostgresServer) -> str:
+    return postgres.create_database()
+
+
+@pytest.fixture
+def database_url(postgres: PostgresServer, shared_database_url: str) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    yield shared_database_url
+    postgres.empty_database(shared_database_url)
 
 
 class RuntimeOpener(Protocol):

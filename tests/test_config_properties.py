@@ -27,6 +27,7 @@ STRUCTURED = {  # not every text is valid
     "web.search.url",
     "images.url",
     "speech.url",
+    "store",
 }
 SETTABLE = [each for each in PLAIN if not each.choices and each.key not in STRUCTURED]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"

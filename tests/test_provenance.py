@@ -246,6 +246,8 @@ ADMINISTRATION = [
     "learned on",
     "run hello",
     "ui --no-browser",
+    "store status",
+    "store migrate",
     "sessions list",
     "sessions show some",
     "sessions search some",

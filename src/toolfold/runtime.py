@@ -34,6 +34,7 @@ from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_p
 from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import ToolsSettings
 from toolfold.configured_scope import SynonymCheck, build_scope, declare_toolsets
+from toolfold.database import Database, open_database
 from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
 from toolfold.environments.environment_thread import EnvironmentThread
@@ -117,6 +118,7 @@ def open_runtime(
     config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
     require_accepted(config, record)
+    database = open_database(config.store)
     loops = EventLoops()
     registry = Registry()
     hooks = Hooks(loops)
@@ -169,6 +171,7 @@ def open_runtime(
             skill_search=skill_search,
             behind_gateway=behind_gateway,
             follower=follower,
+            database=database,
         )
         if build_index and config.tools.selection in ("hybrid", "semantic") and progress is None:
             retriever.build_in_background(registry.snapshot())
@@ -181,6 +184,7 @@ def open_runtime(
             browser.close,
             terminal.close,
             loops.close,
+            *([database.close] if database else []),
         ):
             close()
         raise
@@ -255,11 +259,14 @@ class Runtime:
         skill_search: Retriever,
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
+        database: Database | None = None,
     ) -> None:
         """Store the components.
 
         `toolsets` are those of plugins and of the user; `follower` reads changed settings.
         """
+        self.database = database
+        """The database that replicas share; None if all state is in files of this machine."""
         self.config = config
         """The settings in force."""
         self._loaded_config = config
@@ -563,6 +570,8 @@ class Runtime:
         self._dispatch.loops.close()
         self._close_readers()
         self._beacon.close()
+        if self.database is not None:
+            self.database.close()
 
     def __enter__(self) -> Runtime:
         return self

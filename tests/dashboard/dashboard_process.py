@@ -28,7 +28,7 @@ from toolfold.dashboard.recorder import HISTORY_FILE
 from toolfold.model import Json, ToolCall
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.sources import sample_catalog
-from toolfold.store.usage import UsageEntry, UsageStore
+from toolfold.store.usage import SqliteUsageStore, UsageEntry
 
 
 class Commands:
@@ -109,7 +109,7 @@ def _draw_words(count: int) -> list[list[str]]:
 def write_sample_history(home: Path, tools: list[str], hours: float = 26.0) -> None:
     """Write a usage history as a busy day of an agent and some clients leaves it."""
     rng, now = random.Random(7), time.time()
-    store = UsageStore(home / "state" / HISTORY_FILE)
+    store = SqliteUsageStore(home / "state" / HISTORY_FILE)
     entries = []
     for minute in range(int(hours * 60)):
         at = now - minute * 60

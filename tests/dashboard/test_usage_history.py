@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from toolfold.dashboard.recorder import UsageRecorder
+from toolfold.database import open_database
 from toolfold.events import (
     EventBus,
     ModelReplied,
@@ -19,14 +21,31 @@ from toolfold.events import (
     ToolStarted,
     Usage,
 )
-from toolfold.store.usage import UsageEntry, UsageStore
+from toolfold.store.usage import PostgresUsageStore, SqliteUsageStore, UsageEntry, UsageStore
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_history(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., UsageStore]]:
+    """Opens the history in a file or in a database; both must behave the same."""
+    with ExitStack() as stack:
+
+        def open_here(**limits: int) -> UsageStore:
+            if request.param == "sqlite":
+                store: UsageStore = SqliteUsageStore(tmp_path / "usage.db", **limits)
+            else:
+                database = open_database(request.getfixturevalue("database_url"))
+                assert database is not None
+                stack.callback(database.close)
+                store = PostgresUsageStore(database, **limits)
+            stack.callback(store.close)
+            return store
+
+        yield open_here
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[UsageStore]:
-    opened = UsageStore(tmp_path / "usage.db")
-    yield opened
-    opened.close()
+def store(open_history: Callable[..., UsageStore]) -> UsageStore:
+    return open_history()
 
 
 def finish_call(tool: str, *, ok: bool = True, refused: bool = False) -> ToolFinished:
@@ -71,7 +90,7 @@ def test_calls_searches_and_savings_are_counted(store: UsageStore) -> None:
 @pytest.mark.parametrize("with_content", [False, True])
 def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path, with_content: bool) -> None:
     bus, file = EventBus(), tmp_path / "usage.db"
-    store = UsageStore(file)
+    store = SqliteUsageStore(file)
     recorder = UsageRecorder(bus, store, with_content=with_content)
     bus.publish(ToolStarted(session_id="s", call_id="1", tool="add", arguments={"text": "private words"}))
     bus.publish(finish_call("add"))
@@ -84,21 +103,32 @@ def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_old_and_excess_entries_are_deleted(tmp_path: Path) -> None:
+def test_old_and_excess_entries_are_deleted(open_history: Callable[..., UsageStore]) -> None:
     now = time.time()
-    store = UsageStore(tmp_path / "usage.db", max_days=1, max_entries=10)
+    store = open_history(max_days=1, max_entries=10)
     store.add(UsageEntry(at=now - 2 * 86_400, kind="call", name="old") for _ in range(3))
     store.add(UsageEntry(at=now, kind="call", name=f"tool{number}") for number in range(30))
     store.prune()
     kept = store.count_calls(0)
-    store.close()
     assert len(kept) == 10
     assert "old" not in kept
     assert json.dumps(sorted(kept)).count("tool2") == 10
 
 
+def test_tools_of_a_period_are_listed_by_number_of_calls_with_errors_and_durations(store: UsageStore) -> None:
+    now = time.time()
+    calls = [("add", True), ("add", False), ("track", True), ("nul \0", True)]
+    store.add(UsageEntry(at=now, kind="call", name=name, ok=ok, ms=10.0) for name, ok in calls)
+    first = store.list_tools(now - 1, now + 1, 1)
+    assert first == [{"name": "add", "calls": 2, "errors": 1, "ms": 10.0}]
+    assert store.list_latencies(now - 1, now + 1) == [10.0] * 4
+    assert [each["calls"] for each in store.list_series(now - 3, now + 1, 4)] == [0, 0, 0, 4]
+    store.clear()
+    assert store.count_calls(0) == {}
+
+
 def test_history_without_a_file_is_kept_in_memory(tmp_path: Path) -> None:
-    store = UsageStore(None)
+    store = SqliteUsageStore(None)
     store.add([UsageEntry(at=time.time(), kind="call", name="add", ms=5.0)])
     assert read_totals(store)["calls"] == 1
     assert store.list_latencies(0, time.time() + 1) == [5.0]

@@ -1,4 +1,4 @@
-"""The contract of a session store, checked for every backend."""
+"""The contract of a session store, checked for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from toolfold.database import open_database
 from toolfold.store import (
     MessageRecord,
     SessionInUse,
@@ -18,6 +20,9 @@ from toolfold.store import (
     SqliteSessionStore,
     UnknownSession,
 )
+from toolfold.store.postgres import PostgresSessionStore
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -25,9 +30,24 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "state" / "sessions.db"
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, file: Path) -> str:
+    """The file or the database of the store."""
+    is_file = request.param == "sqlite"
+    return str(file) if is_file else str(request.getfixturevalue("database_url"))
+
+
+def open_store_at(address: str) -> SessionStore:
+    if not address.startswith("postgresql:"):
+        return SqliteSessionStore(Path(address))
+    database = open_database(address)
+    assert database is not None
+    return PostgresSessionStore(database, owns_database=True)
+
+
 @pytest.fixture
-def store(file: Path) -> Iterator[SessionStore]:
-    store = SqliteSessionStore(file)
+def store(address: str) -> Iterator[SessionStore]:
+    store = open_store_at(address)
     yield store
     store.close()
 
@@ -154,22 +174,50 @@ def test_stored_session_is_claimed_by_one_process_at_a_time(store: SessionStore)
     store.claim_session("one", "other")
 
 
-def test_two_processes_can_read_and_write_the_same_session_store(store: SessionStore, file: Path) -> None:
+def test_session_store_accepts_characters_that_a_database_may_refuse(store: SessionStore) -> None:
+    text = "nul \0 and half of a pair \ud83d"
+    body = {"role": "user", "content": "nul \0"}
+    store.create_session(session(title="Grüße\U0001f600"))
+    store.append_messages("one", [MessageRecord(body=body, role="user", text=text.replace("\ud83d", "?"))])
+    assert store.load_messages("one")[0].body == body
+    assert store.load_session("one").title == "Grüße\U0001f600"
+
+
+def test_session_search_ignores_accents_and_case(store: SessionStore) -> None:
+    store.create_session(session())
+    store.append_messages("one", [message("Die Straßenbahn nach Köln")])
+    assert [each.session_id for each in store.search_messages("KOLN")] == ["one"]
+
+
+def test_two_processes_can_read_and_write_the_same_session_store(store: SessionStore, address: str) -> None:
     store.create_session(session())
     store.append_messages("one", [message("from here")])
     script = (
-        "import sys; from pathlib import Path; from toolfold.store import *\n"
-        "store = SqliteSessionStore(Path(sys.argv[1]))\n"
+        "import sys; from tests.store.test_session_store import *\n"
+        "store = open_store_at(sys.argv[1])\n"
         "assert [m.text for m in store.load_messages('one')] == ['from here']\n"
         "record = MessageRecord(body={'role': 'user'}, role='user', text='from there')\n"
         "store.append_messages('one', [record])\n"
+        "store.close()\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(file)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, address], check=True, timeout=60, cwd=ROOT)
     assert texts(store) == ["from here", "from there"]
 
 
+def test_messages_that_threads_append_at_the_same_time_all_have_their_own_position(
+    store: SessionStore,
+) -> None:
+    store.create_session(session())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.append_messages("one", [message(str(number))]), range(24)))
+    loaded = store.load_messages("one")
+    assert sorted(int(each.text) for each in loaded) == list(range(24))
+    assert [each.number for each in loaded] == [float(number) for number in range(1, 25)]
+
+
 class TestSqliteFile:
-    def test_only_the_owner_can_read_the_session_store_file(self, store: SessionStore, file: Path) -> None:
+    def test_only_the_owner_can_read_the_session_store_file(self, file: Path) -> None:
+        SqliteSessionStore(file).close()
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o077 == 0
 

@@ -13,6 +13,7 @@ from toolfold.agent.memory import FILE_NAME as MEMORY_FILE
 from toolfold.agent.memory import Memory
 from toolfold.agent.prompt import build_system_prompt
 from toolfold.config import Config
+from toolfold.database import open_database
 from toolfold.errors import ConfigError
 from toolfold.model import Approver, Asker
 from toolfold.providers.client import ModelClient
@@ -23,8 +24,12 @@ from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
 STORE_FILE = "sessions.db"
 
 
-def open_store(config: Config) -> SqliteSessionStore:
-    """Open the store of the user's sessions."""
+def open_store(config: Config) -> SessionStore:
+    """Open the store of the user's sessions: a file, or the database that the setting `store` names."""
+    if database := open_database(config.store):
+        from toolfold.store.postgres import PostgresSessionStore
+
+        return PostgresSessionStore(database, owns_database=True)
     return SqliteSessionStore(config.paths.state_dir / STORE_FILE)
 
 

@@ -52,6 +52,7 @@ COMMANDS = {
     "serve": "Serve all MCP servers as one over HTTP (stdio: toolfold mcp serve).",
     "search": "Search the tools for a message, and show why each one matches.",
     "sessions": "List, show, search, export and delete stored agent sessions.",
+    "store": "Show where state is stored; migrate the tables of a shared database.",
     "token": "Create, list and revoke access tokens for clients of the gateway.",
     "tools": "List, inspect, enable and disable tools; add those of an API.",
     "ui": "Show tools, servers, activity and approvals in the browser.",

@@ -30,7 +30,7 @@ from toolfold.config.atomic import replace_file
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from toolfold.store import SqliteSessionStore
+    from toolfold.store import SessionStore
 
 MAX_TITLE_CHARS = 60
 
@@ -43,7 +43,7 @@ def command() -> None:
     """
 
 
-def _open_store(invocation: Invocation) -> contextlib.closing[SqliteSessionStore]:
+def _open_store(invocation: Invocation) -> contextlib.closing[SessionStore]:
     from toolfold.agent.agent import open_store
 
     return contextlib.closing(open_store(invocation.load_config()))

@@ -37,6 +37,12 @@ def lower_text(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+def _check_store(value: str) -> str:
+    if value == "sqlite" or value.startswith(("postgresql://", "postgres://")):
+        return value
+    raise ValueError("must be sqlite, or a URL that starts with postgresql://")
+
+
 def parse_switch(value: Any) -> Any:
     """Return "on" or "off" for the spellings of booleans in YAML 1.1 and 1.2; other values unchanged."""
     word = lower_text(value)
@@ -51,6 +57,7 @@ USER_ONLY: JsonDict = {"grants": True, "in_project": "never"}
 Integer = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Text = Annotated[str, AfterValidator(check_text)]
+StoreAddress = Annotated[Text, AfterValidator(_check_store)]
 Switch = Annotated[
     Literal["auto", "on", "off"],
     BeforeValidator(parse_switch),

@@ -38,6 +38,7 @@ from toolfold.config.field_types import (
     Number,
     PathValue,
     Section,
+    StoreAddress,
     Switch,
     Text,
     check_text,
@@ -710,6 +711,12 @@ class Settings(Section):
         description="Commands that run without approval: exact commands, `rule:NAME` or `kind:NAME`.",
         json_schema_extra=USER_ONLY,
     )
+    store: StoreAddress = Field(
+        default="sqlite",
+        description="Where state is stored: `sqlite` for files on this machine, or the URL of a PostgreSQL "
+        "database that several replicas share, such as postgresql://toolfold@db.example.com/toolfold.",
+        json_schema_extra=USER_ONLY,
+    )
     log_level: LogLevel = Field(
         default="warning",
         description="Minimum level of log messages.",
@@ -771,10 +778,13 @@ class Config(Settings):
         return tuple(name for name in names if not self.environment.get(name))
 
     def secret_values(self) -> tuple[str, ...]:
-        """Return the secrets in the environment, longest first so that no part of one stays visible."""
+        """Return the secrets in the environment and in `store`.
+
+        The longest come first, so that no part of one stays visible.
+        """
         secrets = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         secrets |= {self.environment.get(name, "") for name in self.messages.url_variables()}
-        for value in self.environment.values():
+        for value in (*self.environment.values(), self.store):
             for password in _PASSWORD_IN_URL.findall(value):
                 secrets |= {password, unquote(password)}
         return tuple(sorted((s for s in secrets if len(s) >= _MIN_SECRET_CHARS), key=lambda s: (-len(s), s)))

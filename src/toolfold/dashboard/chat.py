@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolfold.agent.conversation import TurnResult
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
-    from toolfold.store import SqliteSessionStore
+    from toolfold.store import SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class ChatSessions:
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
         self._runtime, self._redact = runtime, redact
         self._store_lock = threading.Lock()
-        self._store: SqliteSessionStore | None = None
+        self._store: SessionStore | None = None
         self._agents: dict[str, Agent] = {}
         self._turns: dict[str, asyncio.Task[TurnResult]] = {}
 
@@ -108,7 +108,7 @@ class ChatSessions:
             raise RequestRefused(503, f"{MAX_AGENTS} agents are working. Wait until one has finished.")
         await self._agents.pop(idle).close()
 
-    def _open_store(self) -> SqliteSessionStore:
+    def _open_store(self) -> SessionStore:
         from toolfold.agent.agent import open_store
 
         with self._store_lock:  # several requests may need the store at the same time

@@ -41,7 +41,7 @@ class Dashboard:
         """Start to record the runtime's events; the runtime must have been opened with `approver`."""
         self._runtime, self._approver = runtime, approver
         self._redact = Redaction(runtime.config.secret_values(), max_chars=MAX_SHOWN_CHARS)
-        self._store = open_history(runtime.config)
+        self._store = open_history(runtime.config, runtime.database)
         self._recorder = UsageRecorder(
             runtime.events, self._store, with_content=runtime.config.dashboard.history_content
         )

@@ -11,10 +11,17 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, TypeVar
 
 from toolfold.events import Event, ModelReplied, ToolFinished, ToolsSearched, ToolsSelected, ToolStarted
-from toolfold.store.usage import MAX_CONTENT_CHARS, UsageEntry, UsageStore
+from toolfold.store.usage import (
+    MAX_CONTENT_CHARS,
+    PostgresUsageStore,
+    SqliteUsageStore,
+    UsageEntry,
+    UsageStore,
+)
 
 if TYPE_CHECKING:
     from toolfold.config import Config
+    from toolfold.database import Database
     from toolfold.events import EventBus
 
 log = logging.getLogger(__name__)
@@ -29,15 +36,20 @@ MAX_SESSIONS = 500
 MAX_FOUND_TOOLS = 200
 
 
-def open_history(config: Config) -> UsageStore:
-    """Open the usage history; in memory if the settings turn it off or the file cannot be used."""
+def open_history(config: Config, database: Database | None = None) -> UsageStore:
+    """Open the usage history: in the shared database if there is one, else in a file.
+
+    It is in memory if the settings turn it off or the file cannot be used.
+    """
     settings = config.dashboard
     if settings.history:
         try:
-            return UsageStore(config.paths.state_dir / HISTORY_FILE, max_days=settings.history_days)
+            if database is not None:
+                return PostgresUsageStore(database, max_days=settings.history_days)
+            return SqliteUsageStore(config.paths.state_dir / HISTORY_FILE, max_days=settings.history_days)
         except (OSError, sqlite3.Error) as error:
             log.warning("the usage history cannot be opened, and is not stored: %s", error)
-    return UsageStore(None, max_days=settings.history_days)
+    return SqliteUsageStore(None, max_days=settings.history_days)
 
 
 class UsageRecorder:
@@ -67,7 +79,7 @@ class UsageRecorder:
         if entries or used:
             try:
                 self._store.add(entries, used)
-            except sqlite3.Error as error:
+            except (OSError, sqlite3.Error) as error:
                 log.warning("%d entries of the usage history could not be written: %s", len(entries), error)
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +11,10 @@ from typing import Literal, Protocol
 
 from toolfold.errors import ToolfoldError
 from toolfold.model import Json
+
+CLAIM_LIFETIME_S = 60.0
+"""Time after which another process may take over a session whose claim was not renewed."""
+MAX_QUERY_WORDS = 16
 
 MessageState = Literal["active", "compressed", "undone", "unsent"]
 """Only active messages are part of the prompt. Unsent ones never were; they are stored for people to read."""
@@ -160,3 +166,18 @@ class SessionStore(Protocol):
     def release_session(self, session_id: str, owner: str) -> None: ...
 
     def close(self) -> None: ...
+
+
+def has_owner_ended(owner: str) -> bool:
+    """Return True if a session's owner, HOST:PID:…, was a process on this machine that has ended."""
+    host, _, rest = owner.partition(":")
+    process = rest.partition(":")[0]
+    if host != socket.gethostname() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

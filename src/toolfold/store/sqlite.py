@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import socket
 import sqlite3
 import threading
 import time
@@ -21,6 +19,8 @@ from typing import Any
 
 from toolfold.model import Json
 from toolfold.store.records import (
+    CLAIM_LIFETIME_S,
+    MAX_QUERY_WORDS,
     CallRecord,
     MessageRecord,
     MessageState,
@@ -28,12 +28,11 @@ from toolfold.store.records import (
     SessionInUse,
     SessionRecord,
     UnknownSession,
+    has_owner_ended,
 )
 
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 10.0
-CLAIM_LIFETIME_S = 60.0
-MAX_QUERY_WORDS = 16
 
 _WORD = re.compile(r"\w+", re.UNICODE)
 _SCHEMA = """
@@ -264,7 +263,7 @@ class SqliteSessionStore:
             if row is None:
                 raise UnknownSession(session_id)
             is_fresh = now - row["claimed"] < CLAIM_LIFETIME_S
-            if row["owner"] not in ("", owner) and is_fresh and not _has_ended(row["owner"]):
+            if row["owner"] not in ("", owner) and is_fresh and not has_owner_ended(row["owner"]):
                 raise SessionInUse(session_id, row["owner"])
             self._db.execute(
                 "UPDATE sessions SET owner = ?, claimed = ? WHERE id = ?", (owner, now, session_id)
@@ -311,21 +310,6 @@ class SqliteSessionStore:
             "UPDATE sessions SET state = ?, updated = ? WHERE id = ?",
             (_to_text(state), time.time(), session_id),
         )
-
-
-def _has_ended(owner: str) -> bool:
-    """Return True if a session's owner, HOST:PID:…, was a process on this machine that has ended."""
-    host, _, rest = owner.partition(":")
-    process = rest.partition(":")[0]
-    if host != socket.gethostname() or not process.isdecimal():
-        return False
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _split_statements(script: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Usage history: when which tool was called, how searches ended, and how many tokens were saved. SQLite.
+"""Usage history: when which tool was called, how searches ended, and how many tokens were saved.
 
 Entries are bounded by number and age. Arguments, results and queries are stored only if the caller passes
 them. Knows nothing of events and of who reads the figures.
@@ -10,10 +10,16 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from toolfold.model import make_encodable
+
+if TYPE_CHECKING:
+    from toolfold.database import Database, RowCursor
 
 MAX_ENTRIES = 200_000
 MAX_CONTENT_CHARS = 4_000
@@ -60,34 +66,22 @@ _COLUMNS = tuple(each.name for each in fields(UsageEntry))
 _INSERT = f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 
 
-class UsageStore:
-    """The usage history in one SQLite file, or in memory if there is no file. Thread-safe."""
+class UsageStore(ABC):
+    """The contract of a usage history. Thread-safe."""
 
-    def __init__(self, file: Path | None, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
-        """Open the history; without `file` it is lost when the store is closed."""
-        self._lock = threading.RLock()
+    row_number = "row"
+    """Column with a number that increases with every entry."""
+    bucket_number = ""
+    """Expression for the number of the interval to which an entry belongs, by its start and length."""
+
+    def __init__(self, *, max_days: int, max_entries: int) -> None:
         self._max_days, self._max_entries, self._added = max_days, max_entries, 0
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(
-            file or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        self._db.row_factory = sqlite3.Row
-        if file is not None:
-            file.chmod(0o600)
-            for setting in ("journal_mode = WAL", "synchronous = NORMAL"):
-                self._db.execute(f"PRAGMA {setting}")
-        self._db.executescript(_SCHEMA)
-        self.prune()
 
     def add(self, entries: Iterable[UsageEntry], successful_searches: Sequence[str] = ()) -> None:
         """Store entries, and mark searches, by their keys, whose result was used."""
         rows = [astuple(each) for each in entries]
-        with self._transaction():
-            self._db.executemany(_INSERT, rows)
-            self._db.executemany(
-                "UPDATE usage SET ok = 1 WHERE key = ?", [(key,) for key in successful_searches]
-            )
+        used = "UPDATE usage SET ok = 1 WHERE key = ?"
+        self._change([(_INSERT, rows), (used, [(key,) for key in successful_searches])])
         self._added += len(rows)
         if self._added >= _PRUNE_EVERY:
             self.prune()
@@ -95,11 +89,14 @@ class UsageStore:
     def prune(self) -> None:
         """Delete entries that are too old, and the oldest if there are too many."""
         self._added = 0
-        with self._transaction():
-            self._db.execute("DELETE FROM usage WHERE at < ?", (time.time() - self._max_days * 86_400,))
-            self._db.execute(
-                "DELETE FROM usage WHERE rowid <= (SELECT MAX(rowid) FROM usage) - ?", (self._max_entries,)
-            )
+        row = self.row_number
+        too_many = f"DELETE FROM usage WHERE {row} <= (SELECT MAX({row}) FROM usage) - ?"  # noqa: S608
+        self._change(
+            [
+                ("DELETE FROM usage WHERE at < ?", [(time.time() - self._max_days * 86_400,)]),
+                (too_many, [(self._max_entries,)]),
+            ]
+        )
 
     def summarize(self, since: float, until: float) -> dict[str, Any]:
         """Return the totals of a period."""
@@ -110,7 +107,7 @@ class UsageStore:
         """Return the totals of a period, divided into intervals of the same length."""
         length = (until - since) / buckets
         query = (
-            f"SELECT CAST((at - ?) / ? AS INTEGER) AS bucket, {_TOTALS} FROM usage"  # noqa: S608
+            f"SELECT {self.bucket_number} AS bucket, {_TOTALS} FROM usage"  # noqa: S608
             " WHERE at >= ? AND at < ? GROUP BY bucket"
         )
         found = {row["bucket"]: row for row in self._query(query, since, length, since, until)}
@@ -141,17 +138,56 @@ class UsageStore:
 
     def clear(self) -> None:
         """Delete all entries."""
-        with self._lock:
-            self._db.execute("DELETE FROM usage")
+        self._change([("DELETE FROM usage", [()])])
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file or the database."""
+
+    @abstractmethod
+    def _query(self, query: str, *values: object) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a query, in which `?` stands for a value."""
+
+    @abstractmethod
+    def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
+        """Run statements in one transaction, each once for every tuple of values."""
+
+
+class SqliteUsageStore(UsageStore):
+    """The usage history in one SQLite file, or in memory if there is no file."""
+
+    row_number = "rowid"
+    bucket_number = "CAST((at - ?) / ? AS INTEGER)"
+
+    def __init__(self, file: Path | None, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
+        """Open the history; without `file` it is lost when the store is closed."""
+        super().__init__(max_days=max_days, max_entries=max_entries)
+        self._lock = threading.RLock()
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._db = sqlite3.connect(
+            file or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        self._db.row_factory = sqlite3.Row
+        if file is not None:
+            file.chmod(0o600)
+            for setting in ("journal_mode = WAL", "synchronous = NORMAL"):
+                self._db.execute(f"PRAGMA {setting}")
+        self._db.executescript(_SCHEMA)
+        self.prune()
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             self._db.close()
 
-    def _query(self, query: str, *values: object) -> list[sqlite3.Row]:
+    def _query(self, query: str, *values: object) -> Sequence[Mapping[str, Any]]:
         with self._lock:
-            return self._db.execute(query, values).fetchall()
+            return [dict(row) for row in self._db.execute(query, values)]
+
+    def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
+        with self._transaction():
+            for statement, rows in changes:
+                self._db.executemany(statement, rows)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -165,20 +201,57 @@ class UsageStore:
             self._db.execute("COMMIT")
 
 
+class PostgresUsageStore(UsageStore):
+    """The usage history of all replicas, in a PostgreSQL database."""
+
+    bucket_number = "CAST(FLOOR((at - ?) / ?) AS INTEGER)"
+
+    def __init__(self, database: Database, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
+        """Use a database with current tables, which the caller closes."""
+        super().__init__(max_days=max_days, max_entries=max_entries)
+        self._database = database
+        self.prune()
+
+    def close(self) -> None:
+        """Do nothing: the database belongs to the caller."""
+
+    def _query(self, query: str, *values: object) -> Sequence[Mapping[str, Any]]:
+        return self._database.query(_with_postgres_marks(query), [_to_postgres(each) for each in values])
+
+    def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
+        def run(cursor: RowCursor) -> None:
+            for statement, rows in changes:
+                values = [tuple(map(_to_postgres, row)) for row in rows]
+                cursor.executemany(_with_postgres_marks(statement).encode(), values)
+
+        self._database.run(run)
+
+
+def _with_postgres_marks(statement: str) -> str:
+    return statement.replace("?", "%s")
+
+
+def _to_postgres(value: object) -> object:
+    """Return a value that PostgreSQL accepts for its column: 1 instead of True, no NUL characters."""
+    if isinstance(value, bool):
+        return int(value)
+    return make_encodable(value).replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
 _TOTALS = ", ".join(
-    f"SUM({expression}) AS {name}"
-    for name, expression in {
-        "calls": "kind = 'call'",
-        "errors": "kind = 'call' AND ok = 0 AND refused = 0",
-        "refused": "kind = 'call' AND refused = 1",
-        "searches": "kind = 'search'",
-        "hits": "kind = 'search' AND ok = 1",
-        "misses": "kind = 'search' AND ok = 0 AND tokens = 0",
-        "requests": "kind = 'model'",
-        "tokens": "CASE WHEN kind = 'model' THEN tokens ELSE 0 END",
-        "saved_tokens": "saved_tokens",
-        "cost": "cost",
-        "saved_cost": "saved_cost",
+    f"SUM(CASE WHEN {condition} THEN {value} ELSE 0 END) AS {name}"
+    for name, (condition, value) in {
+        "calls": ("kind = 'call'", 1),
+        "errors": ("kind = 'call' AND ok = 0 AND refused = 0", 1),
+        "refused": ("kind = 'call' AND refused = 1", 1),
+        "searches": ("kind = 'search'", 1),
+        "hits": ("kind = 'search' AND ok = 1", 1),
+        "misses": ("kind = 'search' AND ok = 0 AND tokens = 0", 1),
+        "requests": ("kind = 'model'", 1),
+        "tokens": ("kind = 'model'", "tokens"),
+        "saved_tokens": ("saved_tokens != 0", "saved_tokens"),
+        "cost": ("cost != 0", "cost"),
+        "saved_cost": ("saved_cost != 0", "saved_cost"),
     }.items()
 )
 _TOTAL_NAMES = (
@@ -187,5 +260,5 @@ _TOTAL_NAMES = (
 )
 
 
-def _fill_missing(row: sqlite3.Row | None) -> dict[str, Any]:
+def _fill_missing(row: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: (row[name] if row is not None else None) or 0 for name in _TOTAL_NAMES}

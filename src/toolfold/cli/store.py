@@ -1,0 +1,79 @@
+"""`toolfold store`: check the place where state is stored, and change the version of its tables."""
+
+from __future__ import annotations
+
+import click
+
+from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.output import print_json, print_line, print_note
+from toolfold.database.opening import LOCAL_STORE
+from toolfold.errors import ConfigError
+
+
+@click.group("store")
+def command() -> None:
+    """Show where state is stored, and migrate the tables of a shared database."""
+
+
+@command.command("status")
+@json_option
+@click.pass_obj
+def show_status(invocation: Invocation, as_json: bool) -> None:
+    """Show where state is stored, and whether the database can be reached."""
+    from toolfold.database import Database
+    from toolfold.database.migrations import LATEST, find_version
+
+    config = invocation.load_config()
+    if config.store == LOCAL_STORE:
+        if as_json:
+            print_json({"store": LOCAL_STORE, "directory": str(config.paths.state_dir)})
+        else:
+            print_line(f"files on this machine: {config.paths.state_dir}")
+        return
+    database = Database(config.store)
+    try:
+        version = find_version(database)
+    finally:
+        database.close()
+    if as_json:
+        print_json({"store": database.address, "version": version, "latest": LATEST})
+        return
+    print_line(f"PostgreSQL database {database.address}: tables of version {version} of {LATEST}")
+    if version < LATEST:
+        print_note("The tables are migrated at the next start, or now with `toolfold store migrate`.")
+
+
+@command.command("migrate")
+@click.option(
+    "--to",
+    "target",
+    type=click.IntRange(0),
+    help="Version of the tables; a lower one than the present undoes migrations and deletes what is in"
+    " their tables. Default: the latest.",
+)
+@click.option("--yes", is_flag=True, help="Delete data without asking.")
+@click.pass_obj
+def migrate_tables(invocation: Invocation, target: int | None, yes: bool) -> None:
+    """Bring the tables of the shared database to a version. Safe while replicas are running."""
+    from toolfold.database import Database
+    from toolfold.database.migrations import LATEST, find_version, migrate
+
+    config = invocation.load_config()
+    if config.store == LOCAL_STORE:
+        raise ConfigError(
+            "state is stored in files on this machine, which need no migration",
+            key="store",
+            hint="to share state between replicas, set `store` to a postgresql:// URL",
+        )
+    wanted = LATEST if target is None else target
+    if wanted > LATEST:
+        raise click.BadParameter(f"the latest version is {LATEST}", param_hint="--to")
+    database = Database(config.store)
+    try:
+        if wanted < find_version(database) and not yes:
+            click.confirm(f"Undo the migrations after version {wanted} and delete their data?", abort=True)
+        changed = migrate(database, wanted)
+    finally:
+        database.close()
+    numbers = ", ".join(map(str, changed))
+    print_line(f"migrated: {numbers}" if changed else f"nothing to do: the tables have version {wanted}")

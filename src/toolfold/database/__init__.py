@@ -1,0 +1,10 @@
+"""A PostgreSQL database that several processes share: connections, migrations and notices of changes.
+
+Opened only if the setting `store` names one. Knows tables, but not what their content means: each kind of
+state is read and written by the package that uses it.
+"""
+
+from toolfold.database.connections import Database, DatabaseError, DatabaseUnavailable, RowCursor
+from toolfold.database.opening import open_database
+
+__all__ = ["Database", "DatabaseError", "DatabaseUnavailable", "RowCursor", "open_database"]

@@ -1,0 +1,113 @@
+"""Receive notices of changes that any process made in the shared database.
+
+One thread with a connection of its own. Notices are lost while it is not connected, so every subscriber is
+called after each connection. A notice says only which kind of state has changed; subscribers read it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from toolfold.database.connections import Row
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "toolfold_changes"
+POLL_INTERVAL_S = 0.5
+"""How long the thread waits for notices before it looks whether it shall end."""
+CHECK_INTERVAL_S = 3.0
+"""How often the connection is checked while no notices come."""
+MIN_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 2.0
+CLOSE_TIMEOUT_S = 10.0
+
+Callback = Callable[[], None]
+
+
+class ChangeListener:
+    """Calls functions when kinds of state change in the database. Thread-safe."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Row]], address: str) -> None:
+        self._connect, self._address = connect, address
+        self._lock = threading.Lock()
+        self._subscribers: dict[str, list[Callback]] = {}
+        self._ended = threading.Event()
+        self._last_contact = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="toolfold-changes", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, topic: str, callback: Callback) -> Callback:
+        """Call a function after each change of `topic`; returns a function that ends that."""
+        with self._lock:
+            self._subscribers.setdefault(topic, []).append(callback)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if callback in self._subscribers.get(topic, ()):
+                    self._subscribers[topic].remove(callback)
+
+        return unsubscribe
+
+    def seconds_since_contact(self) -> float:
+        """Return how long ago the database last answered or sent a notice."""
+        return time.monotonic() - self._last_contact
+
+    def close(self) -> None:
+        """End the thread and its connection."""
+        self._ended.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        backoff, was_lost = MIN_BACKOFF_S, False
+        while not self._ended.is_set():
+            try:
+                with self._connect() as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._last_contact = time.monotonic()
+                    if was_lost:
+                        log.info("the database %s can be reached again", self._address)
+                    backoff, was_lost = MIN_BACKOFF_S, False
+                    self._call_subscribers(None)
+                    self._receive(connection)
+            except Exception as error:
+                if not was_lost:
+                    log.warning("changes in the database %s cannot be followed now: %s", self._address, error)
+                was_lost = True
+                self._ended.wait(backoff)
+                backoff = min(2 * backoff, MAX_BACKOFF_S)
+
+    def _receive(self, connection: psycopg.Connection[Row]) -> None:
+        """Pass on notices until the listener is closed. Raises the driver's error if the connection breaks."""
+        checked = time.monotonic()
+        while not self._ended.is_set():
+            topics = {notice.payload for notice in connection.notifies(timeout=POLL_INTERVAL_S, stop_after=1)}
+            now = time.monotonic()
+            if topics or now - checked > CHECK_INTERVAL_S:
+                if not topics:
+                    connection.execute("SELECT 1")
+                checked = self._last_contact = now
+            for topic in topics:
+                self._call_subscribers(topic)
+
+    def _call_subscribers(self, topic: str | None) -> None:
+        """Call the subscribers of a topic; all of them without a topic."""
+        with self._lock:
+            found = [
+                callback
+                for name, callbacks in self._subscribers.items()
+                if topic in (None, name)
+                for callback in callbacks
+            ]
+        for callback in found:
+            try:
+                callback()
+            except Exception as error:
+                log.warning("a change in the database %s could not be read: %s", self._address, error)

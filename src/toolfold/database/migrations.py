@@ -1,0 +1,171 @@
+"""Numbered changes of the shared database's tables, each with the statements that undo it.
+
+Applied in one transaction under a lock of the database, so that any number of processes may start at once:
+one applies them, the others wait and find nothing to do. An applied migration must never be edited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from toolfold.database.connections import SCHEMA, Database, RowCursor
+from toolfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LOCK_KEY = 0x746F6F6C666F6C64
+"""Number of the advisory lock: "toolfold" as ASCII."""
+LOCK_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One change of the tables, and how to undo it."""
+
+    number: int
+    name: str
+    up: str
+    down: str
+
+
+def _notify_on_change(table: str, topic: str) -> str:
+    """Return the statement that sends a notice with `topic` whenever a table is changed."""
+    return f"""
+CREATE TRIGGER {table}_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('{topic}');
+"""
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        1,
+        "agent sessions",
+        up="""
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY, model TEXT NOT NULL, dialect TEXT NOT NULL, system TEXT NOT NULL,
+    title TEXT NOT NULL, parent TEXT NOT NULL, toolsets TEXT NOT NULL, disabled_toolsets TEXT NOT NULL,
+    state TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, updated DOUBLE PRECISION NOT NULL,
+    turns INTEGER NOT NULL, draft TEXT NOT NULL DEFAULT '', owner TEXT NOT NULL DEFAULT '',
+    claimed DOUBLE PRECISION NOT NULL DEFAULT 0
+);
+CREATE INDEX sessions_by_use ON sessions (updated DESC) WHERE parent = '';
+CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent != '';
+CREATE TABLE messages (
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE, number DOUBLE PRECISION NOT NULL,
+    turn INTEGER NOT NULL, role TEXT NOT NULL, body TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL, words TSVECTOR NOT NULL, PRIMARY KEY (session_id, number)
+);
+CREATE INDEX messages_by_word ON messages USING gin (words);
+CREATE TABLE calls (
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE, call_id TEXT NOT NULL,
+    tool TEXT NOT NULL, finished BOOLEAN NOT NULL DEFAULT false, result TEXT,
+    started BIGINT GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (session_id, call_id)
+);
+""",
+        down="DROP TABLE calls, messages, sessions;",
+    ),
+    Migration(
+        2,
+        "usage history",
+        up="""
+CREATE TABLE usage (
+    row BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL,
+    name TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL, ok INTEGER NOT NULL,
+    refused INTEGER NOT NULL, ms DOUBLE PRECISION NOT NULL, tokens INTEGER NOT NULL,
+    saved_tokens INTEGER NOT NULL, cost DOUBLE PRECISION NOT NULL, saved_cost DOUBLE PRECISION NOT NULL,
+    content TEXT NOT NULL
+);
+CREATE INDEX usage_at ON usage (at);
+CREATE INDEX usage_key ON usage (key) WHERE key != '';
+""",
+        down="DROP TABLE usage;",
+    ),
+    Migration(
+        3,
+        "notices of changes",
+        up="""
+CREATE FUNCTION send_change_notice() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('toolfold_changes', TG_ARGV[0]);
+    RETURN NULL;
+END
+$$;
+""",
+        down="DROP FUNCTION send_change_notice;",
+    ),
+)
+LATEST = MIGRATIONS[-1].number
+
+
+def find_version(database: Database) -> int:
+    """Return the number of the last migration that was applied to a database; 0 for an empty one."""
+    return database.run(_read_version)
+
+
+def upgrade(database: Database) -> tuple[int, ...]:
+    """Apply all migrations that the database does not have yet, and return their numbers.
+
+    Raises ConfigError if a newer version of Toolfold has changed the tables.
+    """
+    if find_version(database) == LATEST:
+        return ()
+    return migrate(database, LATEST)
+
+
+def migrate(database: Database, target: int, migrations: Sequence[Migration] = MIGRATIONS) -> tuple[int, ...]:
+    """Apply or undo migrations until `target` is the last one that is applied; return their numbers."""
+
+    def change(cursor: RowCursor) -> tuple[int, ...]:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_S}s",))
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", (f"{LOCK_TIMEOUT_S}s",))
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+        cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
+        cursor.execute(
+            "CREATE TABLE IF NOT EXISTS migrations"
+            " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied TIMESTAMPTZ NOT NULL DEFAULT now())"
+        )
+        version = _read_version(cursor)
+        _require_known_version(version, migrations, database.address)
+        if version <= target:
+            return _apply(cursor, [each for each in migrations if version < each.number <= target])
+        return _undo(cursor, [each for each in reversed(migrations) if target < each.number <= version])
+
+    return database.run(change)
+
+
+def _apply(cursor: RowCursor, migrations: Sequence[Migration]) -> tuple[int, ...]:
+    for each in migrations:
+        cursor.execute(each.up.encode())
+        cursor.execute("INSERT INTO migrations (number, name) VALUES (%s, %s)", (each.number, each.name))
+    return tuple(each.number for each in migrations)
+
+
+def _undo(cursor: RowCursor, migrations: Sequence[Migration]) -> tuple[int, ...]:
+    for each in migrations:
+        cursor.execute(each.down.encode())
+        cursor.execute("DELETE FROM migrations WHERE number = %s", (each.number,))
+    return tuple(each.number for each in migrations)
+
+
+def _read_version(cursor: RowCursor) -> int:
+    found = cursor.execute(
+        "SELECT to_regclass(%s) IS NOT NULL AS found", (f"{SCHEMA}.migrations",)
+    ).fetchone()
+    if not found or not found["found"]:
+        return 0
+    row = cursor.execute("SELECT coalesce(max(number), 0) AS version FROM migrations").fetchone()
+    return int(row["version"]) if row else 0
+
+
+def _require_known_version(version: int, migrations: Sequence[Migration], address: str) -> None:
+    latest = max((each.number for each in migrations), default=0)
+    if version > latest:
+        raise ConfigError(
+            f"the tables in the database {address} have version {version}, and this Toolfold knows versions"
+            f" up to {latest}",
+            key="store",
+            hint="update Toolfold, or undo the newer migrations with the version that made them:"
+            f" toolfold store migrate --to {latest}",
+        )

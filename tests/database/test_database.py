@@ -1,0 +1,207 @@
+"""Connections to the shared PostgreSQL database, its migrations, and notices of changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import PostgresServer, run_postgres
+from toolfold.database import Database, DatabaseError, DatabaseUnavailable, open_database
+from toolfold.database.connections import describe_address
+from toolfold.database.migrations import LATEST, MIGRATIONS, Migration, find_version, migrate, upgrade
+from toolfold.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = open_database(database_url)
+    assert opened is not None
+    yield opened
+    opened.close()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def list_tables(database: Database) -> set[str]:
+    rows = database.query("SELECT tablename FROM pg_tables WHERE schemaname = 'toolfold'")
+    return {row["tablename"] for row in rows}
+
+
+def test_files_on_this_machine_need_no_database() -> None:
+    assert open_database("sqlite") is None
+
+
+class TestMigrations:
+    def test_every_migration_can_be_undone_and_applied_again(self, database: Database) -> None:
+        tables = list_tables(database)
+        for target in range(LATEST - 1, -1, -1):
+            assert migrate(database, target) == (target + 1,)
+        assert list_tables(database) == {"migrations"}
+        assert migrate(database, LATEST) == tuple(range(1, LATEST + 1))
+        assert list_tables(database) == tables
+
+    def test_migrating_again_changes_nothing(self, database: Database) -> None:
+        assert upgrade(database) == ()
+        assert migrate(database, LATEST) == ()
+
+    def test_processes_that_migrate_at_the_same_time_apply_each_migration_once(
+        self, database_url: str
+    ) -> None:
+        script = (
+            "import sys; from toolfold.database import Database; from toolfold.database.migrations import *\n"
+            "print('ready', flush=True); sys.stdin.readline()\n"
+            "print(len(upgrade(Database(sys.argv[1]))))\n"
+        )
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", script, database_url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            for _ in range(4)
+        ]
+        for each in processes:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        applied = []
+        for each in processes:
+            assert each.stdin is not None
+            each.stdin.write("go\n")
+            each.stdin.flush()
+        for each in processes:
+            output, _ = each.communicate(timeout=WAIT_S)
+            assert each.returncode == 0
+            applied.append(int(output))
+        assert sorted(applied) == [0, 0, 0, LATEST]
+
+    def test_migration_that_fails_changes_nothing(self, database: Database) -> None:
+        broken = Migration(LATEST + 1, "broken", "CREATE TABLE half (a INTEGER); SELECT missing;", "")
+        with pytest.raises(DatabaseError, match="missing"):
+            migrate(database, LATEST + 1, (*MIGRATIONS, broken))
+        assert find_version(database) == LATEST
+        assert "half" not in list_tables(database)
+
+    def test_tables_of_a_newer_version_are_refused(self, database: Database, database_url: str) -> None:
+        database.execute(
+            "INSERT INTO migrations (number, name) VALUES (%s, 'from the future')", (LATEST + 1,)
+        )
+        with pytest.raises(ConfigError, match="knows versions up to"):
+            open_database(database_url)
+
+
+class TestConnections:
+    def test_work_that_fails_is_rolled_back(self, database: Database) -> None:
+        def add_and_fail(cursor: object) -> None:
+            cursor.execute("INSERT INTO migrations (number, name) VALUES (99, 'x')")  # type: ignore[attr-defined]
+            raise ValueError("stop")
+
+        with pytest.raises(ValueError, match="stop"):
+            database.run(add_and_fail)
+        assert database.query("SELECT 1 AS one FROM migrations WHERE number = 99") == []
+
+    def test_statement_is_stopped_at_its_time_limit(self, database_url: str) -> None:
+        database = Database(database_url, statement_timeout_s=0.2)
+        with pytest.raises(DatabaseError, match="time limit"):
+            database.query("SELECT pg_sleep(60)")
+        database.check()
+        database.close()
+
+    def test_threads_wait_for_a_connection_instead_of_opening_more(self, database_url: str) -> None:
+        database = Database(database_url, max_connections=2)
+        count = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database()"
+        with ThreadPoolExecutor(8) as pool:
+            counts = list(pool.map(lambda _: database.query(count)[0]["n"], range(24)))
+        database.close()
+        assert max(counts) <= 2
+
+    def test_error_names_the_database_and_not_the_password(self) -> None:
+        database = Database("postgresql://me:hunter2hunter2@127.0.0.1:1/nothing")
+        with pytest.raises(DatabaseUnavailable, match=r"nothing \(127\.0\.0\.1:1\) cannot be used") as caught:
+            database.check()
+        assert "hunter2" not in str(caught.value)
+        assert describe_address("postgresql://me:x@db.example.com/tools") == "tools (db.example.com)"
+
+    def test_closed_database_refuses_work(self, database_url: str) -> None:
+        database = Database(database_url)
+        database.check()
+        database.close()
+        with pytest.raises(DatabaseUnavailable, match="closed"):
+            database.check()
+
+
+class TestChanges:
+    def test_change_by_another_connection_calls_the_subscriber(
+        self, database: Database, database_url: str
+    ) -> None:
+        called = threading.Semaphore(0)
+        database.on_change("things", called.release)
+        assert called.acquire(timeout=WAIT_S)  # after the listener has connected
+        other = Database(database_url)
+        other.execute("SELECT pg_notify('toolfold_changes', 'others')")
+        other.execute("SELECT pg_notify('toolfold_changes', 'things')")
+        assert called.acquire(timeout=WAIT_S)
+        other.close()
+
+    def test_subscriber_that_fails_does_not_stop_the_others(self, database: Database) -> None:
+        called = threading.Semaphore(0)
+
+        def fail() -> None:
+            raise ValueError("cannot read")
+
+        database.on_change("things", fail)
+        database.on_change("things", called.release)
+        database.execute("SELECT pg_notify('toolfold_changes', 'things')")
+        assert called.acquire(timeout=WAIT_S)
+
+    def test_work_and_notices_continue_after_connections_were_lost(
+        self, database: Database, postgres: PostgresServer
+    ) -> None:
+        called = threading.Semaphore(0)
+        database.on_change("things", called.release)
+        assert called.acquire(timeout=WAIT_S)
+        terminator = Database(postgres.url("postgres"))
+        terminator.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'toolfold' AND pid != pg_backend_pid()"
+        )
+        terminator.close()
+        assert find_version(database) == LATEST  # on a new connection, without an error
+        assert called.acquire(timeout=WAIT_S)  # notices may have been lost, so everything is read again
+        database.execute("SELECT pg_notify('toolfold_changes', 'things')")
+        assert called.acquire(timeout=WAIT_S)
+
+
+@pytest.mark.thorough
+def test_database_can_be_used_again_after_it_was_stopped_and_started() -> None:
+    with run_postgres() as server:
+        database = open_database(server.create_database())
+        assert database is not None
+        called = threading.Semaphore(0)
+        database.on_change("things", called.release)
+        assert called.acquire(timeout=WAIT_S)
+        server.stop()
+        with pytest.raises(DatabaseUnavailable, match="cannot be used now"):
+            database.check()
+        wait_until(lambda: database.seconds_since_contact() > 0.5)
+        server.start()
+        database.check()
+        assert called.acquire(timeout=WAIT_S)
+        wait_until(lambda: database.seconds_since_contact() < 5)
+        database.close()
