@@ -85,7 +85,7 @@ class ChangeListener:
                 backoff = min(2 * backoff, MAX_BACKOFF_S)
 
     def _receive(self, connection: psycopg.Connection[Row]) -> None:
-        """Pass on notices until the listener is closed. Raises the driver's error if the connection breaks."""
+        """Pass on notices until the listener is closed. Raises the driver's error if it is disconnected."""
         checked = time.monotonic()
         while not self._ended.is_set():
             topics = {notice.payload for notice in connection.notifies(timeout=POLL_INTERVAL_S, stop_after=1)}
