@@ -181,3 +181,9 @@ def error_message(error: BaseException) -> str:
 def shorten(text: str, limit: int = 200) -> str:
     """Truncate text from elsewhere, such as another program's error, for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+def join_names(names: Sequence[str], limit: int) -> str:
+    """Join names up to a limit: `a, b and 3 more`."""
+    more = len(names) - limit
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:limit])} and {more:,} more"

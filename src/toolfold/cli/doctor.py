@@ -27,9 +27,9 @@ from toolfold.cli.connect import home_directory
 from toolfold.cli.doctor_clients import check_clients, check_duplicates, check_gateway, check_proxy
 from toolfold.cli.doctor_proxy import check_proxy_programs
 from toolfold.cli.findings import COLOURS, SYMBOLS, DoctorFinding
-from toolfold.cli.output import escape_text, format_count, join_names, print_json, print_line, show_spinner
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, show_spinner
 from toolfold.cli.server_commands import dump_settings, open_server_pool, server_key
-from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.errors import ConfigError, ToolfoldError, join_names
 
 if TYPE_CHECKING:
     from toolfold.config import Config

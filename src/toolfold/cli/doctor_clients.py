@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from toolfold.cli.connect import connections_file, home_directory
 from toolfold.cli.findings import DoctorFinding
-from toolfold.cli.output import format_count, join_names
-from toolfold.errors import ConfigError
+from toolfold.cli.output import format_count
+from toolfold.errors import ConfigError, join_names
 from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from toolfold.cli.output import (
     NotFound,
     escape_text,
     format_count,
-    join_names,
     print_json,
     print_line,
     print_note,
@@ -26,7 +25,7 @@ from toolfold.cli.output import (
     print_warning,
     progress_bar,
 )
-from toolfold.errors import ConfigError, closest_names, did_you_mean, shorten
+from toolfold.errors import ConfigError, closest_names, did_you_mean, join_names, shorten
 
 if TYPE_CHECKING:
     from toolfold.enrichment import CostEstimate, MessageOptions, WriteReport

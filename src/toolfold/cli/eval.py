@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +13,26 @@ import click
 
 from toolfold.cli.app import Invocation
 from toolfold.cli.catalogs import FILE, load_extra_tools
-from toolfold.cli.eval_report import EvalResults, QueryResult, build_recall_curve, print_report
-from toolfold.cli.output import escape_text, format_count, join_names, print_note, print_warning, progress_bar
+from toolfold.cli.eval_report import print_report
+from toolfold.cli.output import escape_text, format_count, print_note, print_warning, progress_bar
 from toolfold.cli.plot import draw_recall, plot_option
 from toolfold.cli.search import MODES, warn_about_mode
+from toolfold.evaluation import (
+    COMPARED_MODES,
+    MAX_RANKED,
+    EvalResults,
+    QueryResult,
+    build_recall_curve,
+    count_tool_tokens,
+    find_input_problems,
+    run_queries,
+)
 
 if TYPE_CHECKING:
     from toolfold.config.settings import ToolsSettings
     from toolfold.registry import Snapshot
     from toolfold.retrieval.evaluation import Query
     from toolfold.retrieval.search import Mode, Retriever
-
-MAX_RANKED = 50
-PLOTTED_MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 
 
 @click.command("eval")
@@ -101,28 +106,12 @@ def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
         raise click.ClickException(f"{catalog} contains no tools")
     if not all_queries:
         raise click.ClickException(f"{queries} contains no messages")
+    for problem in find_input_problems(
+        listing, all_queries, catalog=str(catalog), messages=str(queries), short_catalog=catalog.name
+    ):
+        print_warning(problem)
     # Not registered: a catalog may contain names that the registry rejects, and is measured on its own.
-    tools = Snapshot({tool.name: tool for tool in listing}, 0)
-    if duplicates := _find_repeated(tool.name for tool in listing):
-        print_warning(
-            f"{catalog}: duplicate tool names: {join_names(duplicates, 5)}; the last definition is used"
-        )
-    if duplicates := _find_repeated(str(query.id) for query in all_queries):
-        print_warning(f"{queries}: duplicate message ids: {join_names(duplicates, 5)}")
-    if missing := _find_unknown_tools(all_queries, tools):
-        print_warning(
-            f"{queries}: tools that are missing from {catalog.name} cannot be found: {join_names(missing, 5)}"
-        )
-    return tools, all_queries
-
-
-def _find_repeated(names: Iterator[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
-
-
-def _find_unknown_tools(all_queries: Sequence[Query], tools: Snapshot) -> list[str]:
-    named = (name for query in all_queries for name in (*query.gold, *sorted(query.candidates or ())))
-    return [name for name in dict.fromkeys(named) if name not in tools]
+    return Snapshot({tool.name: tool for tool in listing}, 0), all_queries
 
 
 def _run_queries(
@@ -136,46 +125,7 @@ def _run_queries(
     quiet: bool = False,
 ) -> Iterator[QueryResult]:
     with progress_bar(f"running queries ({mode})", enabled=not quiet) as step:
-        select = _session_selector(retriever, tools, mode, top_k, settings)
-        for number, query in enumerate(all_queries):
-            step(number, len(all_queries))
-            started = time.process_time()
-            if query.history is not None:
-                ranked, selected, need = select(query)
-            else:
-                found = retriever.answer(
-                    tools, query.text, mode=mode, limit=MAX_RANKED, granted=query.candidates
-                )
-                ranked, need = [hit.name for hit in found.hits], found.need
-                selected = ranked[:top_k] if found.needed(settings.need_threshold) else []
-            ms = round((time.process_time() - started) * 1000, 3)
-            yield QueryResult(query, ranked, selected, need, ms)
-
-
-def _session_selector(
-    retriever: Retriever, tools: Snapshot, mode: Mode, top_k: int, settings: ToolsSettings
-) -> Callable[[Query], tuple[list[str], list[str], float]]:
-    """Return a function that selects tools for a message with a history, as a session would.
-
-    It returns the ranked tools, the selected ones and the need. A session does not rerank: that mode
-    selects like `hybrid`.
-    """
-    from toolfold.turn import Conversation, Grant, Selector, Turn
-
-    selection = "hybrid" if mode == "rerank" else mode
-    chosen = settings.model_copy(update={"selection": selection, "rag_top_k": top_k, "pinned": ()})
-    selector = Selector(chosen, retriever)
-    every = Grant.from_names(tools, frozenset(tools))
-
-    def select(query: Query) -> tuple[list[str], list[str], float]:
-        grant = every if query.candidates is None else Grant.from_names(tools, query.candidates)
-        turn = Turn(tools, grant.names, offered=grant.tools, offered_names=grant.tool_names)
-        messages = [*(query.history or ()), {"role": "user", "content": query.text}]
-        found = selector(grant, turn, Conversation.from_messages(messages))
-        ranked = dict.fromkeys((*found.names, *(hit.name for hit in found.hits)))
-        return list(ranked), list(found.names), found.need
-
-    return select
+        yield from run_queries(retriever, tools, all_queries, mode, top_k, settings=settings, step=step)
 
 
 def _print_lines(results: Iterator[QueryResult]) -> Iterator[QueryResult]:
@@ -191,15 +141,8 @@ def _print_lines(results: Iterator[QueryResult]) -> Iterator[QueryResult]:
 
 
 def _count_tool_tokens(tools: Snapshot) -> dict[str, int]:
-    """Return the number of tokens of each tool's definition."""
-    from toolfold.turn import count_tokens
-
-    tool_tokens = {}
     with progress_bar("counting tokens") as step:
-        for number, tool in enumerate(tools.values()):
-            step(number, len(tools))
-            tool_tokens[tool.name] = count_tokens([tool.definition()])
-    return tool_tokens
+        return count_tool_tokens(tools, step)
 
 
 def _draw_plot(file: Path, retriever: Retriever, eval_results: EvalResults, settings: ToolsSettings) -> None:
@@ -207,7 +150,7 @@ def _draw_plot(file: Path, retriever: Retriever, eval_results: EvalResults, sett
     if not all_queries:
         raise click.ClickException("no message has a `gold` tool, so recall cannot be plotted")
     curves = []
-    for mode in dict.fromkeys((*PLOTTED_MODES, eval_results.mode)):
+    for mode in dict.fromkeys((*COMPARED_MODES, eval_results.mode)):
         results: Sequence[QueryResult] = eval_results.results_with_gold
         if mode != eval_results.mode:
             results = list(

@@ -199,9 +199,3 @@ def escape_text(text: str) -> str:
     from rich.markup import escape
 
     return escape("".join(char if char.isprintable() or char == "\n" else " " for char in text))
-
-
-def join_names(names: Sequence[str], limit: int) -> str:
-    """Join names up to a limit: `a, b and 3 more`."""
-    more = len(names) - limit
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:limit])} and {more:,} more"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from toolfold.evaluation import CurvePoint, RecallCurve
+
 SUFFIXES = (".png", ".svg", ".pdf")
 # A colour-blind-safe palette; the markers distinguish the curves in black-and-white print.
 MODE_STYLES = {
@@ -26,23 +28,6 @@ MODE_STYLES = {
     "rerank": ("#CC79A7", "D"),
 }
 LINE_STYLES = {"eager slim": "--", "search+describe": ":"}
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """Mean tokens and mean recall over all messages if the `depth` best-ranked tools are sent."""
-
-    depth: int
-    tokens: float
-    recall: float
-
-
-@dataclass(frozen=True, slots=True)
-class RecallCurve:
-    """Recall of one search mode for each number of selected tools, in ascending order."""
-
-    mode: str
-    points: Sequence[CurvePoint]
 
 
 @dataclass(frozen=True, slots=True)

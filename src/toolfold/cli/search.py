@@ -13,13 +13,13 @@ from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.catalogs import catalog_options, load_extra_tools
 from toolfold.cli.output import (
     format_count,
-    join_names,
     print_json,
     print_line,
     print_table,
     print_warning,
     progress_bar,
 )
+from toolfold.errors import join_names
 
 if TYPE_CHECKING:
     from toolfold.model import Tool

@@ -24,14 +24,13 @@ from toolfold.cli.output import (
     NotFound,
     escape_text,
     format_count,
-    join_names,
     print_line,
     print_note,
     print_table,
     print_warning,
     show_spinner,
 )
-from toolfold.errors import ConfigError, closest_names, did_you_mean
+from toolfold.errors import ConfigError, closest_names, did_you_mean, join_names
 
 if TYPE_CHECKING:
     from toolfold.config import Config

@@ -142,13 +142,17 @@ class Indexer:
         self._on_change = on_change
         self._closed = threading.Event()
 
-    def make_sibling(self, directory: str) -> Indexer:
-        """Return an indexer for another set of tools with the same model, stored in a subdirectory."""
+    def make_sibling(self, directory: str, *, progress: Progress | None = None) -> Indexer:
+        """Return an indexer for another set of tools with the same model, stored in a subdirectory.
+
+        With `progress`, a search waits until all tools are embedded.
+        """
         return Indexer(
             self._embedder,
             self._directory and self._directory / directory,
+            progress=progress,
             outage_log=self._outage_log,
-            max_wait_s=self._max_wait_s,
+            max_wait_s=None if progress else self._max_wait_s,
         )
 
     @property

@@ -587,13 +587,15 @@ class Retriever:
             learned=self.learned,
         )
 
-    def make_sibling(self, directory: str) -> Retriever:
+    def make_sibling(self, directory: str, *, progress: Progress | None = None) -> Retriever:
         """Return a retriever for another set of tools that shares the models; close it, too.
 
-        Its index is stored in a subdirectory of this one's.
+        Its index is stored in a subdirectory of this one's. With `progress`, a search waits until all
+        tools are embedded, and ends with the exception that `progress` raises.
         """
         sibling = copy.copy(self)
-        sibling._indexer = self._indexer.make_sibling(directory)
+        sibling._indexer = self._indexer.make_sibling(directory, progress=progress)
+        sibling._keyword_indexer = self._keyword_indexer.make_sibling(directory)
         sibling._background = BackgroundStart()
         return sibling
 
