@@ -15,7 +15,10 @@ from tests.dashboard.conftest import NOTES, CheckedPage
 from tests.dashboard.harness import LISTING_SERVER, ROOT, DashboardProcess, read_answer
 from tests.gateway.gateway_process import environment
 
-PAGES = ("catalog", "overview", "playground", "activity", "approvals", "servers", "clients", "chat")
+PAGES = (
+    *("catalog", "overview", "playground", "evaluation", "activity", "approvals"),
+    *("servers", "clients", "chat"),
+)
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
 

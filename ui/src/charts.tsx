@@ -96,43 +96,68 @@ export function ShareBar({ parts, label }: { parts: { name: string; value: numbe
 export interface Curve {
   name: string;
   class: string;
-  points: { x: number; y: number; label: string }[];
+  /** Write the mark of each point beside it. */
+  isNumbered?: boolean;
+  points: { x: number; y: number; mark: string; label: string }[];
 }
 
-/** Lines over a logarithmic x axis, for recall against tokens. */
-export function LineChart({ title, curves, xLabel, yLabel }: { title: string; curves: Curve[]; xLabel: string; yLabel: string }) {
+const LINE_HEIGHT = 320;
+const MARKERS = ["circle", "square", "diamond", "triangle"] as const;
+
+/** Numbers 1, 2 and 5 times a power of ten within a range; only powers of ten if the range is wide. */
+function logTicks(low: number, high: number): number[] {
+  const steps = high - low > 2.5 ? [1] : [1, 2, 5];
+  const powers = Array.from({ length: 9 }, (_, power) => power);
+  return powers.flatMap((power) => steps.map((step) => step * 10 ** power)).filter((value) => Math.log10(value) >= low - 0.02 && Math.log10(value) <= high + 0.02);
+}
+
+function Marker({ shape, x, y, label }: { shape: (typeof MARKERS)[number]; x: number; y: number; label: string }) {
+  const path = {
+    circle: `M${x - 4.5} ${y}a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0`,
+    square: `M${x - 4} ${y - 4}h8v8h-8z`,
+    diamond: `M${x} ${y - 6}l5.5 6l-5.5 6l-5.5 -6z`,
+    triangle: `M${x} ${y - 5.5}l5.5 10h-11z`,
+  }[shape];
+  return <path class="marker" d={path}><title>{label}</title></path>;
+}
+
+/** Lines over a logarithmic x axis; the y axis is a share. Curves differ in colour and in their markers. */
+export function LineChart({ title, curves, xLabel, yLabel, note }: { title: string; curves: Curve[]; xLabel: string; yLabel: string; note?: string }) {
   const points = curves.flatMap((curve) => curve.points);
   if (!points.length) return null;
-  const height = 300;
   const low = Math.log10(Math.max(1, Math.min(...points.map((point) => point.x))));
   const high = Math.max(low + 0.1, Math.log10(Math.max(...points.map((point) => point.x), 10)));
-  const bottom = Math.max(0, Math.floor(Math.min(...points.map((point) => point.y)) * 10) / 10 - 0.1);
-  const x = (value: number) => LEFT + ((Math.log10(Math.max(1, value)) - low) / (high - low)) * (WIDTH - LEFT - 16);
-  const y = (value: number) => height - 40 - ((value - bottom) / (1 - bottom)) * (height - 60);
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => 10 ** (low + (high - low) * share));
+  const bottom = Math.max(0, Math.floor(Math.min(...points.map((point) => point.y)) * 10) / 10);
+  const x = (value: number) => LEFT + 12 + ((Math.log10(Math.max(1, value)) - low) / (high - low)) * (WIDTH - LEFT - 36);
+  const y = (value: number) => LINE_HEIGHT - 62 - ((value - bottom) / (1 - bottom || 1)) * (LINE_HEIGHT - 106);
+  const text = curves.map((curve) => curve.points[curve.points.length - 1].label).join("; ");
   return (
     <figure class="chart">
-      <svg viewBox={`0 0 ${WIDTH} ${height}`} role="img" aria-label={title}>
-        {[0, 0.25, 0.5, 0.75, 1].map((share) => {
-          const value = bottom + (1 - bottom) * share;
+      <svg viewBox={`0 0 ${WIDTH} ${LINE_HEIGHT}`} role="img" aria-label={`${title}. ${text}.`}>
+        {[0, 0.25, 0.5, 0.75, 1].map((step) => {
+          const value = bottom + (1 - bottom) * step;
           return (
-            <g key={share}>
-              <line class="grid" x1={LEFT} x2={WIDTH - 16} y1={y(value)} y2={y(value)} />
-              <text class="axis" x={LEFT - 8} y={y(value) + 4} text-anchor="end">{`${Math.round(value * 100)}%`}</text>
+            <g key={step}>
+              <line class="grid" x1={LEFT} x2={WIDTH - 8} y1={y(value)} y2={y(value)} />
+              <text class="axis" x={LEFT - 8} y={y(value) + 5} text-anchor="end">{`${Math.round(value * 100)}%`}</text>
             </g>
           );
         })}
-        {ticks.map((value) => <text key={value} class="axis" x={x(value)} y={height - 22} text-anchor="middle">{short(value)}</text>)}
-        <text class="axis" x={(LEFT + WIDTH) / 2} y={height - 4} text-anchor="middle">{xLabel}</text>
-        <text class="axis" x={LEFT} y={12}>{yLabel}</text>
-        {curves.map((curve) => (
+        {logTicks(low, high).map((value) => <text key={value} class="axis" x={x(value)} y={LINE_HEIGHT - 32} text-anchor="middle">{short(value)}</text>)}
+        <text class="axis" x={(LEFT + WIDTH) / 2} y={LINE_HEIGHT - 6} text-anchor="middle">{xLabel}</text>
+        <text class="axis" x={0} y={16}>{yLabel}</text>
+        {curves.map((curve, index) => (
           <g key={curve.name} class={`line ${curve.class}`}>
             <polyline points={curve.points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ")} />
-            {curve.points.map((point) => <circle key={point.label} cx={x(point.x)} cy={y(point.y)} r="3.5"><title>{point.label}</title></circle>)}
+            {curve.points.map((point) => <Marker key={point.label} shape={MARKERS[index % MARKERS.length]} x={x(point.x)} y={y(point.y)} label={point.label} />)}
+            {curve.isNumbered && curve.points.map((point) => <text key={point.label} class="mark-text" x={x(point.x)} y={y(point.y) - 11} text-anchor="middle">{point.mark}</text>)}
           </g>
         ))}
       </svg>
-      <figcaption>{curves.map((curve) => <span key={curve.name} class="legend"><i class={`dot ${curve.class}`} />{curve.name}</span>)}</figcaption>
+      <figcaption>
+        {curves.map((curve, index) => <span key={curve.name} class="legend"><svg class={`line legend-mark ${curve.class}`} viewBox="0 0 14 14" aria-hidden="true"><Marker shape={MARKERS[index % MARKERS.length]} x={7} y={7} label="" /></svg>{curve.name}</span>)}
+        {note && <span class="legend-time">{note}</span>}
+      </figcaption>
     </figure>
   );
 }

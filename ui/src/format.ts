@@ -6,6 +6,8 @@ const WHOLE = new Intl.NumberFormat("en");
 export const short = (value: number): string => (Math.abs(value) < 10_000 ? WHOLE.format(Math.round(value)) : COMPACT.format(value));
 export const whole = (value: number): string => WHOLE.format(Math.round(value));
 export const percent = (part: number, all: number): string => (all ? `${Math.round((100 * part) / all)}%` : "–");
+/** A share with one decimal place, for small differences. */
+export const share = (part: number, all: number): string => (all ? `${((100 * part) / all).toFixed(1)}%` : "–");
 
 export function dollars(value: number): string {
   if (!value) return "$0";

@@ -9,6 +9,7 @@ import { ApprovalsPage } from "./pages/approvals";
 import { CatalogPage } from "./pages/catalog";
 import { ChatPage } from "./pages/chat";
 import { ClientsPage } from "./pages/clients";
+import { EvaluationPage } from "./pages/evaluation";
 import { OverviewPage } from "./pages/overview";
 import { PlaygroundPage } from "./pages/playground";
 import { ServersPage } from "./pages/servers";
@@ -20,6 +21,7 @@ const PAGES: [string, string][] = [
   ["servers", "Servers"],
   ["clients", "Clients"],
   ["playground", "Playground"],
+  ["evaluation", "Evaluation"],
   ["activity", "Activity"],
   ["approvals", "Approvals"],
   ["chat", "Chat"],
@@ -92,6 +94,8 @@ function CurrentPage({ page, detail }: { page: string; detail: string }) {
       return <CatalogPage detail={detail} />;
     case "playground":
       return <PlaygroundPage />;
+    case "evaluation":
+      return <EvaluationPage />;
     case "activity":
       return <ActivityPage />;
     case "approvals":

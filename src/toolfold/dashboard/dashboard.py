@@ -13,6 +13,7 @@ from toolfold.dashboard.approvals import PageApprover
 from toolfold.dashboard.catalog import Catalog
 from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.clients import ClientAdmin
+from toolfold.dashboard.evaluation import Evaluations
 from toolfold.dashboard.overview import describe_overview, describe_servers
 from toolfold.dashboard.playground import describe_choices, explain_message
 from toolfold.dashboard.recorder import UsageRecorder, open_history
@@ -49,6 +50,7 @@ class Dashboard:
         self._catalog = Catalog(runtime, self._store.count_calls)
         self._servers = ServerAdmin(runtime, self._redact)
         self._chat = ChatSessions(runtime, self._redact)
+        self._evaluations = Evaluations(runtime, self._redact)
         self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
         approver.is_page_open = lambda: self._feed.open_streams > 0
 
@@ -63,6 +65,7 @@ class Dashboard:
     async def _close(self) -> None:
         await self._chat.close()
         await self._servers.close()
+        await asyncio.to_thread(self._evaluations.close)
         self._feed.close()
         await asyncio.to_thread(self._recorder.close)
         self._store.close()
@@ -80,6 +83,8 @@ class Dashboard:
             "servers/log": _in_thread(lambda request: self._servers.read_log(request.query.get("name", ""))),
             "clients": _in_thread(lambda _: clients.list_clients()),
             "clients/tools": _in_thread(lambda request: clients.list_tools(request.query.get("name", ""))),
+            "evaluation": _in_thread(lambda _: self._evaluations.describe()),
+            "evaluation/result": _in_thread(lambda _: self._evaluations.load_result()),
             "chat": lambda request: self._chat.describe(request.query.get("session", "")),
         }
 
@@ -97,6 +102,8 @@ class Dashboard:
             "servers/login": lambda request: self._servers.log_in(request.text("name")),
             "clients/add": _in_thread(lambda request: clients.add(request.body)),
             "clients/revoke": _in_thread(lambda request: clients.revoke(request.text("name"))),
+            "evaluation/start": _in_thread(lambda request: self._evaluations.start(request.body)),
+            "evaluation/cancel": _in_thread(lambda _: self._evaluations.cancel()),
             "chat/send": lambda request: self._chat.send(
                 str(request.body.get("session") or ""), request.text("message")
             ),

@@ -5,13 +5,14 @@ Knows the format of `queries.jsonl` and nothing of how a ranking was made.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolfold.jsonlines import read_json_lines
+from toolfold.jsonlines import parse_json_lines, read_json_lines
 from toolfold.model import Json
 
 OWN_CANDIDATES = "own_candidates_only"
@@ -40,6 +41,11 @@ class Query:
 def load_queries(file: Path) -> list[Query]:
     """Read labelled messages from a file, gzipped or not. Raises SourceError with the line number."""
     return read_json_lines(file, _parse_query, what="queries")
+
+
+def parse_queries(content: bytes, *, where: str) -> list[Query]:
+    """Read labelled messages, one JSON object per line. Raises SourceError, which starts with `where`."""
+    return list(parse_json_lines(io.BytesIO(content), _parse_query, where=where))
 
 
 def _parse_query(row: Any) -> Query:

@@ -4,7 +4,7 @@ A source that fails is reported with the reason; the others still load.
 """
 
 from toolfold.sources.builtin import load_builtin
-from toolfold.sources.catalog import load_catalog, sample_catalog
+from toolfold.sources.catalog import load_catalog, parse_catalog, sample_catalog
 from toolfold.sources.plugins import Plugin, PluginDirectory, load_plugins
 from toolfold.sources.source_report import SourceReport
 
@@ -15,5 +15,6 @@ __all__ = [
     "load_builtin",
     "load_catalog",
     "load_plugins",
+    "parse_catalog",
     "sample_catalog",
 ]

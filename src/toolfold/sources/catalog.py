@@ -7,6 +7,7 @@ called, on simulated services.
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,11 @@ from toolfold.sources.sample_services import SampleServices
 def load_catalog(file: Path) -> list[Tool]:
     """Return the tools of a catalog file. Raises SourceError with the line number."""
     return read_json_lines(file, _parse_entry, what="a catalog")
+
+
+def parse_catalog(content: bytes, *, where: str) -> list[Tool]:
+    """Return the tools of a catalog in memory. Raises SourceError, which starts with `where`."""
+    return list(parse_json_lines(io.BytesIO(content), _parse_entry, where=where))
 
 
 def sample_catalog() -> list[Tool]:
