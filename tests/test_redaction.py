@@ -14,6 +14,8 @@ from tests.redaction_corpus import LOOKALIKES, SPELLINGS
 from tests.thorough import try_examples
 from tests.timing import run_with_limit
 from toolfold.redaction import HIDDEN, Redaction
+from toolfold.redaction.commands import find_command_secrets
+from toolfold.redaction.secret_patterns import find_pattern_secrets
 
 ALPHABET = string.ascii_letters + string.digits + " .,:;-_=+/%&\"'\\@#!\n\t\0é"
 SECRETS = st.lists(
@@ -292,3 +294,13 @@ def test_redaction_of_an_adversarial_command_is_fast_enough(piece: str) -> None:
     text = piece * (400_000 // len(piece))
     redacted = run_with_limit(lambda: Redaction(max_chars=20_000)(text))
     assert len(redacted) < 20_100
+
+
+@given(st.from_regex(r"[A-Za-z0-9]{0,15}", fullmatch=True))
+def test_short_word_matches_no_pattern_of_a_secret(word: str) -> None:
+    """Short words are not searched, so no search may find a secret in one."""
+    assert not [*find_pattern_secrets(word), *find_command_secrets(word)]
+
+
+def test_short_word_is_redacted_if_it_is_a_known_secret() -> None:
+    assert Redaction(["hunter2"])("hunter2") == HIDDEN

@@ -81,6 +81,20 @@ def stat_plain_file(path: Path) -> Signature | None:
     return (_describe_file(path, found),) if stat.S_ISREG(found.st_mode) else None
 
 
+def has_signature(path: str, signature: Signature) -> bool:
+    """Return True if a missing or plain file has this signature; False also for any other path.
+
+    Does the same as comparing with `stat_plain_file`, in less time: it is done several times for every call.
+    """
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return signature == ((path, 0, 0, 0, 0),)
+    return stat.S_ISREG(found.st_mode) and signature == (
+        (path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino),
+    )
+
+
 def _describe_file(path: Path, found: os.stat_result) -> _FileState:
     return str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 

@@ -27,7 +27,7 @@ from toolfold.config.fingerprints import (
     ABSENT,
     Signature,
     fingerprint_path,
-    stat_plain_file,
+    has_signature,
     stat_signature,
 )
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
@@ -146,6 +146,8 @@ class SettingsMonitor:
         """Id and start time of this process, for the names of the files that record calls."""
         step = record.last_step()
         self._known_states = {each.path: read_path_state(each.path, step) for each in self._watched}
+        self._signatures: list[tuple[str, Signature]] | None = None
+        """The watched paths with their known signatures; None if the list must be made again."""
         self._active: dict[str, tuple[str, CallWatch]] = {}
         """Tool calls that run now, by the name of the file that records the call on disk."""
         self._left_running: dict[str, str] = {}
@@ -200,7 +202,9 @@ class SettingsMonitor:
 
     def _is_unchanged(self) -> bool:
         """Return True if no settings file has changed; False if that cannot be found out at once."""
-        return all(stat_plain_file(path) == state.signature for path, state in self._known_states.items())
+        if self._signatures is None:
+            self._signatures = [(str(path), each.signature) for path, each in self._known_states.items()]
+        return all(has_signature(path, signature) for path, signature in self._signatures)
 
     def _new_note_name(self) -> str:
         """Return a name for the file that records a call: it contains the process and a random part."""
@@ -227,7 +231,7 @@ class SettingsMonitor:
             if stat_signature(each.path) == before.signature:
                 continue
             now = read_path_state(each.path, self._last_step())
-            self._known_states[each.path], self._noted_states = now, ""
+            self._known_states[each.path], self._noted_states, self._signatures = now, "", None
             if now.fingerprint != before.fingerprint:
                 self._classify_change(each, before, now)
 
@@ -309,17 +313,17 @@ class SettingsMonitor:
         content = f'{{"call": {json.dumps(call)}, "time": {time.time()}, "known": {self._noted_states}}}'
         with contextlib.suppress(OSError):
             try:
-                _write_small_file(self._notes / name, content.encode())
+                _write_small_file(f"{self._notes}/{name}", content.encode())
             except FileNotFoundError:
                 self._notes.mkdir(parents=True, exist_ok=True, mode=0o700)
-                _write_small_file(self._notes / name, content.encode())
+                _write_small_file(f"{self._notes}/{name}", content.encode())
 
     def _delete_call_note(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self._notes / name)  # noqa: PTH108 - several times as fast, and done for every call
+            os.unlink(f"{self._notes}/{name}")  # noqa: PTH108 - several times as fast, and done for every call
 
 
-def _write_small_file(file: Path, content: bytes) -> None:
+def _write_small_file(file: str, content: bytes) -> None:
     """Write a file with as few system calls as possible, because it is done for every call."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:

@@ -61,6 +61,7 @@ class SettingsRecord:
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
         self.file = self.directory / "record.json"
+        self._path = str(self.file)
         self._known_entries: tuple[tuple[int, ...], dict[Path, bool]] | None = None
         """Metadata of the file, and the answers of `has_entry`, which is called for each HTTP response."""
 
@@ -109,7 +110,7 @@ class SettingsRecord:
 
     def _read_signature(self) -> tuple[int, ...]:
         try:
-            found = self.file.stat()
+            found = os.stat(self._path)  # noqa: PTH116 - as text, because it is done for every request
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 self._known_entries = None  # the file must be read, which raises

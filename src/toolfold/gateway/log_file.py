@@ -61,15 +61,14 @@ class AppendOnlyFile:
     """A file that several processes append to, and that is replaced when it has reached its maximum size."""
 
     def __init__(self, file: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
-        self._file, self._max_bytes = file, max_bytes
+        self._file, self._path, self._max_bytes = file, str(file), max_bytes
         self._descriptor = -1
 
     def append(self, text: str) -> None:
         """Append a line to the log file. Raises OSError."""
         line = text.encode("utf-8", "replace") + b"\n"
-        if not self._is_current():
-            self._reopen()
-        if os.fstat(self._descriptor).st_size + len(line) > self._max_bytes:
+        opened = self._stat_current() or self._reopen()
+        if opened.st_size + len(line) > self._max_bytes:
             self._replace()
             self._reopen()
         os.write(self._descriptor, line)
@@ -79,19 +78,22 @@ class AppendOnlyFile:
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _is_current(self) -> bool:
-        """Return False if another process has replaced or deleted the log file."""
+    def _stat_current(self) -> os.stat_result | None:
+        """Return the metadata of the open log file; None if another process has replaced or deleted it."""
+        if self._descriptor < 0:
+            return None
         try:
-            return self._descriptor >= 0 and os.path.samestat(
-                os.fstat(self._descriptor), self._file.stat(follow_symlinks=False)
-            )
+            at_path = os.lstat(self._path)
         except FileNotFoundError:
-            return False
+            return None
+        opened = os.fstat(self._descriptor)
+        return opened if os.path.samestat(opened, at_path) else None
 
-    def _reopen(self) -> None:
+    def _reopen(self) -> os.stat_result:
         self.close()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         self._descriptor = os.open(self._file, flags, 0o600)
+        return os.fstat(self._descriptor)
 
     def _replace(self) -> None:
         """Rename the full log file under a lock, so that only one process does so."""
@@ -99,7 +101,7 @@ class AppendOnlyFile:
             import fcntl
 
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        if self._is_current():
+        if self._stat_current():
             self._file.replace(self._file.with_suffix(".log.1"))
 
 

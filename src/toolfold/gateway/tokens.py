@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import re
 import secrets
 import time
@@ -64,7 +65,7 @@ class Tokens:
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """Open the token file; tokens that another program added are not accepted."""
-        self._file, self._record = file, record
+        self._file, self._path, self._record = file, str(file), record
         self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
 
@@ -121,7 +122,7 @@ class Tokens:
 
     def _file_exists(self) -> bool:
         try:
-            self._file.lstat()
+            os.lstat(self._path)  # as text, because it is done for every request
         except FileNotFoundError:
             return False
         except OSError:  # it exists but cannot be examined

@@ -26,6 +26,7 @@ _TRUNCATED = "… (cut)"
 _MAX_PASSES = 4
 _MIN_KNOWN_CHARS = 6
 _SEPARATORS = re.compile(r"[\s:=;,/.&?\"'\\]+")
+_SHORT_WORD = re.compile(r"[A-Za-z0-9]{0,15}")  # no pattern matches it, and many arguments are such words
 
 
 class Redaction:
@@ -106,6 +107,8 @@ class Redaction:
     def _find_secrets(self, text: str) -> Iterator[Span]:
         for secret in self._secret_spellings:
             yield from _find_occurrences(secret, text)
+        if _SHORT_WORD.fullmatch(text):
+            return
         yield from find_pattern_secrets(text)
         yield from find_command_secrets(text)
 
