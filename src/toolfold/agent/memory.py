@@ -79,5 +79,6 @@ def _find_fact(facts: list[str], args: Json) -> int:
     if len(found) == 1:
         return found[0]
     raise CallError(
-        f"{len(found)} facts contain {wanted!r}, but exactly one must; nothing was written.", facts=facts
+        f"`old` must be words of exactly one fact, but {len(found)} contain {wanted!r}. Nothing was written.",
+        facts=facts,
     )

@@ -108,7 +108,7 @@ class _FileDraft:
         content = text.replace("\n", self.newline).encode()
         if len(content) > MAX_CONFIG_BYTES or not self._reads_back_as(text, wanted):
             raise ConfigError(
-                f"{key} cannot be changed without changing something else in the file",
+                f"{key} cannot be changed without changing other parts of the file",
                 key=key,
                 file=str(self.file),
                 hint="edit the file by hand",

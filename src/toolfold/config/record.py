@@ -137,7 +137,11 @@ class SettingsRecord:
         require_user(f"accepting a change of {path}")
         with self._modify_record() as data:
             if is_incomplete(shown):
-                raise ConfigError("the file is too large to compare", file=str(path), hint="make it smaller")
+                raise ConfigError(
+                    "the file is too large to be compared with its earlier content",
+                    file=str(path),
+                    hint="make it smaller",
+                )
             if fingerprint_path(path) != shown:
                 raise ConfigError("the file has changed since it was shown", file=str(path), hint=_REPEAT)
             data["pending"].pop(_pending_key(path), None)

@@ -220,7 +220,7 @@ def _require_exact_change(client_file: ClientFile, text: str, expected: Json) ->
         is_exact = False
     if not is_exact:
         raise ConfigError(
-            f"{section} cannot be changed without changing something else in the file",
+            f"{section} cannot be changed without changing other parts of the file",
             file=str(client_file.file),
             hint="change it by hand: docs/connect.md says what to write",
         )

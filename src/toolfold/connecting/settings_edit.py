@@ -139,7 +139,7 @@ def _require_exact_change(settings_file: ClientFile, text: str, expected: Json) 
         is_exact = False
     if not is_exact:
         raise ConfigError(
-            "the settings cannot be changed without changing something else in the file",
+            "the settings cannot be changed without changing other parts of the file",
             file=str(settings_file.file),
             hint="change it by hand: docs/proxy.md says what to write",
         )

@@ -290,7 +290,7 @@ class Proxy:
                 self._native.mark_refused(upstream, request.model)
             return is_answered
         except FoldingFailed as error:
-            log.warning("a request for model %r is forwarded unfolded: %s", request.model, error)
+            log.warning("a request for model %r is forwarded with all its tools: %s", request.model, error)
             return False
 
     async def _answer_folded(

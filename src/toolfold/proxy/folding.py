@@ -287,7 +287,7 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
     elif any(map(is_reserved, names)):
         reason = "it has tools with the names of the bridge tools"
     if reason:
-        log.info("the tools of a request are not folded: %s", reason)
+        log.info("the tools of a request are forwarded unchanged: %s", reason)
         return _ClientArray(entries, [], [], b"")
     others = [entry for entry in entries if wire.read_tool(entry) is None]
     return _ClientArray(entries, tools, others, hash_tools(tools))

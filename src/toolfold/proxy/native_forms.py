@@ -38,7 +38,11 @@ class NativeForms:
 
     def mark_refused(self, upstream: Upstream, model: str) -> None:
         """Use the bridge tools for a model from now on, because its provider refused the native form."""
-        log.warning("%r refused deferred tools for model %r; bridge tools are used", upstream.provider, model)
+        log.warning(
+            "%r does not support tools that are loaded on demand with model %r; the tool search is used",
+            upstream.provider,
+            model,
+        )
         self._refused[upstream.provider, model] = None
         while len(self._refused) > MAX_REFUSED:
             self._refused.popitem(last=False)

@@ -240,7 +240,7 @@ class FoldedExchange:
             raise UpstreamFailed(f"The provider {self._upstream.provider!r} answered with status {status}.")
         if status in _FOLDING_STATUSES:
             raise FoldingFailed(
-                f"the provider refused round {number} with status {status}",
+                f"the provider refused request {number} of a tool search with status {status}",
                 is_refused=True,
                 has_run=bool(self._fold.report.ran),
             )

@@ -42,7 +42,7 @@ def _check_archive(opened: IO[bytes], max_bytes: int) -> None:
     with zipfile.ZipFile(opened) as archive:
         members = archive.infolist()
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise ValueError("the numpy archive is compressed")
+        raise ValueError("the numpy archive is compressed, which is not supported")
     if sum(member.file_size for member in members) > status.st_size:
         raise ValueError("the numpy archive declares more data than it contains")
     opened.seek(0)

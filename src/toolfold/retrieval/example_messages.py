@@ -125,9 +125,9 @@ class MessageRecord:
         if not all(isinstance(text, str) and len(text) <= 1_000 for text in texts.values()):
             raise ValueError(f"{', '.join(texts)} must be short texts")
         if not re.fullmatch(r"[0-9a-f]{24}", texts["checksum"]):
-            raise ValueError("checksum must have 24 hexadecimal digits")
+            raise ValueError("the field `checksum` must have 24 hexadecimal digits")
         if not re.fullmatch(r"[0-9a-f]{64}", texts["sketch"]):
-            raise ValueError("sketch must have 64 hexadecimal digits")
+            raise ValueError("the field `sketch` must have 64 hexadecimal digits")
         messages = row.get("messages")
         if not isinstance(messages, list) or not all(isinstance(each, str) for each in messages):
             raise ValueError("messages must be a list of texts")

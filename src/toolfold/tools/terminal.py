@@ -299,7 +299,8 @@ class ProcessTool:
         context = args.get("context") or {}
         if "revision" not in context or bool(context.get("closes")) != close:
             raise CallError(
-                "Nothing was written to the process: it was not checked together with the earlier input."
+                "Nothing was written to the process:"
+                " the new input could not be checked together with the earlier input."
             )
         # The judged input must be the one that arrives: another call may have written since.
         await environment.processes.write(

@@ -198,7 +198,7 @@ def _read_audio(file: Path) -> bytes:
         with file.open("rb") as stream:
             data = stream.read(MAX_AUDIO_BYTES + 1)
     except FileNotFoundError:
-        raise SpeechFailed("The program has written no audio.") from None
+        raise SpeechFailed("The speech program produced no audio.") from None
     if len(data) > MAX_AUDIO_BYTES:
         raise SpeechFailed(f"The speech has more than {MAX_AUDIO_BYTES:,} bytes. Use a shorter text.")
     return data
