@@ -201,7 +201,7 @@ def test_ancestors_of_a_process_are_read_with_ps_if_there_is_no_proc(
             assert "TOOLFOLD_RUN" in find_tool_call(child)
         finally:
             os.killpg(parent.pid, 9)
-    assert find_tool_call() == ""
+    assert find_tool_call(os.getppid()) == ""
 
 
 def _child_of(pid: int) -> int:

@@ -10,6 +10,7 @@ read with `ps`. Makes no decisions: callers refuse what a tool call may not do.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -37,6 +38,7 @@ MAX_ENVIRON_BYTES = 1 << 22
 MAX_DESCRIPTORS = 4_096
 PS_TIMEOUT_S = 2.0
 _BEACON = "toolfold-runtime"
+_BEACON_TARGET = f"/memfd:{_BEACON}"
 _PROC = Path("/proc")
 
 
@@ -63,15 +65,27 @@ def find_tool_call(pid: int | None = None) -> str:
 
     `pid` defaults to this process.
     """
-    own = os.getpid() if pid is None else pid
-    if own == os.getpid() and (
-        mark := next((each for each in ENVIRONMENT_MARKS if os.environ.get(each)), "")
-    ):
+    if pid is not None and pid != os.getpid():
+        return _find_mark(pid)
+    if mark := next((each for each in ENVIRONMENT_MARKS if os.environ.get(each)), ""):
         return f"{mark} is set in its environment"
-    chain = [_own_process(own), *_iterate_ancestors(own)]
+    return _find_own_mark(os.getpid())
+
+
+@functools.cache
+def _find_own_mark(pid: int) -> str:
+    """Find the mark of this process once: who started it does not change, and its ancestors may exit.
+
+    `pid` distinguishes the process from those that it forks.
+    """
+    return _find_mark(pid)
+
+
+def _find_mark(pid: int) -> str:
+    chain = [_own_process(pid), *_iterate_ancestors(pid)]
     known = {each.pid for each in chain}
-    for each in (*chain, *(each for each in _session_leaders(own) if each.pid not in known)):
-        if why := each.find_mark(is_self=each.pid == own):
+    for each in (*chain, *(each for each in _session_leaders(pid) if each.pid not in known)):
+        if why := each.find_mark(is_self=each.pid == pid):
             return why
     return _unexplained_limit(chain)
 
@@ -243,16 +257,21 @@ def _marked_variable(pid: int, text: str) -> str:
 
 
 def _has_beacon(pid: int) -> bool:
-    folder = _PROC / str(pid) / "fd"
+    folder = f"{_PROC}/{pid}/fd"
     try:
         with os.scandir(folder) as entries:
-            for each in itertools.islice(entries, MAX_DESCRIPTORS):
-                with contextlib.suppress(OSError):
-                    if os.readlink(each.path).startswith(f"/memfd:{_BEACON}"):  # noqa: PTH115 - not a path
-                        return True
+            return any(
+                _is_beacon(f"{folder}/{each.name}") for each in itertools.islice(entries, MAX_DESCRIPTORS)
+            )
     except OSError:
-        pass
-    return False
+        return False
+
+
+def _is_beacon(descriptor: str) -> bool:
+    try:
+        return os.readlink(descriptor).startswith(_BEACON_TARGET)  # noqa: PTH115 - not a path
+    except OSError:  # it was closed
+        return False
 
 
 def _all_pids() -> Iterator[int]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from toolfold.config.describe import describe_settings, get_value
+from toolfold.config.describe import get_value, list_keys
 from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, Settings
 from toolfold.model import FrozenDict
@@ -142,9 +142,7 @@ def _strict_value(earlier: McpServerSettings | None, field: str) -> str:
 
 
 def _list_keys(before: Settings, now: Settings) -> Iterator[str]:
-    yield from (
-        each.key for each in describe_settings() if "<name>" not in each.key and each.key not in ALLOW_LISTS
-    )
+    yield from (key for key in list_keys() if key not in ALLOW_LISTS)
     for section in ("toolsets", "providers"):
         names = {**getattr(before, section), **getattr(now, section)}
         yield from (f"{section}.{name}" for name in sorted(names))

@@ -6,6 +6,7 @@ Walks the settings classes for code that names settings rather than uses them: t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,12 @@ class Setting:
 def describe_settings() -> list[Setting]:
     """Return a description of every setting, in the order in which the settings are defined."""
     return list(_walk_settings(Settings, ()))
+
+
+@functools.cache
+def list_keys() -> tuple[str, ...]:
+    """Return the dotted keys of all settings outside of mappings with names that the user chooses."""
+    return tuple(each.key for each in describe_settings() if "<name>" not in each.key)
 
 
 def _walk_settings(owner: type[Section], path: KeyPath) -> Iterator[Setting]:

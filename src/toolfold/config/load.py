@@ -21,7 +21,7 @@ from toolfold.config.check import (
     parse_text_value,
     transform_settings,
 )
-from toolfold.config.describe import KeyPath, can_grant, describe_settings, find_field, project_rule
+from toolfold.config.describe import KeyPath, can_grant, find_field, list_keys, project_rule
 from toolfold.config.document import (
     MAX_PROJECT_CONFIG_BYTES,
     Node,
@@ -317,8 +317,7 @@ def _split_key(key: str) -> KeyPath:
 
 def _find_origins(settings: Settings, tree: Node) -> dict[str, str]:
     """Return where each effective setting was written."""
-    keys = [each.key for each in describe_settings() if "<name>" not in each.key]
-    keys += [f"toolsets.{name}" for name in settings.toolsets]
+    keys = [*list_keys(), *(f"toolsets.{name}" for name in settings.toolsets)]
     keys += [f"mcp.servers.{name}" for name in settings.mcp.servers]
     found = {key: tree.find(_split_key(key)) for key in keys}
     return {key: str(node.location) if node else "default" for key, node in found.items()}
