@@ -22,6 +22,7 @@ from tests.gateway.harness import (
     serve_gateway,
     wait_until,
 )
+from tests.thorough import thorough_count
 
 both_revisions = pytest.mark.parametrize("revision", REVISIONS)
 
@@ -204,11 +205,12 @@ async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: P
 @pytest.mark.thorough(keep=1)
 @both_revisions
 async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revision: str) -> None:
+    flood_size = str(thorough_count(50_000, 2_000))  # the gateway passes each notification on to the client
     servers = {
         "good": fault_server(),
         "crash": fault_server("--fault", "crash"),
         "hang": fault_server("--fault", "hang", call_timeout_seconds=2.0),
-        "flood": fault_server("--fault", "flood"),
+        "flood": fault_server("--fault", "flood", "--flood-size", flood_size),
         "huge": fault_server("--fault", "huge"),
         "dead": fault_server("--fault", "crash-at-start"),
     }

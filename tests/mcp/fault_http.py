@@ -34,6 +34,7 @@ class FaultHttpServer(ThreadingHTTPServer):
     def __init__(self, fault: str = "", port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.fault, self.calls, self.cancelled = fault, 0, 0
+        self.flood_size = 50_000
         self.connections = 0
         self.has_closed_connection = threading.Event()
         self.cookie = ""
@@ -254,7 +255,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_flood(self, id_: Any) -> None:
         self.begin(200, STREAM, None)
-        self.wfile.write(event(NOTICE) * 50_000 + event(answered(id_, text("after the flood"))))
+        self.wfile.write(
+            event(NOTICE) * self.server.flood_size + event(answered(id_, text("after the flood")))
+        )
 
     def do_stream(self, id_: Any) -> None:
         self.begin(200, STREAM, None)
@@ -345,7 +348,7 @@ class _Handler(BaseHTTPRequestHandler):
         return event(answered(id_, text("x" * 20_000_000)))
 
     def say_flood(self, id_: Any) -> bytes:
-        return event(NOTICE) * 50_000 + event(answered(id_, text("after the flood")))
+        return event(NOTICE) * self.server.flood_size + event(answered(id_, text("after the flood")))
 
 
 def hello() -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Server:
         self.revision, self.diary, self.until = given.revision, given.diary, given.until
         self.first, self.others = given.first, "tool" if given.first == "echo" else given.first
         self.calls = self.lists = 0
-        self.resources = given.resources
+        self.resources, self.flood_size = given.resources, given.flood_size
 
     def note(self, line: str) -> None:
         if self.diary:
@@ -269,7 +269,7 @@ class Server:
             "method": "notifications/message",
             "params": {"level": "info", "data": "x"},
         }
-        write((json.dumps(notice).encode() + b"\n") * 50_000)
+        write((json.dumps(notice).encode() + b"\n") * self.flood_size)
         answer(id_, text("after the flood"))
 
     def do_flood_of_requests(self, id_: Any, params: Any) -> None:
@@ -333,6 +333,7 @@ def main() -> None:
     options.add_argument("--diary", default="")
     options.add_argument("--revision", default="2025-11-25")
     options.add_argument("--resources", type=int, default=0)
+    options.add_argument("--flood-size", type=int, default=50_000)
     given = options.parse_args()
     if given.unless and Path(given.unless).exists():
         given.fault = ""

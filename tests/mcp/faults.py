@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.mcp.fault_http import serve_in_thread
+from tests.thorough import thorough_count
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.connection import ConnectionDeps
@@ -409,6 +410,7 @@ def _serve_fault(fault: Fault) -> Iterator[McpServerSettings]:
         yield http_settings(f"http://127.0.0.1:{free_port()}/{path}", fault.transport, **limit)
     else:
         with serve_in_thread(fault.name) as server:
+            server.flood_size = thorough_count(50_000, 5_000)  # 50,000 events take 10 s of processor time
             yield http_settings(server.url(fault.transport), fault.transport, **limit)
 
 
