@@ -253,6 +253,15 @@ ADMINISTRATION = [
     "sessions search some",
     "sessions export some",
     "sessions delete some",
+    "cron add hourly hello",
+    "cron list",
+    "cron show some",
+    "cron edit some --name other",
+    "cron pause some",
+    "cron resume some",
+    "cron remove some --yes",
+    "cron preview hourly",
+    "cron run --due",
 ]
 
 

@@ -46,6 +46,8 @@ class Effect(StrEnum):
     """Sends something to other people, which cannot be taken back."""
     SPEND = "spend"
     """Uses a service that charges for each call."""
+    SCHEDULE = "schedule"
+    """Lets a model work later, when nobody can be asked."""
     DESTRUCTIVE = "destructive"
 
 
@@ -194,6 +196,27 @@ class AgentServices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GrantLimit:
+    """A restriction of a session's grant to some toolsets, in addition to the configuration."""
+
+    enabled: tuple[str, ...] | None = None
+    """Toolsets; None means all."""
+    disabled: tuple[str, ...] = ()
+    """Toolsets to exclude."""
+
+    def to_json(self) -> Json:
+        """Return the restriction as JSON data."""
+        enabled = None if self.enabled is None else list(self.enabled)
+        return {"enabled": enabled, "disabled": list(self.disabled)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> GrantLimit:
+        """Return the restriction that `to_json` has written."""
+        enabled = data["enabled"]
+        return cls(None if enabled is None else tuple(enabled), tuple(data["disabled"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """The gateway client that made a call."""
 
@@ -238,6 +261,8 @@ class CallContext:
     """Opaque data that the caller's interface passes to the tool's source."""
     parents: tuple[str, ...] = ()
     """IDs of the calls inside which this one was made, the outermost first; empty for a call of the model."""
+    grant_limits: tuple[GrantLimit, ...] = ()
+    """Restrictions of the session's grant, for work that the call starts outside of the session."""
     nested: NestedCalls | None = field(default=None, repr=False, compare=False)
     """Calls other tools of the session from the handler; set while it runs."""
 

@@ -64,6 +64,7 @@ from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
 from toolfold.retrieval.synonyms import Synonyms
+from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Scope, Toolsets
 from toolfold.session import Session, SessionDeps
 from toolfold.skills import SkillLibrary
@@ -73,6 +74,7 @@ from toolfold.sources.mcp.pool import McpServers, mark_injections
 from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.openapi.tools import load_apis
 from toolfold.sources.source_report import LOADED
+from toolfold.store.jobs import JobStore
 from toolfold.telemetry import open_readers
 from toolfold.tools import OutsideText, Services
 from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
@@ -88,6 +90,7 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
+JOBS_FILE = "jobs.db"
 _SKILLS_INDEX = "skills"
 _MIN_PATIENCE_S = 0.0
 """Least time that searches wait for new tools to be embedded, whatever the settings say; tests raise it."""
@@ -129,7 +132,8 @@ def open_runtime(
     events = CallEvents(redact)
     retriever = _build_retriever(config, progress, events.bus)
     skill_search = retriever.make_sibling(_SKILLS_INDEX)
-    services = _build_services(config, terminal, browser, redact, skill_search)
+    jobs = ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
+    services = _build_services(config, terminal, browser, redact, skill_search, jobs)
     reports = load_builtin(registry, services)
     reports += load_apis(registry, config, services.workspace, services.outside_text)
     rules: list[Rule] = []
@@ -169,6 +173,7 @@ def open_runtime(
             mcp=mcp,
             browser=browser,
             skill_search=skill_search,
+            jobs=jobs,
             behind_gateway=behind_gateway,
             follower=follower,
             database=database,
@@ -196,6 +201,7 @@ def _build_services(
     browser: BrowserPool,
     redact: Redaction,
     skill_search: Retriever,
+    jobs: ScheduledJobs,
 ) -> Services:
     """Return what the handlers of built-in tools use."""
     return Services(
@@ -212,6 +218,7 @@ def _build_services(
             config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
         ),
         skill_search=skill_search,
+        jobs=jobs,
         browser=browser,
         browser_timeout_s=config.browser.timeout_seconds,
     )
@@ -257,6 +264,7 @@ class Runtime:
         mcp: McpServers,
         browser: BrowserPool,
         skill_search: Retriever,
+        jobs: ScheduledJobs,
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
         database: Database | None = None,
@@ -278,7 +286,7 @@ class Runtime:
         self._settings_lock = threading.Lock()
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
-        self._browser, self._skill_search = browser, skill_search
+        self._browser, self._skill_search, self.jobs = browser, skill_search, jobs
         self._beacon = Beacon()
         self.terminal = terminal
         self.mcp = mcp
@@ -566,6 +574,7 @@ class Runtime:
         self.retriever.close()
         self.retriever.learned.close()
         self._browser.close()
+        self.jobs.store.close()
         self.terminal.close()
         self._dispatch.loops.close()
         self._close_readers()

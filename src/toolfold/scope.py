@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from toolfold.errors import UnknownToolset, closest_names, did_you_mean
-from toolfold.model import MCP_PREFIX, Tool
+from toolfold.model import MCP_PREFIX, GrantLimit, Tool
 from toolfold.registry import Snapshot
 from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
 
@@ -172,6 +172,12 @@ class Scope:
             names &= ancestor._allowed_names(toolsets)
             ancestor = ancestor.parent
         return names
+
+    def list_limits(self) -> tuple[GrantLimit, ...]:
+        """Return how this scope is restricted beyond the configuration, the first restriction first."""
+        if self.parent is None:
+            return ()
+        return (*self.parent.list_limits(), GrantLimit(self.enabled, self.disabled))
 
     def covers(self, toolsets: Toolsets, toolset: str) -> bool:
         """Return True if this scope would grant the tools of a toolset that has no tools yet."""

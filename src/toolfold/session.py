@@ -343,6 +343,7 @@ class Session:
             readable=(result_dir,),
             client=self._client,
             caller=self._caller,
+            grant_limits=self._scope.list_limits(),
         )
 
     def _select_tools(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection | None:

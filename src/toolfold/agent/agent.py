@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from toolfold.agent.conversation import AgentConversation, AgentDeps, TurnResult
@@ -15,10 +15,11 @@ from toolfold.agent.prompt import build_system_prompt
 from toolfold.config import Config
 from toolfold.database import open_database
 from toolfold.errors import ConfigError
-from toolfold.model import Approver, Asker
+from toolfold.model import Approver, Asker, GrantLimit
 from toolfold.providers.client import ModelClient
 from toolfold.providers.models import ModelName, build_client, parse_model_name
 from toolfold.runtime import Runtime, open_runtime
+from toolfold.session import Session
 from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
 
 STORE_FILE = "sessions.db"
@@ -38,7 +39,8 @@ class Agent(AgentConversation):
 
     `model` is PROVIDER:MODEL or a client of your own; without it the configuration decides. `session_id`
     resumes a stored session. `approver` is asked before risky calls; `asker` puts questions of the model to
-    the user. Without `runtime` and `store` the agent opens and closes its own.
+    the user. `grant_limits` restrict the tools further than `toolsets`. Without `runtime` and
+    `store` the agent opens and closes its own.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Agent(AgentConversation):
         asker: Asker | None = None,
         context_tokens: int | None = None,
         stream_model: bool = True,
+        grant_limits: Sequence[GrantLimit] = (),
     ) -> None:
         self._own_runtime = None if runtime else open_runtime(approver=approver)
         self.runtime = runtime or self._own_runtime or open_runtime()
@@ -85,7 +88,16 @@ class Agent(AgentConversation):
         )
         if record is None:
             record = _create_record(deps, toolsets, disabled_toolsets, instructions)
-        super().__init__(deps, record, limits)
+        super().__init__(deps, record, limits, parent=self._open_limited_parent(grant_limits, approver))
+
+    def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
+        """Return a session with the given restrictions; None if there are none."""
+        if not limits:
+            return None
+        parent = self.runtime.session(approver=approver)
+        for limit in limits:
+            parent = parent.delegate(limit.enabled, limit.disabled)
+        return parent
 
     def run_sync(self, message: str) -> TurnResult:
         """Work on a message like `run`, for callers that are not async."""

@@ -32,6 +32,7 @@ __all__ = ["CallAnalysis", "CallAnalyzer", "JudgeFunction"]
 
 TOOL_PREFIX = "tool:"
 SELF_PROTECTION = "self-protection"
+SCHEDULE_RULE = "job-scheduled"
 MAX_PATH_CHARS = 4_096
 MAX_KEY_CHARS = 4_096
 MAX_ENTRY_CHARS = 1_000
@@ -285,7 +286,10 @@ class CallAnalyzer:
             yield Finding("message-sent", "publish", Severity.MEDIUM, reason)
         if Effect.SPEND in tool.effects:
             reason = f"{tool.name} uses a service that charges for each call"
-            yield Finding(f"{PAID_PREFIX}{tool.name}", "cost", Severity.MEDIUM, reason)
+            yield Finding(paid_rule(tool), "cost", Severity.MEDIUM, reason)
+        if Effect.SCHEDULE in tool.effects:
+            reason = f"{tool.name} lets a model work later, when nobody can be asked"
+            yield Finding(SCHEDULE_RULE, "unattended", Severity.MEDIUM, reason)
 
     def _path_findings(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
         names = _names_with_meaning(meanings, Meaning.PATH)
@@ -307,6 +311,11 @@ class CallAnalyzer:
 def declared_rule(tool: Tool) -> str:
     """Return the rule name for the finding that a tool declares itself destructive."""
     return f"{DESTRUCTIVE_PREFIX}{tool.name}"
+
+
+def paid_rule(tool: Tool) -> str:
+    """Return the rule name for the finding that a tool uses a service that charges for each call."""
+    return f"{PAID_PREFIX}{tool.name}"
 
 
 _ANY_SHELL = Tool(

@@ -89,16 +89,17 @@ def load_config(
     )
 
 
-def reload_config(config: Config) -> Config:
+def reload_config(config: Config, directory: Path | None = None) -> Config:
     """Return the effective settings as the files are now, with the same environment and arguments.
 
-    Raises ConfigError, also if the configuration was not loaded by `load_config`.
+    `directory` is the working directory, if it should be another one. Raises ConfigError, also if the
+    configuration was not loaded by `load_config`.
     """
     arguments = config.loaded_with
     if arguments is None:
         raise ConfigError("this configuration was not read from files, so it cannot be reloaded")
     return load_config(
-        project=config.paths.current_dir,
+        project=directory or config.paths.current_dir,
         env=config.environment,
         overrides=arguments.overrides,
         user_file=arguments.user_file,

@@ -31,6 +31,7 @@ from pydantic_core import CoreSchema
 from toolfold.config.agent import AgentSettings, ProviderSettings
 from toolfold.config.allowed_tools import AllowedToolEntry
 from toolfold.config.apis import Apis
+from toolfold.config.cron import CronSettings
 from toolfold.config.dashboard import DashboardSettings
 from toolfold.config.field_types import (
     USER_ONLY,
@@ -679,6 +680,7 @@ class Settings(Section):
     speech: SpeechSettings = Field(
         default_factory=SpeechSettings, description="Program or service that turns text into speech."
     )
+    cron: CronSettings = Field(default_factory=CronSettings, description="Scheduled jobs and their limits.")
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
     apis: Apis = Field(
         default_factory=FrozenDict,

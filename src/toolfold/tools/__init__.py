@@ -19,6 +19,7 @@ from toolfold.files import Workspace
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.model import make_encodable
 from toolfold.retrieval.search import Retriever
+from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.skills import SkillLibrary
 from toolfold.untrusted_text import PassageFinder, TextMarker, find_nothing, leave_unmarked
 
@@ -67,6 +68,8 @@ class Services:
     messages: MessagesSettings = field(default_factory=MessagesSettings)
     images: ImagesSettings = field(default_factory=ImagesSettings)
     speech: SpeechSettings = field(default_factory=SpeechSettings)
+    jobs: ScheduledJobs | None = None
+    """Scheduled jobs of the user; without it there are no tools for them."""
     skills: SkillLibrary | None = None
     """Skills of the user and the project; without it there are no skill tools."""
     skill_search: Retriever | None = None

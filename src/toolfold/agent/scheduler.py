@@ -1,0 +1,256 @@
+"""Run scheduled jobs: wait for the next one, let an agent work on it, store and send the result.
+
+Every run has a runtime and a session of its own, opened with the settings that are in force then. Nobody can
+be asked during a run, so calls that need approval are refused. The only exception is the message with the
+result: its target was approved together with the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from toolfold.agent.agent import Agent
+from toolfold.agent.conversation import TurnResult
+from toolfold.agent.limits import AgentLimits
+from toolfold.config import Config
+from toolfold.config.load import reload_config
+from toolfold.errors import ToolfoldError, error_message
+from toolfold.model import Answer, ApprovalRequest, GrantLimit
+from toolfold.providers.client import ModelClient
+from toolfold.runtime import Runtime, open_runtime
+from toolfold.scheduled_jobs import ScheduledJobs
+from toolfold.store.jobs import Job, Run, RunState
+
+log = logging.getLogger(__name__)
+
+POLL_S = 15.0
+"""How long the scheduler sleeps at most, so that it notices new jobs and changed clocks."""
+CLOSE_TIMEOUT_S = 60.0
+"""How long an interrupted run may take to end."""
+MAX_MESSAGE_CHARS = 9_000
+_SEND_TOOL = "send_message"
+_NOT_IN_RUNS = ("cronjob",)
+_INSTRUCTIONS = (
+    "You work on a scheduled job. Nobody can answer questions or approve calls now; calls that need approval"
+    " are refused. Your last message is the result that the user reads later{delivery}: state what you found"
+    " or did, and what you could not do."
+)
+
+JobReport = Callable[[Job, Run], None]
+ClientFactory = Callable[[Job], ModelClient]
+
+
+class Scheduler:
+    """Runs the scheduled jobs of one user until it is stopped. Several processes can share the jobs."""
+
+    def __init__(
+        self,
+        jobs: ScheduledJobs,
+        config: Config,
+        *,
+        report: JobReport = lambda _job, _run: None,
+        make_client: ClientFactory | None = None,
+    ) -> None:
+        """Create a scheduler.
+
+        `report` is called when a run starts and when it ends. `make_client` returns the model client of a
+        run, instead of the configured model.
+        """
+        self._jobs, self._config, self._report, self._make_client = jobs, config, report, make_client
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._stopping, self._changed = asyncio.Event(), asyncio.Event()
+        self._running: dict[asyncio.Task[None], Agent | None] = {}
+
+    async def run(self) -> None:
+        """Run jobs when they are due, until `stop` is called; then wait for those that are running."""
+        try:
+            while not self._stopping.is_set():
+                self._renew_claims()
+                self._start_due()
+                await self._wait_for_next()
+            await self._finish_running()
+        finally:
+            await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
+
+    async def run_due(self) -> int:
+        """Run all jobs that are due now, wait for them, and return their number."""
+        count = 0
+        while not self._stopping.is_set():
+            count += self._start_due()
+            if not self._running:
+                return count
+            await self._wait_for_running(None)
+        await self._finish_running()
+        return count
+
+    async def run_job(self, job_id: str) -> Run:
+        """Run one job at once, whatever its schedule is, and return the outcome."""
+        job, run = self._jobs.store.claim_now(job_id, self._owner, self._jobs.clock())
+        await self._start(job, run)
+        (finished,) = self._jobs.store.list_runs(job_id, limit=1)
+        return finished
+
+    def stop(self) -> None:
+        """Start no more jobs, and let `run` return after those that are running. A second call ends them."""
+        if self._stopping.is_set():
+            self._interrupt_running()
+        self._stopping.set()
+        self._changed.set()
+
+    def _start_due(self) -> int:
+        """Start the jobs that are due, as many as may run at the same time; return their number."""
+        settings, count = self._jobs.settings, 0
+        while len(self._running) < settings.max_parallel:
+            try:
+                claimed = self._jobs.store.claim_due(
+                    self._owner, self._jobs.clock(), self._jobs.advance, grace_s=settings.missed_after_seconds
+                )
+            except sqlite3.OperationalError as error:  # locked by another process for too long
+                log.warning("scheduled jobs could not be read: %s", error)
+                return count
+            if claimed is None:
+                return count
+            self._start(*claimed)
+            count += 1
+        return count
+
+    def _start(self, job: Job, run: Run) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run_claimed(job, run))
+        self._running[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a scheduled run could not be recorded", exc_info=error)
+
+    async def _wait_for_next(self) -> None:
+        """Wait until a job is due, a run has ended or `stop` is called, but not longer than `POLL_S`."""
+        following = self._jobs.store.next_time()
+        delay = POLL_S if following is None else min(POLL_S, max(0.05, following - self._jobs.clock()))
+        if len(self._running) >= self._jobs.settings.max_parallel:
+            delay = POLL_S
+        self._changed.clear()
+        if not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), delay)
+
+    async def _finish_running(self) -> None:
+        await self._wait_for_running(self._jobs.settings.stop_seconds)
+        self._interrupt_running()
+        await self._wait_for_running(CLOSE_TIMEOUT_S)
+        for task in tuple(self._running):
+            task.cancel()
+        await self._wait_for_running(None)
+
+    async def _wait_for_running(self, seconds: float | None) -> None:
+        """Wait until no job is running, for a limited time, and keep the claims meanwhile."""
+        loop = asyncio.get_running_loop()
+        end = None if seconds is None else loop.time() + seconds
+        while self._running and (end is None or loop.time() < end):
+            left = POLL_S if end is None else min(POLL_S, end - loop.time())
+            await asyncio.wait(tuple(self._running), timeout=max(0.0, left))
+            self._renew_claims()
+
+    def _interrupt_running(self) -> None:
+        for agent in self._running.values():
+            if agent is not None:
+                agent.interrupt()
+
+    def _renew_claims(self) -> None:
+        try:
+            self._jobs.store.renew_claims(self._owner, self._jobs.clock())
+        except sqlite3.OperationalError as error:
+            log.warning("the claims of scheduled jobs could not be renewed: %s", error)
+
+    async def _run_claimed(self, job: Job, run: Run) -> None:
+        """Run a claimed job and store the outcome, whatever happens."""
+        self._report(job, run)
+        try:
+            run = await self._work(job, run)
+        except asyncio.CancelledError:
+            run = replace(run, state="interrupted", error="the scheduler was stopped")
+        except ToolfoldError as error:
+            run = replace(run, state="failed", error=error_message(error))
+        except Exception as error:  # a bug must not end the scheduler
+            log.exception("the scheduled job %s failed", job.id)
+            run = replace(run, state="failed", error=f"{type(error).__name__}: {error_message(error)}")
+        run = replace(run, ended=self._jobs.clock())
+        self._jobs.store.finish_run(run)
+        self._report(job, run)
+
+    async def _work(self, job: Job, run: Run) -> Run:
+        runtime = await asyncio.to_thread(self._open_runtime, job)
+        try:
+            async with self._open_agent(job, runtime) as agent:
+                task = asyncio.current_task()
+                if task is not None:
+                    self._running[task] = agent
+                result = await agent.run(job.prompt)
+                run = _with_result(replace(run, session_id=agent.session_id), result)
+                if job.send_to:
+                    run = replace(run, delivery=await self._deliver(job, run, agent))
+            return run
+        finally:
+            await asyncio.to_thread(runtime.close)
+
+    def _open_runtime(self, job: Job) -> Runtime:
+        directory = Path(job.directory)
+        if not directory.is_dir():
+            raise ToolfoldError(f"the working directory of the job does not exist: {directory}")
+        return open_runtime(reload_config(self._config, directory), client_names=True)
+
+    def _open_agent(self, job: Job, runtime: Runtime) -> Agent:
+        settings = runtime.config.cron
+        delivery = f", sent to {job.send_to!r}" if job.send_to else ""
+        limits = AgentLimits.from_settings(runtime.config.agent)
+        return Agent(
+            self._make_client(job) if self._make_client else job.model or settings.model,
+            toolsets=job.toolsets,
+            disabled_toolsets=_NOT_IN_RUNS,
+            runtime=runtime,
+            instructions=_INSTRUCTIONS.format(delivery=delivery),
+            limits=replace(
+                limits,
+                max_steps=min(limits.max_steps, settings.max_steps),
+                max_seconds=min(limits.max_seconds, settings.max_run_seconds),
+            ),
+            grant_limits=[GrantLimit(), *map(GrantLimit.from_json, job.limits)],
+        )
+
+    async def _deliver(self, job: Job, run: Run, agent: Agent) -> str:
+        """Send the result of a run with `send_message`; return what became of it."""
+        title = f"{job.name or job.prompt[:60]}: {run.state}"
+        text = (run.result or run.error or "(no result)")[:MAX_MESSAGE_CHARS]
+        args = {"target": job.send_to, "title": title[:200], "text": text}
+        session = agent.session.delegate()  # a call outside of the turn, in which the tool may not be shown
+        result = await session.call(_SEND_TOOL, args, approver=_allow_delivery)
+        return "sent" if result.ok else f"not sent: {result.error}"
+
+
+def _allow_delivery(request: ApprovalRequest) -> Answer:
+    """Approve the message with the result of a job, and nothing else."""
+    is_delivery = request.tool.name == _SEND_TOOL and request.rules == ("message-sent",)
+    return Answer.ONCE if is_delivery else Answer.DENY
+
+
+def _with_result(run: Run, result: TurnResult) -> Run:
+    states: dict[str, RunState] = {"completed": "completed", "interrupted": "interrupted"}
+    reasons = {
+        "completed": "",
+        "interrupted": "the scheduler was stopped",
+        "error": result.error,
+    }
+    why = reasons.get(result.reason, f"the run reached its {result.reason.replace('_', ' ')}")
+    return replace(run, state=states.get(result.reason, "failed"), result=result.text, error=why)

@@ -1,0 +1,157 @@
+"""Create and change scheduled jobs, for the tool `cronjob` and for the command line.
+
+Checks what people and models enter, and computes the next time of a job. Runs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from toolfold.config.cron import CronSettings
+from toolfold.errors import CallError
+from toolfold.model import Json
+from toolfold.schedules import Schedule, ScheduleError, find_zone, local_zone_name, parse_schedule
+from toolfold.store.jobs import Job, JobState, JobStore, Run
+
+MAX_PROMPT_CHARS = 20_000
+MAX_NAME_CHARS = 60
+SHOWN_RESULT_CHARS = 1_000
+
+
+class JobRejected(CallError):
+    """A scheduled job cannot be created or changed as requested."""
+
+
+class ScheduledJobs:
+    """The scheduled jobs of one user."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        settings: CronSettings,
+        directory: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Create the access to stored jobs.
+
+        `directory` is the working directory of new jobs; `clock` returns the seconds since 1970.
+        """
+        self.store, self.settings, self.clock = store, settings, clock
+        self._directory = directory
+
+    def create(self, draft: Job) -> Job:
+        """Store a new job. Raises ScheduleError, JobRejected or TooManyJobs.
+
+        Of the draft, the schedule is a text; an empty time zone means the configured one.
+        """
+        zone = draft.zone or self.settings.time_zone or local_zone_name()
+        job = self._plan(replace(draft, zone=zone, directory=draft.directory or str(self._directory)))
+        self._check_text(job)
+        self.store.add_job(job, max_jobs=self.settings.max_jobs)
+        return job
+
+    def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:
+        """Change a job; a new schedule or time zone gives it a new next time."""
+
+        def apply(job: Job) -> Job:
+            changed = change(job)
+            self._check_text(changed, job.id)
+            if (changed.schedule, changed.zone) != (job.schedule, job.zone):
+                changed = replace(self._plan(changed), state=_restart(job.state))
+            return changed
+
+        return self.store.update_job(job_id, apply)
+
+    def pause(self, job_id: str) -> Job:
+        """Keep a job from running until it is resumed."""
+        return self.store.update_job(job_id, lambda job: replace(job, state="paused", next_run=None))
+
+    def resume(self, job_id: str) -> Job:
+        """Let a paused job run again. Raises JobRejected if its only time has passed."""
+
+        def restart(job: Job) -> Job:
+            following = self.advance(job, self.clock())
+            if following is None:
+                raise JobRejected(f"The time of the job has passed ({job.schedule}). Give it a new schedule.")
+            return replace(job, state="active", next_run=following)
+
+        return self.store.update_job(job_id, restart)
+
+    def advance(self, job: Job, moment: float) -> float | None:
+        """Return the first time of a job's schedule after a moment; None if there is none."""
+        schedule = Schedule.from_json(job.times)
+        following = schedule.next_after(datetime.fromtimestamp(moment, UTC), find_zone(job.zone))
+        return None if following is None else following.timestamp()
+
+    def has_scheduler(self) -> bool:
+        """Return True if a process that runs jobs is running."""
+        return self.store.has_service(self.clock())
+
+    def _plan(self, job: Job) -> Job:
+        zone, now = find_zone(job.zone), datetime.fromtimestamp(self.clock(), UTC)
+        schedule = parse_schedule(job.schedule, now, zone)
+        following = schedule.next_after(now, zone)
+        if following is None:
+            raise ScheduleError(f"{job.schedule!r} has no time in the future.")
+        return replace(
+            job, schedule=job.schedule.strip(), times=schedule.to_json(), next_run=following.timestamp()
+        )
+
+    def _check_text(self, job: Job, job_id: str = "") -> None:
+        if not job.prompt.strip():
+            raise JobRejected("The job needs a task: what the agent should do.")
+        if len(job.prompt) > MAX_PROMPT_CHARS:
+            raise JobRejected(f"The task has more than {MAX_PROMPT_CHARS:,} characters.")
+        if len(job.name) > MAX_NAME_CHARS or not (job.name == "" or job.name.isprintable()):
+            raise JobRejected(f"The name must be one line of at most {MAX_NAME_CHARS} characters.")
+        taken = {each.name.casefold() for each in self.store.list_jobs() if each.name and each.id != job_id}
+        if job.name.casefold() in taken:
+            raise JobRejected(f"Another job has the name {job.name!r}. Choose another name.")
+
+
+def describe_job(job: Job) -> Json:
+    """Return what a person or a model should know of a job."""
+    optional = {
+        "name": job.name,
+        "send_to": job.send_to,
+        "toolsets": None if job.toolsets is None else list(job.toolsets),
+        "next_run": format_moment(job.next_run, job.zone) if job.next_run else None,
+    }
+    return {
+        "id": job.id,
+        "schedule": job.schedule,
+        "time_zone": job.zone,
+        "prompt": job.prompt,
+        "state": "running" if job.owner else job.state,
+        "missed": job.missed,
+        **{key: value for key, value in optional.items() if value},
+    }
+
+
+def describe_run(run: Run, zone: str) -> Json:
+    """Return what a person or a model should know of a run; long results are shortened."""
+    optional = {
+        "session": run.session_id,
+        "result": run.result[:SHOWN_RESULT_CHARS],
+        "error": run.error,
+        "delivery": run.delivery,
+    }
+    return {
+        "planned": format_moment(run.planned, zone),
+        "state": run.state,
+        **{key: value for key, value in optional.items() if value},
+    }
+
+
+def format_moment(moment: float, zone: str) -> str:
+    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`."""
+    return f"{datetime.fromtimestamp(moment, find_zone(zone)):%Y-%m-%d %H:%M %Z}"
+
+
+def _restart(state: JobState) -> JobState:
+    return "active" if state == "finished" else state

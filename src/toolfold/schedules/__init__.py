@@ -1,0 +1,17 @@
+"""Schedules: when a job runs next, from cron syntax or plain English.
+
+Pure arithmetic on times. Knows nothing of jobs, stores and agents.
+"""
+
+from toolfold.schedules.language import MAX_SCHEDULE_CHARS, parse_schedule
+from toolfold.schedules.schedule import Schedule, ScheduleError
+from toolfold.schedules.zones import find_zone, local_zone_name
+
+__all__ = [
+    "MAX_SCHEDULE_CHARS",
+    "Schedule",
+    "ScheduleError",
+    "find_zone",
+    "local_zone_name",
+    "parse_schedule",
+]

@@ -1,0 +1,233 @@
+"""The `cronjob` toolset: let a model schedule work for later, and look at what is scheduled.
+
+A job is a task for an agent without a user. It never may use more than the session that created it, and
+cannot create jobs itself. Creating and changing jobs needs approval; `toolfold cron run` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolfold.authoring import build_tool
+from toolfold.config.web import MessagesSettings
+from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
+from toolfold.scheduled_jobs import (
+    MAX_NAME_CHARS,
+    MAX_PROMPT_CHARS,
+    JobRejected,
+    ScheduledJobs,
+    describe_job,
+    describe_run,
+)
+from toolfold.schedules import MAX_SCHEDULE_CHARS
+from toolfold.store.jobs import Job
+from toolfold.tools import Services
+
+SOURCE = Source("builtin", "cronjob")
+SEND_TOOL = "send_message"
+MAX_TOOLSETS = 50
+_NO_SCHEDULER = (
+    "No scheduler is running, so the job will not run: tell the user to start `toolfold cron run`."
+)
+
+_CRONJOB: Json = {
+    "description": (
+        "Schedule a task for an agent, once or repeatedly, or change, pause, resume or remove a scheduled"
+        " job."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "action": {"enum": ["create", "update", "pause", "resume", "remove"]},
+            "job": {
+                "type": "string",
+                "maxLength": MAX_NAME_CHARS,
+                "description": "Id or name of the job; for all actions but create.",
+            },
+            "schedule": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_SCHEDULE_CHARS,
+                "description": 'For example "every weekday at 8:30", "in 20 minutes", "every 2 hours", "on'
+                ' the first of each month at noon", or a cron expression.',
+            },
+            "prompt": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_PROMPT_CHARS,
+                "description": "The task, with everything the agent must know: it sees nothing of this"
+                " conversation and can ask nobody.",
+            },
+            "name": {"type": "string", "maxLength": MAX_NAME_CHARS},
+            "send_to": {
+                "type": "string",
+                "description": "Target of send_message that gets each result; empty for none.",
+            },
+            "toolsets": {
+                "type": "array",
+                "maxItems": MAX_TOOLSETS,
+                "items": {"type": "string"},
+                "description": "Toolsets it may use, out of yours. Default: all of yours.",
+            },
+            "missed": {
+                "enum": ["once", "skip"],
+                "description": "If no scheduler ran at a planned time: run once later (default), or skip it.",
+            },
+            "time_zone": {
+                "type": "string",
+                "maxLength": 60,
+                "description": "Such as Europe/Berlin. Default: the user's.",
+            },
+        },
+        "required": ["action"],
+        "additionalProperties": False,
+    },
+}
+_CRONJOB_LIST: Json = {
+    "description": "List the scheduled jobs with their next times, or show one with its last results.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "job": {
+                "type": "string",
+                "maxLength": MAX_NAME_CHARS,
+                "description": "Id or name of one job, to see its runs.",
+            }
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def tools(services: Services) -> list[Tool]:
+    """Return the tools `cronjob` and `cronjob_list`."""
+    if services.jobs is None:
+        return []
+    jobs = CronTools(services.jobs, services.messages)
+    words = ("remind", "reminder", "schedule", "recurring", "timer", "later", "cron", "periodically")
+    return [
+        build_tool(
+            name="cronjob",
+            toolset="cronjob",
+            schema=_CRONJOB,
+            handler=jobs.change,
+            emoji="⏰",
+            effects=(Effect.WRITE, Effect.SCHEDULE),
+            judged_as=dict.fromkeys(_CRONJOB["parameters"]["properties"], Meaning.NOTE),
+            standalone=True,  # code in a loop could schedule many jobs with one approval
+            synonyms=words,
+            source=SOURCE,
+        ),
+        build_tool(
+            name="cronjob_list",
+            toolset="cronjob",
+            schema=_CRONJOB_LIST,
+            handler=jobs.show,
+            emoji="🗓️",
+            effects=(Effect.READ,),
+            synonyms=words,
+            source=SOURCE,
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class CronTools:
+    """Handlers of the tools `cronjob` and `cronjob_list`."""
+
+    jobs: ScheduledJobs
+    messages: MessagesSettings
+
+    def show(self, args: Json, _: CallContext) -> Json:
+        """Return all scheduled jobs, or one with its last runs."""
+        if not args.get("job"):
+            listed = [describe_job(job) for job in self.jobs.store.list_jobs()]
+            return {"jobs": listed, "scheduler_running": self.jobs.has_scheduler()}
+        job = self._find(args)
+        runs = self.jobs.store.list_runs(job.id, limit=5)
+        return {**describe_job(job), "runs": [describe_run(run, job.zone) for run in runs]}
+
+    def change(self, args: Json, context: CallContext) -> Json:
+        """Create, change, pause, resume or remove a job."""
+        match args["action"]:
+            case "create":
+                job = self._create(args, context)
+            case "update":
+                job = self._update(args, context)
+            case "pause":
+                job = self.jobs.pause(self._find(args).id)
+            case "resume":
+                job = self.jobs.resume(self._find(args).id)
+            case _:
+                job = self._find(args)
+                self.jobs.store.remove_job(job.id)
+                return {"removed": job.id}
+        note = {} if job.state != "active" or self.jobs.has_scheduler() else {"note": _NO_SCHEDULER}
+        return {**describe_job(job), **note}
+
+    def _create(self, args: Json, context: CallContext) -> Job:
+        for name in ("schedule", "prompt"):
+            if not args.get(name):
+                raise JobRejected(f"`{name}` is needed to create a job.")
+        draft = Job(
+            prompt=args["prompt"],
+            schedule=args["schedule"],
+            times={},
+            zone="",
+            limits=tuple(limit.to_json() for limit in context.grant_limits),
+            created_by=context.session_id,
+        )
+        return self.jobs.create(self._apply(draft, args, context))
+
+    def _update(self, args: Json, context: CallContext) -> Job:
+        def change(job: Job) -> Job:
+            # Also limited by this session: it may have less than the one that created the job.
+            added = [limit.to_json() for limit in context.grant_limits]
+            limits = (*job.limits, *(limit for limit in added if limit not in job.limits))
+            return self._apply(replace(job, limits=limits), args, context)
+
+        return self.jobs.change(self._find(args).id, change)
+
+    def _apply(self, job: Job, args: Json, context: CallContext) -> Job:
+        """Return the job with the values of a call. Raises JobRejected if the session may not set them."""
+        granted = list(context.nested.tools) if context.nested else []
+        changes: dict[str, Any] = {
+            field: args[name]
+            for name, field in (
+                ("prompt", "prompt"),
+                ("schedule", "schedule"),
+                ("name", "name"),
+                ("missed", "missed"),
+                ("time_zone", "zone"),
+            )
+            if name in args
+        }
+        if "toolsets" in args:
+            _require_known(args["toolsets"], {tool.toolset for tool in granted})
+            changes["toolsets"] = tuple(args["toolsets"])
+        if "send_to" in args:
+            self._check_target(args["send_to"], {tool.name for tool in granted})
+            changes["send_to"] = args["send_to"]
+        return replace(job, **changes)
+
+    def _check_target(self, target: str, granted: Collection[str]) -> None:
+        if target and SEND_TOOL not in granted:
+            raise JobRejected(f"This session may not use {SEND_TOOL}, so its jobs cannot send messages.")
+        if target and target not in self.messages.targets:
+            known = ", ".join(self.messages.targets) or "none"
+            raise JobRejected(f"There is no message target {target[:60]!r}. The targets are: {known}.")
+
+    def _find(self, args: Json) -> Job:
+        if not args.get("job"):
+            raise JobRejected("`job` is needed: the id or name of a job. cronjob_list lists them.")
+        return self.jobs.store.find_job(args["job"])
+
+
+def _require_known(toolsets: Collection[str], known: Collection[str]) -> None:
+    for name in toolsets:
+        if name not in known:
+            raise JobRejected(
+                f"{name[:60]!r} is not a toolset of this session. Known: {', '.join(sorted(known))}."
+            )
