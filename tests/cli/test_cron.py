@@ -1,0 +1,92 @@
+"""`toolfold cron`: add, list, change and run scheduled jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+from tests.cli.scripts import WriteScript, write_script
+
+__all__ = ["write_script"]
+
+
+def test_job_is_added_listed_changed_and_removed(toolfold: Toolfold) -> None:
+    added = toolfold("cron", "add", "every weekday at 8:30", "Read the news", "--time-zone", "Asia/Tokyo")
+    assert added.code == 0
+    assert "08:30 JST" in added.out
+    assert "toolfold cron run" in added.err
+    (job,) = toolfold("cron", "list", "--json").json
+    assert (job["schedule"], job["state"]) == ("every weekday at 8:30", "active")
+    assert toolfold("cron", "edit", job["id"], "--schedule", "daily at 7", "--name", "news").code == 0
+    assert "07:00 JST" in toolfold("cron", "list").out
+    assert toolfold("cron", "pause", "news").code == 0
+    assert toolfold("cron", "show", "news", "--json").json["state"] == "paused"
+    assert "07:00 JST" in toolfold("cron", "resume", "news").out
+    assert toolfold("cron", "remove", "news", "--yes").code == 0
+    assert "no jobs are scheduled" in toolfold("cron", "list").out
+
+
+def test_times_of_a_schedule_are_shown_without_adding_a_job(toolfold: Toolfold) -> None:
+    shown = toolfold("cron", "preview", "on the first of each month at noon", "--time-zone", "UTC", "--json")
+    assert len(shown.json["times"]) == 5
+    assert all("-01T12:00:00+00:00" in each for each in shown.json["times"])
+    assert toolfold("cron", "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("add", "sometimes", "Work"), "was not understood"),
+        (("add", "hourly", " "), "needs a task"),
+        (("add", "hourly", "Work", "--to", "boss"), "there is no message target 'boss'"),
+        (("add", "hourly", "Work", "--time-zone", "Mars"), "not a known time zone"),
+        (("add", "hourly", "Work", "--toolset", "nukes"), "there is no toolset 'nukes'"),
+        (("add", "hourly", "Work", "--model", "nobody:x"), "names no known model provider"),
+        (("pause", "nothing"), "There is no scheduled job 'nothing'"),
+        (("preview", "every evening at 8"), "was not understood"),
+        (("edit", "nothing"), "nothing to change"),
+    ],
+)
+def test_invalid_schedules_and_names_are_rejected_with_the_reason(
+    toolfold: Toolfold, arguments: tuple[str, ...], problem: str
+) -> None:
+    done = toolfold("cron", *arguments)
+    assert done.code != 0
+    assert problem in done.err
+
+
+def test_job_can_be_run_at_once_and_its_result_is_shown(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
+    model = write_script("All is well.")
+    toolfold("cron", "add", "every year on May 1 at 8", "Check", "--name", "check", "--model", model)
+    done = toolfold("cron", "run", "check")
+    assert done.code == 0, done.err
+    assert "All is well." in done.out
+    (run,) = toolfold("cron", "show", "check", "--json").json["runs"]
+    assert run["result"] == "All is well."
+    assert toolfold("sessions", "show", run["session_id"]).out.count("All is well.") == 1
+
+
+def test_service_waits_for_jobs_and_stops_on_a_signal(toolfold: Toolfold, home: Path) -> None:
+    toolfold("cron", "add", "daily at 7", "Work")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "toolfold", "cron", "run"],
+        env={**os.environ, "TOOLFOLD_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "waiting for 1 job" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert (process.returncode, rest) == (0, "stopped\n")

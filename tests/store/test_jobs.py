@@ -1,0 +1,171 @@
+"""The store of scheduled jobs: claims, missed runs, limits and several processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from toolfold.store.jobs import (
+    CLAIM_LIFETIME_S,
+    MAX_RUNS_PER_JOB,
+    Job,
+    JobIsRunning,
+    JobStore,
+    TooManyJobs,
+    UnknownJob,
+)
+
+NOW = 1_000_000.0
+OWNER = f"{socket.gethostname()}:{os.getpid()}:test"
+CLAIM_ALL = """
+import sys
+from pathlib import Path
+from toolfold.store.jobs import JobStore
+store = JobStore(Path(sys.argv[1]))
+sys.stdin.readline()  # all processes start to claim at the same moment
+while claimed := store.claim_due(sys.argv[2], 1_000_000.0, lambda job, now: None, grace_s=60):
+    print(claimed[0].id)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    opened = JobStore(tmp_path / "state" / "jobs.db")
+    yield opened
+    opened.close()
+
+
+def make_job(**values: object) -> Job:
+    job = Job(prompt="Work", schedule="hourly", times={"kind": "interval"}, zone="UTC", next_run=NOW - 10)
+    return replace(job, **values)  # type: ignore[arg-type]
+
+
+def advance_hour(_job: Job, now: float) -> float:
+    return now + 3_600
+
+
+def test_job_survives_closing_the_store(store: JobStore, tmp_path: Path) -> None:
+    job = make_job(
+        name="work", toolsets=("web",), limits=({"enabled": None, "disabled": ["file"]},), send_to="me"
+    )
+    store.add_job(job, max_jobs=5)
+    store.close()
+    again = JobStore(tmp_path / "state" / "jobs.db")
+    assert again.list_jobs() == [job]
+    assert again.find_job("WORK") == again.find_job(job.id[:6]) == job
+    again.close()
+    assert (tmp_path / "state" / "jobs.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_due_job_is_claimed_once_and_moved_to_its_next_time(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=5)
+    claimed = store.claim_due(OWNER, NOW, advance_hour, grace_s=60)
+    assert claimed is not None
+    assert (claimed[0].owner, claimed[0].next_run, claimed[1].planned) == (OWNER, NOW + 3_600, NOW - 10)
+    assert store.claim_due(OWNER, NOW + 7_200, advance_hour, grace_s=60) is None  # it is still running
+    with pytest.raises(JobIsRunning):
+        store.claim_now(job.id, OWNER, NOW)
+    store.finish_run(replace(claimed[1], state="completed", ended=NOW, result="done"))
+    assert store.claim_due(OWNER, NOW, advance_hour, grace_s=60) is None  # not due yet
+    assert [run.result for run in store.list_runs(job.id)] == ["done"]
+
+
+def test_two_processes_never_run_the_same_job_twice(store: JobStore, tmp_path: Path) -> None:
+    for number in range(40):
+        store.add_job(make_job(next_run=NOW - number), max_jobs=50)
+    command = [sys.executable, "-c", CLAIM_ALL, str(tmp_path / "state" / "jobs.db")]
+    processes = [
+        subprocess.Popen([*command, f"host{n}:1:x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for n in range(2)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    claimed = [line for process in processes for line in process.communicate(timeout=120)[0].split()]
+    assert len(claimed) == len(set(claimed)) == 40
+
+
+def test_run_of_a_process_that_ended_counts_as_interrupted_and_is_not_repeated(store: JobStore) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    job = make_job()
+    store.add_job(job, max_jobs=5)
+    assert store.claim_due(f"{socket.gethostname()}:{process.pid}:x", NOW, advance_hour, grace_s=60)
+    assert store.claim_due(OWNER, NOW + 1, advance_hour, grace_s=60) is None
+    (run,) = store.list_runs(job.id)
+    assert (run.state, run.error) == ("interrupted", "the scheduler ended during the run")
+    assert store.find_job(job.id).owner == ""
+
+
+def test_claim_of_another_machine_ends_when_it_is_not_renewed(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=5)
+    assert store.claim_due("elsewhere:1:x", NOW, advance_hour, grace_s=60)
+    store.renew_claims("elsewhere:1:x", NOW + 100)
+    later = NOW + 100 + CLAIM_LIFETIME_S
+    assert store.claim_due(OWNER, later - 1, advance_hour, grace_s=60) is None
+    assert store.find_job(job.id).owner == "elsewhere:1:x"
+    assert store.claim_due(OWNER, later + 3_600, advance_hour, grace_s=10**6) is not None
+
+
+def test_missed_run_is_made_once_or_skipped_as_the_job_says(store: JobStore) -> None:
+    late, skipping = make_job(next_run=NOW - 90_000), make_job(next_run=NOW - 90_000, missed="skip")
+    store.add_job(late, max_jobs=5)
+    store.add_job(skipping, max_jobs=5)
+    claimed = store.claim_due(OWNER, NOW, advance_hour, grace_s=300)
+    assert claimed is not None
+    assert claimed[0].id == late.id
+    assert claimed[0].next_run == NOW + 3_600  # once, not once for each missed hour
+    assert store.claim_due(OWNER, NOW, advance_hour, grace_s=300) is None
+    assert [run.state for run in store.list_runs(skipping.id)] == ["missed"]
+    assert store.find_job(skipping.id).next_run == NOW + 3_600
+
+
+def test_job_without_another_time_is_finished(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=1)
+    claimed = store.claim_due(OWNER, NOW, lambda _job, _now: None, grace_s=60)
+    assert claimed is not None
+    assert claimed[0].state == "finished"
+    store.finish_run(replace(claimed[1], state="completed", ended=NOW))
+    assert store.next_time() is None
+    store.add_job(make_job(), max_jobs=1)  # a finished job does not count
+
+
+def test_number_of_jobs_and_of_stored_runs_is_limited(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=1)
+    with pytest.raises(TooManyJobs, match=r"cron\.max_jobs"):
+        store.add_job(make_job(), max_jobs=1)
+    for _ in range(MAX_RUNS_PER_JOB + 3):
+        _, run = store.claim_now(job.id, OWNER, NOW)
+        store.finish_run(replace(run, state="completed", ended=NOW))
+    assert len(store.list_runs(job.id, limit=1_000)) == MAX_RUNS_PER_JOB
+
+
+def test_unknown_job_is_named_and_removing_a_job_removes_its_runs(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=5)
+    store.claim_now(job.id, OWNER, NOW)
+    store.remove_job(job.id)
+    assert store.list_runs() == []
+    with pytest.raises(UnknownJob, match=job.id):
+        store.find_job(job.id)
+
+
+def test_running_scheduler_is_known_until_it_ends(store: JobStore) -> None:
+    assert not store.has_service(NOW)
+    store.renew_claims(OWNER, NOW)
+    assert store.has_service(NOW + 60)
+    assert not store.has_service(NOW + CLAIM_LIFETIME_S + 1)
+    store.remove_service(OWNER)
+    assert not store.has_service(NOW)

@@ -1,0 +1,279 @@
+"""The tools `cronjob` and `cronjob_list`, and the scheduler that runs jobs with an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.internet.web_server import Page, WebServer, run_web_server
+from toolfold import Answer, ApprovalRequest, Runtime, ToolCall, ToolResult, open_runtime
+from toolfold.agent import Agent
+from toolfold.agent.scheduler import Scheduler
+from toolfold.config import load_config
+from toolfold.model import Approver
+from toolfold.providers.reply import ModelRequest
+from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.store.jobs import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")
+
+
+class CronRuntimes(Protocol):
+    """Opens runtimes with settings; by default every call is approved."""
+
+    def __call__(self, *, approver: Approver | None = ..., **settings: object) -> Runtime: ...
+
+
+def approve(_request: ApprovalRequest) -> Answer:
+    return Answer.ONCE
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[WebServer]:
+    with run_web_server() as running:
+        running.pages["/hook"] = Page(b"ok")
+        yield running
+
+
+@pytest.fixture
+def open_cron(home: Path, tmp_path: Path, server: WebServer) -> Iterator[CronRuntimes]:
+    server.requests.clear()
+    with ExitStack() as stack:
+
+        def open_here(*, approver: Approver | None = approve, **settings: object) -> Runtime:
+            url = f"json://127.0.0.1:{server.port}/hook"
+            env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "TEAM_URL": url}
+            overrides = {"messages": {"targets": {"team": {"url_env": "TEAM_URL"}}}, **settings}
+            config = load_config(project=tmp_path, env=env, overrides=overrides)
+            return stack.enter_context(open_runtime(config, approver=approver))
+
+        yield open_here
+
+
+def call(runtime: Runtime, granted: list[str] | None = None, **args: Any) -> ToolResult:
+    return runtime.session(granted).call_sync("cronjob", args)
+
+
+def create(runtime: Runtime, granted: list[str] | None = None, **args: Any) -> str:
+    """Create a job that is due in an hour, and return its id."""
+    defaults = {"action": "create", "schedule": "every hour", "prompt": "Look for news"}
+    result = call(runtime, granted, **{**defaults, **args})
+    assert result.ok, result.error
+    return str(json.loads(result.text)["id"])
+
+
+def run_later(
+    runtime: Runtime, steps: Iterable[Step], *, hours: float = 1.01
+) -> tuple[Run, ScriptedProvider]:
+    """Run the only job as if it were later, with a scripted model; return the run and the model."""
+    model = ScriptedProvider(steps)
+    runtime.jobs.clock = lambda: time.time() + hours * 3_600
+    scheduler = Scheduler(runtime.jobs, runtime.config, make_client=lambda _job: model)
+    assert asyncio.run(scheduler.run_due()) == 1
+    (run,) = runtime.jobs.store.list_runs()
+    return run, model
+
+
+def shown_tools(request: ModelRequest) -> set[str]:
+    return {tool["function"]["name"] for tool in request.tools}
+
+
+def read_results(request: ModelRequest) -> str:
+    return json.dumps([each for each in request.messages if each["role"] == "tool"])
+
+
+def test_agent_schedules_a_job_that_a_scheduler_runs_later_and_sends(
+    open_cron: CronRuntimes, server: WebServer
+) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def approver(request: ApprovalRequest) -> Answer:
+        asked.append(request)
+        return Answer.ONCE
+
+    runtime = open_cron(approver=approver)
+    args = {
+        "action": "create",
+        "schedule": "every weekday at 8:30",
+        "prompt": "Summarise the news",
+        "send_to": "team",
+        "time_zone": "Europe/Berlin",
+        "name": "news",
+    }
+    model = ScriptedProvider([ScriptedReply("", [ToolCall("cronjob", args, "1")]), "Scheduled."])
+    assert Agent(model, runtime=runtime).run_sync("Every weekday at 8:30, send the news").text == "Scheduled."
+    (request,) = asked
+    assert request.args == args
+    assert "lets a model work later, when nobody can be asked" in request.reason
+    answer = json.loads(json.loads(read_results(model.requests[-1]))[0]["content"])
+    assert answer["schedule"] == "every weekday at 8:30"
+    assert "toolfold cron run" in answer["note"]
+    run, later = run_later(runtime, ["The news: nothing."], hours=24 * 4)
+    assert (run.state, run.result, run.delivery) == ("completed", "The news: nothing.", "sent")
+    assert later.requests[0].messages[-1]["content"].endswith("Summarise the news")
+    received = json.loads(server.requests[-1].body)
+    assert (received["title"], received["message"]) == ("news: completed", "The news: nothing.")
+    listed = json.loads(runtime.session().call_sync("cronjob_list", {"job": "news"}).text)
+    assert listed["runs"][0]["result"] == "The news: nothing."
+
+
+@pytest.mark.parametrize(
+    ("message", "tool"),
+    [
+        ("remind me every monday at 9 to send the report", "cronjob"),
+        ("which jobs are scheduled, and when do they run next?", "cronjob_list"),
+    ],
+)
+def test_tools_for_jobs_are_found_by_a_natural_message(
+    open_cron: CronRuntimes, message: str, tool: str
+) -> None:
+    runtime = open_cron()
+    found = runtime.retriever.answer(runtime.registry.snapshot(), message, mode="hybrid", limit=3)
+    assert tool in [hit.name for hit in found.hits]
+
+
+def test_job_is_not_created_or_changed_without_approval(open_cron: CronRuntimes) -> None:
+    job = create(open_cron())
+    runtime = open_cron(approver=None)
+    for args in (
+        {"action": "create", "schedule": "every hour", "prompt": "More"},
+        {"action": "update", "job": job, "prompt": "Other"},
+        {"action": "remove", "job": job},
+    ):
+        assert "when nobody can be asked" in str(call(runtime, **args).error)
+    (kept,) = json.loads(runtime.session().call_sync("cronjob_list", {}).text)["jobs"]
+    assert kept["prompt"] == "Look for news"
+
+
+def test_run_has_at_most_the_tools_of_the_session_that_created_the_job(open_cron: CronRuntimes) -> None:
+    runtime = open_cron()
+    create(runtime, ["cronjob", "todo"])
+    calls = [ToolCall("terminal", {"command": "id"}, "1"), ToolCall("cronjob_list", {}, "2")]
+    run, model = run_later(runtime, [ScriptedReply("", calls), "Done."])
+    assert run.state == "completed"
+    assert shown_tools(model.requests[0]) == {"todo"}
+    assert read_results(model.requests[1]).count("is not available in this session") == 2
+
+
+def test_session_with_fewer_tools_that_changes_a_job_limits_its_runs(open_cron: CronRuntimes) -> None:
+    runtime = open_cron()
+    job = create(runtime)
+    assert call(runtime, ["cronjob", "todo"], action="update", job=job, prompt="Other").ok
+    _, model = run_later(runtime, ["Done."])
+    assert shown_tools(model.requests[0]) == {"todo"}
+
+
+def test_call_that_needs_approval_is_refused_in_a_run(open_cron: CronRuntimes, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    runtime = open_cron()
+    create(runtime)
+    calls = [
+        ToolCall("terminal", {"command": "rm -rf build"}, "1"),
+        ToolCall("send_message", {"target": "team", "text": "hi"}, "2"),
+    ]
+    run, model = run_later(runtime, [ScriptedReply("", calls), "I could not do it."])
+    assert (run.state, run.result, run.delivery) == ("completed", "I could not do it.", "")
+    assert read_results(model.requests[1]).count("was not run") == 2
+    assert (tmp_path / "build").is_dir()
+
+
+def test_run_that_reaches_a_limit_is_recorded_as_failed(open_cron: CronRuntimes) -> None:
+    runtime = open_cron(cron={"max_steps": 2})
+    create(runtime)
+    run, _ = run_later(runtime, [ScriptedReply("", [ToolCall("todo", {}, str(n))]) for n in range(5)])
+    assert (run.state, run.error) == ("failed", "the run reached its step limit")
+
+
+def test_result_that_cannot_be_sent_is_kept_with_the_reason(
+    open_cron: CronRuntimes, server: WebServer
+) -> None:
+    runtime = open_cron(approval={"deny": ["tool:send_message"]})
+    create(runtime, send_to="team")
+    run, _ = run_later(runtime, ["The result."])
+    assert run.result == "The result."
+    assert "not sent" in run.delivery
+    assert "approval.deny" in run.delivery
+    assert server.requests == []
+
+
+def test_job_whose_directory_is_gone_fails_with_the_reason(open_cron: CronRuntimes) -> None:
+    runtime = open_cron()
+    create(runtime)
+    (job,) = runtime.jobs.store.list_jobs()
+    runtime.jobs.change(job.id, lambda each: replace(each, directory="/nowhere/at/all"))
+    run, _ = run_later(runtime, [])
+    assert run.state == "failed"
+    assert "/nowhere/at/all" in run.error
+
+
+def test_stopped_scheduler_interrupts_a_run_that_does_not_end_in_time(open_cron: CronRuntimes) -> None:
+    runtime = open_cron(cron={"stop_seconds": 0})
+    create(runtime)
+    runtime.jobs.clock = lambda: time.time() + 4_000
+
+    async def stop_during_the_run() -> None:
+        started = asyncio.Event()
+
+        def answer(_request: ModelRequest) -> str:
+            started.set()
+            return "word " * 2_000
+
+        model = ScriptedProvider([answer], delta_delay_s=1.0)
+        scheduler = Scheduler(runtime.jobs, runtime.config, make_client=lambda _job: model)
+        work = asyncio.create_task(scheduler.run())
+        await asyncio.wait_for(started.wait(), 120)
+        assert runtime.jobs.has_scheduler()
+        scheduler.stop()
+        await asyncio.wait_for(work, 120)
+
+    asyncio.run(stop_during_the_run())
+    (run,) = runtime.jobs.store.list_runs()
+    assert (run.state, run.error) == ("interrupted", "the scheduler was stopped")
+    assert not runtime.jobs.has_scheduler()
+    (job,) = runtime.jobs.store.list_jobs()
+    assert (job.owner, job.state) == ("", "active")
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({"schedule": "whenever"}, "was not understood"),
+        ({"schedule": None}, "`schedule` is needed"),
+        ({"send_to": "boss"}, "no message target 'boss'"),
+        ({"toolsets": ["nukes"]}, "'nukes' is not a toolset"),
+        ({"time_zone": "Mars/Olympus"}, "not a known time zone"),
+        ({"action": "pause"}, "`job` is needed"),
+        ({"action": "remove", "job": "nothing"}, "no scheduled job 'nothing'"),
+    ],
+)
+def test_job_with_invalid_values_is_rejected_with_the_reason(
+    open_cron: CronRuntimes, args: dict[str, Any], problem: str
+) -> None:
+    given = {"action": "create", "schedule": "every hour", "prompt": "Work", **args}
+    result = call(open_cron(), **{name: value for name, value in given.items() if value is not None})
+    assert problem in str(result.error)
+
+
+def test_session_without_messages_cannot_let_its_jobs_send_them(open_cron: CronRuntimes) -> None:
+    args = {"action": "create", "schedule": "every hour", "prompt": "Work", "send_to": "team"}
+    assert "may not use send_message" in str(call(open_cron(), ["cronjob"], **args).error)
+
+
+def test_paused_job_does_not_run_until_it_is_resumed(open_cron: CronRuntimes) -> None:
+    runtime = open_cron(cron={"max_jobs": 1})
+    job = create(runtime, name="news")
+    assert json.loads(call(runtime, action="pause", job="news").text)["state"] == "paused"
+    assert "cron.max_jobs" in str(call(runtime, action="create", schedule="hourly", prompt="Work").error)
+    scheduler = Scheduler(runtime.jobs, runtime.config)
+    runtime.jobs.clock = lambda: time.time() + 4_000
+    assert asyncio.run(scheduler.run_due()) == 0
+    assert json.loads(call(runtime, action="resume", job=job).text)["state"] == "active"
+    run_later(runtime, ["Done."], hours=3)
