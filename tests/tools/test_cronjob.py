@@ -143,11 +143,12 @@ def test_tools_for_jobs_are_found_by_a_natural_message(
 def test_job_is_not_created_or_changed_without_approval(open_cron: CronRuntimes) -> None:
     job = create(open_cron())
     runtime = open_cron(approver=None)
-    for args in (
+    changes: list[dict[str, Any]] = [
         {"action": "create", "schedule": "every hour", "prompt": "More"},
         {"action": "update", "job": job, "prompt": "Other"},
         {"action": "remove", "job": job},
-    ):
+    ]
+    for args in changes:
         assert "when nobody can be asked" in str(call(runtime, **args).error)
     (kept,) = json.loads(runtime.session().call_sync("cronjob_list", {}).text)["jobs"]
     assert kept["prompt"] == "Look for news"
@@ -263,7 +264,7 @@ def test_job_with_invalid_values_is_rejected_with_the_reason(
 
 
 def test_session_without_messages_cannot_let_its_jobs_send_them(open_cron: CronRuntimes) -> None:
-    args = {"action": "create", "schedule": "every hour", "prompt": "Work", "send_to": "team"}
+    args: dict[str, Any] = {"action": "create", "schedule": "hourly", "prompt": "Work", "send_to": "team"}
     assert "may not use send_message" in str(call(open_cron(), ["cronjob"], **args).error)
 
 
