@@ -10,13 +10,14 @@ workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for an
 
 # One process compiles changed test files, so that not every worker does.
 compiled=.pytest_cache/compiled
-if [ ! -e "$compiled" ] || [ -n "$(find tests -name '*.py' -newer "$compiled" -print -quit)" ]; then
-  "$pytest" --collect-only -qq >/dev/null || { code=$?; "$pytest" --collect-only -qq | tail -50; exit "$code"; }
+if [ -e "$compiled" ]; then changed=$(find tests -name 'test_*.py' -newer "$compiled"); else changed=tests; fi
+if [ -n "$changed" ]; then
+  "$pytest" --collect-only -qq $changed >/dev/null 2>&1 # the workers report errors
   mkdir -p .pytest_cache && touch "$compiled"
 fi
-# All tests of a module or class run in one worker, so that their servers start once. Long ones come first
+# All tests of a module run in one worker, so that their servers start once. Long modules come first
 # (tests/conftest.py), so that no worker is left with one at the end.
-"$pytest" -n "$workers" --dist loadscope --no-loadscope-reorder
+"$pytest" -n "$workers" --dist loadfile --no-loadscope-reorder
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
 flaky=$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/  \1/p' "$failures")

@@ -120,6 +120,7 @@ class TestFastMcp(LibraryTests):
         return fastmcp_python(), str(HERE / "fastmcp_client.py"), plan
 
 
+@pytest.mark.thorough  # `make test` runs its adapter in tests/integrations
 class TestLangChain(FrameworkTests):
     program = "langchain_client.py"
 
@@ -128,10 +129,12 @@ class TestPydanticAi(FrameworkTests):
     program = "pydantic_ai_client.py"
 
 
+@pytest.mark.thorough  # `make test` runs it with the model proxy
 class TestOpenAiAgents(FrameworkTests):
     program = "openai_agents_client.py"
     supports_forms = False
 
 
+@pytest.mark.thorough
 class TestMcpUse(FrameworkTests):
     program = "mcp_use_client.py"

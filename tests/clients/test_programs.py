@@ -199,5 +199,6 @@ class TestGeminiCli(SilentProgramTests):
     program = GEMINI
 
 
+@pytest.mark.thorough  # takes 20 s of processor time
 class TestOpencode(SilentProgramTests):
     program = OPENCODE

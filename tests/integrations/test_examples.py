@@ -76,6 +76,7 @@ EXAMPLES_TO_RUN = [
 ]
 
 
+@pytest.mark.thorough(keep=("openai_loop", "anthropic_loop", "langchain_agent"))
 @pytest.mark.parametrize("example", EXAMPLES_TO_RUN, ids=lambda each: each.file.removesuffix(".py"))
 def test_framework_shows_selected_tools_and_its_model_can_call_the_others(
     example: Example, tmp_path: Path
