@@ -155,7 +155,12 @@ def open_runtime(
         elicit = None  # the tool call itself would answer
     callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
     mcp = McpServers(
-        config, registry, callbacks=callbacks, behind_gateway=behind_gateway, client_names=client_names
+        config,
+        registry,
+        database=database,
+        callbacks=callbacks,
+        behind_gateway=behind_gateway,
+        client_names=client_names,
     )
     # Before any server starts: the first state must not contain a server's changes.
     follower = SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None
@@ -312,6 +317,8 @@ class Runtime:
         self._id = secrets.token_hex(8)
         self._deps = self._build_deps(config, self._build_scope(config, self._toolsets), dispatch)
         mcp.on_servers_changed = self._handle_changed_servers
+        if database is not None:
+            mcp.follow_shared_pins(database)
         dispatch.results.prune()
         self._close_readers = open_readers(config, self.events)  # last: it starts threads
 

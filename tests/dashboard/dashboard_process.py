@@ -165,7 +165,9 @@ async def _serve(runtime: Runtime, approver: Any) -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         host, port = listening.getsockname()[:2]
         app = Dashboard(runtime, approver).make_app(
-            _make_policy(runtime.config, host), port=port, print_link=lambda code: _print({"printed": code})
+            _make_policy(runtime.config, host, runtime.database),
+            port=port,
+            print_link=lambda code: _print({"printed": code}),
         )
         commands = Commands(runtime, app, (host, port))
         server = build_server(make_standalone_app(app), lambda: _print({"port": port}))

@@ -24,6 +24,7 @@ from toolfold.cli.server_commands import (
     server_key,
     yes_option,
 )
+from toolfold.cli.shared_database import use_database
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import CLIENTS
 
@@ -242,13 +243,11 @@ def validate_url(url: str, variable: str) -> None:
 
 def warn_about_missing_token(config: Config, url: str, variable: str) -> None:
     """Print a warning if the gateway at the URL needs a token, and no variable with one is named."""
-    from toolfold.config.record import SettingsRecord
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.tokens import open_tokens
 
     if not url or variable or config.gateway.allow_anonymous:
         return
-    state = config.paths.state_dir
-    if Tokens(state / "gateway" / "tokens.json", SettingsRecord(state)).are_in_use():
+    if open_tokens(config, use_database(config)).are_in_use():
         print_warning(
             "the gateway requires a token: create one with `toolfold token add NAME`, then use --token-env"
         )

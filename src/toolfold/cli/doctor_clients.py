@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from toolfold.cli.connect import connections_file, home_directory
 from toolfold.cli.findings import DoctorFinding
 from toolfold.cli.output import format_count
+from toolfold.cli.shared_database import use_database
 from toolfold.errors import ConfigError, join_names
 from toolfold.sources.mcp.importing import CLIENTS
 
@@ -169,21 +170,19 @@ def _can_connect(host: str, port: int) -> bool:
 
 def check_gateway(config: Config) -> Iterator[DoctorFinding]:
     """Report who can reach the gateway over HTTP, and whether it is running."""
-    from toolfold.config.record import SettingsRecord
     from toolfold.gateway.http_app import is_loopback
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.tokens import open_tokens
 
     host = config.gateway.host
     try:
-        state = config.paths.state_dir
-        found = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
-        tokens = len(found.list_clients())
-    except ConfigError as error:
+        found = open_tokens(config, use_database(config))
+        tokens, are_in_use = len(found.list_clients()), found.are_in_use()
+    except (ConfigError, OSError) as error:
         yield DoctorFinding("fail", "gateway", str(error))
         return
     if is_loopback(host):
         yield _check_port(host, config.gateway.port)
-        if found.are_in_use():
+        if are_in_use:
             yield _check_tokens(tokens, config.gateway.allow_anonymous)
         else:
             yield DoctorFinding("ok", "gateway", "clients on this machine need no token until you create one")

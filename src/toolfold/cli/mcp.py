@@ -39,6 +39,7 @@ from toolfold.cli.server_commands import (
     shorten_problem,
     summarize_server,
 )
+from toolfold.cli.shared_database import use_database
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _delete_stored_data(config: Config, name: str) -> None:
 
     LoginStore(login_directory(config)).delete(name)
     try:
-        Trust.from_config(config).forget(name)
+        Trust.from_config(config, use_database(config)).forget(name)
     except ConfigError as error:
         print_warning(str(error))
     ListingCache(config.paths.cache_dir / "mcp").delete(name)
@@ -159,7 +160,7 @@ def _server_row(config: Config, name: str) -> dict[str, Any]:
     server = config.mcp.servers[name]
     found = ListingCache(config.paths.cache_dir / "mcp").read(name, server)
     offers = found[0].tools if found else ()
-    trust = Trust.from_config(config)
+    trust = Trust.from_config(config, use_database(config))
     return {
         "name": name,
         "enabled": server.enabled,

@@ -22,6 +22,7 @@ import click
 from toolfold import __version__
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
+from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
 from toolfold.provenance import find_tool_call
 
@@ -133,7 +134,7 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
             runtime,
             toolsets=granted,
             early=invocation.early if isinstance(invocation.early, EarlyAnswers) else None,
-            record=_listing_record_path(invocation),
+            record=_listing_record_path(invocation) if config.store == LOCAL_STORE else None,
             on_start=status.watch,
         )
         with status.file:
@@ -253,14 +254,12 @@ async def _serve_http(
     approver: PageApprover | None,
     record: _HttpRecord,
 ) -> None:
-    from toolfold.config.record import SettingsRecord
     from toolfold.gateway.http_app import make_access_policy, make_app
     from toolfold.gateway.http_connections import AcceptErrors
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.tokens import open_tokens
 
     host, port = listening.getsockname()[:2]
-    state = config.paths.state_dir
-    tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+    tokens = open_tokens(config, runtime.database)
     settings = config.gateway
     guard = make_access_policy(
         host,
@@ -290,12 +289,15 @@ async def _serve_http(
 
 
 def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:
-    """Return what records list responses for the next start; None if every client needs a token."""
+    """Return what records list responses for the next start.
+
+    Returns None if every client needs a token, or if another replica could change what clients may see.
+    """
     from toolfold.gateway.http_recorder import HttpListings
     from toolfold.gateway.listing_record import HttpStart
 
     host, port = record.address
-    if guard.anonymous_client is None or not port:
+    if guard.anonymous_client is None or not port or config.store != LOCAL_STORE:
         return None
     tokens = config.paths.state_dir / "gateway" / "tokens.json"
     start = HttpStart(

@@ -30,6 +30,7 @@ from toolfold.cli.output import (
     print_warning,
     show_spinner,
 )
+from toolfold.cli.shared_database import use_database
 from toolfold.errors import ConfigError, closest_names, did_you_mean, join_names
 
 if TYPE_CHECKING:
@@ -236,7 +237,10 @@ def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
-    trust, cache = Trust.from_config(config), ListingCache(config.paths.cache_dir / "mcp")
+    trust, cache = (
+        Trust.from_config(config, use_database(config)),
+        ListingCache(config.paths.cache_dir / "mcp"),
+    )
     for name, server in config.mcp.servers.items():
         if name not in exclude and server.enabled and (found := cache.read(name, server)):
             trust.check_tools(name, server.trust, found[0].tools)

@@ -9,11 +9,12 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
+from toolfold.cli.shared_database import use_database
 from toolfold.errors import UnknownToolset, closest_names
 from toolfold.model import MCP_PREFIX
 
 if TYPE_CHECKING:
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.tokens import TokenStore
 
 
 @click.group("token")
@@ -109,7 +110,8 @@ def revoke(invocation: Invocation, name: str) -> None:
         print_note("That was the last token. Clients still need one, unless gateway.allow_anonymous is set.")
 
 
-def _open_tokens(invocation: Invocation) -> Tokens:
-    from toolfold.gateway.tokens import Tokens
+def _open_tokens(invocation: Invocation) -> TokenStore:
+    from toolfold.gateway.tokens import open_tokens
 
-    return Tokens(invocation.paths().state_dir / "gateway" / "tokens.json", invocation.settings_record())
+    config = invocation.load_config(quiet=True)
+    return open_tokens(config, use_database(config))

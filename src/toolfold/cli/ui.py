@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from toolfold.config import Config
     from toolfold.dashboard.approvals import PageApprover
+    from toolfold.database import Database
     from toolfold.gateway.http_app import AccessPolicy
     from toolfold.runtime import Runtime
 
@@ -68,7 +69,7 @@ async def _serve(
     from toolfold.dashboard.app import make_standalone_app
 
     host, port = listening.getsockname()[:2]
-    policy = _make_policy(runtime.config, host)
+    policy = _make_policy(runtime.config, host, runtime.database)
     app = Dashboard(runtime, approver).make_app(
         policy, port=port, print_link=lambda code: print_link(host, port, code)
     )
@@ -83,13 +84,11 @@ async def _serve(
     await build_server(make_standalone_app(app), on_ready).serve([listening])
 
 
-def _make_policy(config: Config, host: str) -> AccessPolicy:
-    from toolfold.config.record import SettingsRecord
+def _make_policy(config: Config, host: str, database: Database | None) -> AccessPolicy:
     from toolfold.gateway.http_app import make_access_policy
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.tokens import open_tokens
 
-    state = config.paths.state_dir
-    tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+    tokens = open_tokens(config, database)
     return make_access_policy(host, tokens, toolsets=None, hosts=config.gateway.hosts, origins=())
 
 

@@ -53,6 +53,8 @@ class ActivityFeed:
         self._show_exactly = functools.lru_cache(MAX_KEPT_EVENTS)(lambda text: make_visible(self._cut(text)))
         self.last_number = 0
         self.open_streams = 0
+        self.on_stream_change: Callable[[], None] = lambda: None
+        """Called when a page has started or stopped to follow the events."""
         self._unsubscribe = bus.subscribe(self._append)
 
     def _append(self, event: Event) -> None:
@@ -99,6 +101,7 @@ class ActivityFeed:
         last_extra: Json = {}
         last_sent = 0.0
         self.open_streams += 1
+        self.on_stream_change()
         try:
             while True:
                 message: dict[str, Any] = {}
@@ -116,6 +119,7 @@ class ActivityFeed:
                 await asyncio.sleep(FLUSH_INTERVAL_S)
         finally:
             self.open_streams -= 1
+            self.on_stream_change()
 
     def close(self) -> None:
         """Stop listening to events."""

@@ -1,6 +1,7 @@
 """Approval questions that wait for an answer in the dashboard.
 
-A question is asked only while a page is open; otherwise nobody can answer, and the call is refused at once.
+A question is asked only while a page is open, here or on another replica; otherwise nobody can answer, and
+the call is refused at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 from toolfold.approval.prompting import QuestionUnanswered
 from toolfold.approval.safe_text import make_visible, shorten_middle
+from toolfold.dashboard.shared_questions import SharedQuestions
 from toolfold.model import Answer, ApprovalRequest, Json
 from toolfold.redaction import Redaction
 
@@ -53,35 +55,57 @@ class PageApprover:
         self._lock = threading.Lock()
         self._pending: dict[str, PendingApproval] = {}
         self.is_page_open: Callable[[], bool] = lambda: False
-        """Tells whether a signed-in page is open that would show a question."""
+        """Tells whether a signed-in page of this process is open that would show a question."""
+        self.shared: SharedQuestions | None = None
+        """The questions of other replicas; None if there are none."""
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
         """Ask in the page and wait for the answer. Raises QuestionUnanswered if no page is open."""
         loop = asyncio.get_running_loop()
         pending = PendingApproval(secrets.token_urlsafe(12), request, loop.create_future(), loop)
         with self._lock:
-            if not self.is_page_open() or len(self._pending) >= MAX_PENDING:
+            if not self._can_ask() or len(self._pending) >= MAX_PENDING:
                 raise QuestionUnanswered("nobody could be asked for approval")
             self._pending[pending.id] = pending
+        if self.shared is not None:
+            offered = tuple(each.value for each in _order_answers(request.answers))
+            self.shared.add(pending.id, self._describe(pending), offered)
         try:
             return await self._wait_for_answer(pending)
         finally:
             with self._lock:
                 self._pending.pop(pending.id, None)
+            if self.shared is not None:
+                self.shared.remove(pending.id)
+
+    def _can_ask(self) -> bool:
+        """Return True if a page is open that would show a question, here or on another replica."""
+        return self.is_page_open() or (self.shared is not None and self.shared.has_other_pages())
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:
         """Wait for an answer as long as a page is open; a page may be reloaded meanwhile."""
         last_open = time.monotonic()
         while not pending.future.done():
             await asyncio.wait({pending.future}, timeout=CHECK_INTERVAL_S)
-            if self.is_page_open():
+            if self._can_ask():
                 last_open = time.monotonic()
             elif time.monotonic() - last_open > RELOAD_TIMEOUT_S and not pending.future.done():
                 raise QuestionUnanswered("the dashboard was closed before somebody answered")
         return pending.future.result()
 
     def answer(self, pending_id: str, answer: str) -> bool:
-        """Answer a question; return False if it is no longer open or does not accept this answer."""
+        """Answer a question; return False if it is no longer open or does not accept this answer.
+
+        Blocks if the question waits on another replica.
+        """
+        with self._lock:
+            is_own = pending_id in self._pending
+        if is_own or self.shared is None:
+            return self.answer_own(pending_id, answer)
+        return self.shared.answer(pending_id, answer)
+
+    def answer_own(self, pending_id: str, answer: str) -> bool:
+        """Answer a question of this process, like `answer`."""
         with self._lock:
             pending = self._pending.get(pending_id)
         chosen = next((each for each in Answer if each.value == answer), None)
@@ -91,10 +115,12 @@ class PageApprover:
         return True
 
     def list_pending(self) -> list[Json]:
-        """Return the open questions as JSON data, oldest first, without secrets."""
+        """Return the open questions of all replicas as JSON data, oldest first, without secrets."""
         with self._lock:
             pending = list(self._pending.values())
-        return [self._describe(each) for each in pending]
+        own = [self._describe(each) for each in pending]
+        remote = self.shared.list_remote() if self.shared is not None else []
+        return sorted([*own, *remote], key=lambda each: float(each["at"]))
 
     def _describe(self, pending: PendingApproval) -> Json:
         request = pending.request

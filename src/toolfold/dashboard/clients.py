@@ -13,7 +13,7 @@ from toolfold.gateway.status import read_statuses
 from toolfold.model import Json
 
 if TYPE_CHECKING:
-    from toolfold.gateway.tokens import Tokens
+    from toolfold.gateway.tokens import TokenStore
     from toolfold.runtime import Runtime
 
 MAX_CLIENTS = 200
@@ -23,7 +23,7 @@ MAX_TOOLS = 2_000
 class ClientAdmin:
     """Shows and changes who may use the gateway. Methods block."""
 
-    def __init__(self, runtime: Runtime, tokens: Tokens) -> None:
+    def __init__(self, runtime: Runtime, tokens: TokenStore) -> None:
         self._runtime, self._tokens = runtime, tokens
 
     def list_clients(self) -> Json:

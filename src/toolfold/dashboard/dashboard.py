@@ -18,6 +18,8 @@ from toolfold.dashboard.overview import describe_overview, describe_servers
 from toolfold.dashboard.playground import describe_choices, explain_message
 from toolfold.dashboard.recorder import UsageRecorder, open_history
 from toolfold.dashboard.servers import ServerAdmin
+from toolfold.dashboard.shared_questions import SharedQuestions
+from toolfold.database import DatabaseError
 from toolfold.gateway.http_app import AccessPolicy
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.model import Json
@@ -53,6 +55,11 @@ class Dashboard:
         self._evaluations = Evaluations(runtime, self._redact)
         self._explaining = asyncio.Semaphore(MAX_PARALLEL_EXPLANATIONS)
         approver.is_page_open = lambda: self._feed.open_streams > 0
+        if runtime.database is not None:
+            approver.shared = SharedQuestions(
+                runtime.database, is_page_open=approver.is_page_open, answer_own=approver.answer_own
+            )
+            self._feed.on_stream_change = approver.shared.update_page
 
     def make_app(self, policy: AccessPolicy, *, port: int, print_link: Callable[[str], None]) -> DashboardApp:
         """Return the ASGI app that serves the dashboard."""
@@ -67,6 +74,8 @@ class Dashboard:
         await self._servers.close()
         await asyncio.to_thread(self._evaluations.close)
         self._feed.close()
+        if self._approver.shared is not None:
+            await asyncio.to_thread(self._approver.shared.close)
         await asyncio.to_thread(self._recorder.close)
         self._store.close()
 
@@ -145,7 +154,11 @@ class Dashboard:
         return self._catalog.describe_tool(request.text("name"))
 
     def _answer_approval(self, request: ApiRequest) -> Json:
-        if not self._approver.answer(request.text("id"), request.text("answer")):
+        try:
+            is_answered = self._approver.answer(request.text("id"), request.text("answer"))
+        except DatabaseError as error:
+            raise RequestRefused(503, f"The answer could not be stored: {error}") from None
+        if not is_answered:
             raise RequestRefused(409, "This question is no longer open, or does not accept this answer.")
         return {}
 

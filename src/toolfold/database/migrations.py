@@ -95,6 +95,42 @@ $$;
 """,
         down="DROP FUNCTION send_change_notice;",
     ),
+    Migration(
+        4,
+        "tokens of clients",
+        up="""
+CREATE TABLE tokens (
+    row BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE,
+    toolsets TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, models BOOLEAN NOT NULL, revoked TIMESTAMPTZ
+);
+CREATE UNIQUE INDEX tokens_by_name ON tokens (name) WHERE revoked IS NULL;
+"""
+        + _notify_on_change("tokens", "tokens"),
+        down="DROP TABLE tokens;",
+    ),
+    Migration(
+        5,
+        "accepted tools of MCP servers",
+        up="""
+CREATE TABLE pins (server TEXT PRIMARY KEY, tools TEXT NOT NULL);
+"""
+        + _notify_on_change("pins", "pins"),
+        down="DROP TABLE pins;",
+    ),
+    Migration(
+        6,
+        "approval questions",
+        up="""
+CREATE TABLE questions (
+    id TEXT PRIMARY KEY, replica TEXT NOT NULL, description TEXT NOT NULL, answers TEXT NOT NULL,
+    asked DOUBLE PRECISION NOT NULL, expires TIMESTAMPTZ NOT NULL, answer TEXT
+);
+CREATE TABLE open_pages (replica TEXT PRIMARY KEY, expires TIMESTAMPTZ NOT NULL);
+"""
+        + _notify_on_change("questions", "questions")
+        + _notify_on_change("open_pages", "open_pages"),
+        down="DROP TABLE questions, open_pages;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

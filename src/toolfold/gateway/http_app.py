@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
+from toolfold.database import DatabaseUnavailable
 from toolfold.errors import ConfigError
 from toolfold.gateway.http_sessions import Scope, Send, make_limited_manager
 from toolfold.gateway.request_bodies import (
@@ -29,7 +30,7 @@ from toolfold.gateway.request_bodies import (
 )
 from toolfold.gateway.request_origin import is_accepted_host, is_accepted_origin
 from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
-from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, Tokens
+from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
 from toolfold.sources.mcp.sdk_compat import load_sdk
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _TOKEN_UNKNOWN = (
     "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
 )
 
+_TOKENS_UNKNOWN = "The gateway cannot check tokens now: its database cannot be reached. Try again later."
+
 
 def is_loopback(host: str) -> bool:
     """Return True if only this machine can reach the address."""
@@ -65,7 +68,7 @@ def is_loopback(host: str) -> bool:
 class AccessPolicy:
     """Rules for which HTTP requests the gateway accepts, and as which client."""
 
-    tokens: Tokens
+    tokens: TokenStore
     anonymous_client: GatewayClient | None
     """The client of requests without a token; None if every request needs one."""
     allow_anonymous: bool = False
@@ -99,13 +102,28 @@ class AccessPolicy:
     def authenticate(self, headers: MutableMapping[str, str]) -> GatewayClient | None:
         """Return the client that made the request; None if it is refused.
 
-        A wrong token is refused even where none is needed.
+        A wrong token is refused even where none is needed. Raises RequestRefused if tokens cannot be checked.
         """
         authorization = headers.get("authorization")
         if authorization is None:
             return None if self.requires_token else self.anonymous_client
         scheme, _, token = authorization.partition(" ")
-        return self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+        return self.find_client(token.strip()) if scheme.lower() == "bearer" else None
+
+    def find_client(self, token: str) -> GatewayClient | None:
+        """Return the client of a token; None if there is none. Raises RequestRefused like `authenticate`."""
+        try:
+            return self.tokens.find(token)
+        except DatabaseUnavailable as error:
+            log.warning("%s", error)
+            raise RequestRefused(503, _TOKENS_UNKNOWN) from None
+
+    def is_accepted(self, headers: MutableMapping[str, str]) -> bool:
+        """Return True if a request with these headers would be accepted now."""
+        try:
+            return self.authenticate(headers) is not None
+        except RequestRefused:
+            return False
 
 
 def guard_app(app: App, policy: AccessPolicy) -> App:
@@ -127,7 +145,7 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
             return
         except ClientGone:
             return
-        checked = send_while_valid(lambda: policy.authenticate(headers) is not None, send)
+        checked = send_while_valid(lambda: policy.is_accepted(headers), send)
         await app(_authenticated_scope(scope, client), receive, checked)
 
     return handle
@@ -325,7 +343,7 @@ class _Endpoint:
 
 def make_access_policy(
     host: str,
-    tokens: Tokens,
+    tokens: TokenStore,
     *,
     toolsets: tuple[str, ...] | None,
     hosts: tuple[str, ...],

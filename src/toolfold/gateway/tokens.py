@@ -12,20 +12,30 @@ import logging
 import os
 import re
 import secrets
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolfold.config.atomic import lock_directory
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
+from toolfold.database import Database, DatabaseUnavailable
 from toolfold.errors import ConfigError
 from toolfold.model import ANONYMOUS_CLIENT, Json, read_json
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
 
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1_000_000
+MAX_SHARED_TOKENS = 100_000
+MAX_STALE_S = 30.0
+"""How long tokens are accepted after the last contact to the database: one may have been revoked."""
 ANONYMOUS = ANONYMOUS_CLIENT
 """Name of clients without a token; no token can have it."""
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -60,14 +70,8 @@ class _TokensSnapshot:
     """Token hash → client."""
 
 
-class Tokens:
-    """The client tokens of one user's gateway, stored in one file."""
-
-    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open the token file; tokens that another program added are not accepted."""
-        self._file, self._path, self._record = file, str(file), record
-        self._cache: _TokensSnapshot | None = None
-        self._were_in_use = False
+class TokenStore(ABC):
+    """The client tokens of a gateway, and of all its replicas. Thread-safe."""
 
     def add(
         self, name: str, toolsets: Iterable[str] | None = None, *, may_use_keys: bool | None = None
@@ -82,25 +86,72 @@ class Tokens:
                 hint="use up to 64 letters, digits, -, _ and ., starting with a letter or digit",
             )
         token = f"tf_{secrets.token_urlsafe(32)}"
-        with lock_directory(self._file.parent):
-            entries = self._load_entries()
-            if name in entries:
-                raise ConfigError(
-                    f"a client named {name!r} already has a token",
-                    hint=f"choose another name, or revoke its token: toolfold token revoke {name}",
-                )
-            granted = None if toolsets is None else list(toolsets)
-            entries[name] = {
-                "hash": _hash_token(token),
-                "toolsets": granted,
-                "created": time.time(),
-                "models": granted is None if may_use_keys is None else may_use_keys,
-            }
-            self._write_entries(entries)
+        granted = None if toolsets is None else list(toolsets)
+        entry: Json = {
+            "hash": _hash_token(token),
+            "toolsets": granted,
+            "created": time.time(),
+            "models": granted is None if may_use_keys is None else may_use_keys,
+        }
+        if not self._insert(name, entry):
+            raise ConfigError(
+                f"a client named {name!r} already has a token",
+                hint=f"choose another name, or revoke its token: toolfold token revoke {name}",
+            )
         return token
 
+    @abstractmethod
     def revoke(self, name: str) -> bool:
         """Delete a client's token; return False if there is no client of that name."""
+
+    @abstractmethod
+    def are_in_use(self) -> bool:
+        """Return True if a token was ever created in this gateway.
+
+        Neither revoking the last token nor deleting the file lets clients connect without a token again.
+        """
+
+    def list_clients(self) -> list[GatewayClient]:
+        """Return all clients that have a token, sorted by name."""
+        return [_parse_client(name, each) for name, each in sorted(self._load_entries().items())]
+
+    def find(self, token: str) -> GatewayClient | None:
+        """Return the client of a token; None if the token is unknown or was revoked. Does not block.
+
+        Raises DatabaseUnavailable if revoked tokens may not be known here.
+        """
+        return self._clients_by_hash().get(_hash_token(token))
+
+    def is_valid(self, client: GatewayClient) -> bool:
+        """Return True if the token of a client that was found earlier still exists, unchanged."""
+        try:
+            return client in self._clients_by_hash().values()
+        except DatabaseUnavailable:  # it may have been revoked
+            return False
+
+    @abstractmethod
+    def _insert(self, name: str, entry: Json) -> bool:
+        """Store the token of a new client; return False if the name has one."""
+
+    @abstractmethod
+    def _load_entries(self) -> dict[str, Json]:
+        """Return the stored tokens by client name."""
+
+    @abstractmethod
+    def _clients_by_hash(self) -> dict[str, GatewayClient]:
+        """Return the clients by the hashes of their tokens, as they are now."""
+
+
+class Tokens(TokenStore):
+    """The client tokens of one user's gateway, stored in one file."""
+
+    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
+        """Open the token file; tokens that another program added are not accepted."""
+        self._file, self._path, self._record = file, str(file), record
+        self._cache: _TokensSnapshot | None = None
+        self._were_in_use = False
+
+    def revoke(self, name: str) -> bool:
         with lock_directory(self._file.parent):
             entries = self._load_entries()
             entry = entries.pop(name, None)
@@ -108,17 +159,18 @@ class Tokens:
                 self._write_entries(entries)
         return entry is not None
 
-    def list_clients(self) -> list[GatewayClient]:
-        """Return all clients that have a token, sorted by name."""
-        return [_parse_client(name, each) for name, each in sorted(self._load_entries().items())]
-
     def are_in_use(self) -> bool:
-        """Return True if a token was ever created in this gateway.
-
-        Neither revoking the last token nor deleting the file lets clients connect without a token again.
-        """
         self._were_in_use = self._were_in_use or self._file_exists() or self._is_recorded()
         return self._were_in_use
+
+    def _insert(self, name: str, entry: Json) -> bool:
+        with lock_directory(self._file.parent):
+            entries = self._load_entries()
+            if name in entries:
+                return False
+            entries[name] = entry
+            self._write_entries(entries)
+        return True
 
     def _file_exists(self) -> bool:
         try:
@@ -135,14 +187,6 @@ class Tokens:
         except ConfigError as error:
             log.error("%s; until it can be read, every client needs a token", error)
             return True
-
-    def find(self, token: str) -> GatewayClient | None:
-        """Return the client of a token; None if the token is unknown or was revoked."""
-        return self._clients_by_hash().get(_hash_token(token))
-
-    def is_valid(self, client: GatewayClient) -> bool:
-        """Return True if the token of a client that was found earlier still exists, unchanged."""
-        return client in self._clients_by_hash().values()
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
         signature: tuple[int, int] | None = None
@@ -210,6 +254,71 @@ class Tokens:
     def _write_entries(self, entries: dict[str, Json]) -> None:
         content = (json.dumps(entries, indent=1, sort_keys=True) + "\n").encode()
         write_settings(self._file, content, self._record, mode=0o600)
+
+
+class SharedTokens(TokenStore):
+    """The client tokens of all replicas, in a database.
+
+    They are in memory and follow changes of other replicas. While the database cannot be reached, the last
+    known ones are accepted for a limited time.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Read the tokens. Raises DatabaseError."""
+        self._database = database
+        self._reload_lock = threading.Lock()
+        self._clients: dict[str, GatewayClient] = {}
+        self._were_in_use = False
+        self._reload()
+        database.on_change("tokens", self._reload)
+
+    def revoke(self, name: str) -> bool:
+        statement = "UPDATE tokens SET revoked = now() WHERE name = %s AND revoked IS NULL"
+        is_known = bool(_NAME_PATTERN.fullmatch(name)) and self._database.execute(statement, (name,)) > 0
+        self._reload()
+        return is_known
+
+    def are_in_use(self) -> bool:
+        return self._were_in_use
+
+    def _insert(self, name: str, entry: Json) -> bool:
+        added = self._database.execute(
+            "INSERT INTO tokens (name, hash, toolsets, created, models) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT (name) WHERE revoked IS NULL DO NOTHING",
+            (name, entry["hash"], json.dumps(entry["toolsets"]), entry["created"], entry["models"]),
+        )
+        self._reload()
+        return added > 0
+
+    def _load_entries(self) -> dict[str, Json]:
+        rows = self._database.query(
+            "SELECT name, hash, toolsets, created, models FROM tokens WHERE revoked IS NULL LIMIT %s",
+            (MAX_SHARED_TOKENS,),
+        )
+        return {row["name"]: {**row, "toolsets": json.loads(row["toolsets"])} for row in rows}
+
+    def _clients_by_hash(self) -> dict[str, GatewayClient]:
+        if self._database.seconds_since_contact() > MAX_STALE_S:
+            raise DatabaseUnavailable(
+                f"the database {self._database.address} cannot be reached, so tokens cannot be checked"
+            )
+        return self._clients
+
+    def _reload(self) -> None:
+        with self._reload_lock:  # an older state must not replace a newer one
+            found = self._database.query("SELECT EXISTS (SELECT 1 FROM tokens) AS found")
+            self._were_in_use = self._were_in_use or bool(found[0]["found"])
+            self._clients = {
+                each["hash"]: _parse_client(name, each) for name, each in self._load_entries().items()
+            }
+
+
+def open_tokens(config: Config, database: Database | None) -> TokenStore:
+    """Open the gateway's tokens: in the database that replicas share, else in the user's file."""
+    if database is not None:
+        return SharedTokens(database)
+    state = config.paths.state_dir
+    return Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
 
 
 def _parse_client(name: str, entry: Json) -> GatewayClient:

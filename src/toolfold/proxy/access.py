@@ -46,9 +46,14 @@ def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedCl
     client = _find_client(policy, headers, token_headers)
     if client is None:
         raise RequestRefused(401, _TOKEN_UNKNOWN if token_headers else _TOKEN_NEEDED)
-    return AdmittedClient(
-        client, token_headers, lambda: _find_client(policy, headers, token_headers) is not None
-    )
+
+    def is_still_valid() -> bool:
+        try:
+            return _find_client(policy, headers, token_headers) is not None
+        except RequestRefused:
+            return False
+
+    return AdmittedClient(client, token_headers, is_still_valid)
 
 
 def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
@@ -69,7 +74,7 @@ def _find_client(
     """
     if not token_headers:
         return None if policy.requires_token else policy.anonymous_client
-    clients = [policy.tokens.find(_credential(headers[name])) for name in sorted(token_headers)]
+    clients = [policy.find_client(_credential(headers[name])) for name in sorted(token_headers)]
     return clients[0] if all(client == clients[0] for client in clients) else None
 
 

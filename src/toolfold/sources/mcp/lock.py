@@ -11,25 +11,30 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from toolfold.config.atomic import lock_directory, replace_file
 from toolfold.config.authority import require_user
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import ADVICE, SettingsRecord
 from toolfold.config.settings import Config
+from toolfold.database import Database, DatabaseError, RowCursor
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
 from toolfold.provenance import find_tool_call
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
+Value = TypeVar("Value")
+
 LOCK_FILE = "toolfold.lock"
 VERSION = 1
 MAX_LOCK_BYTES = 64_000_000
+MAX_SHARED_SERVERS = 10_000
 MAX_DEFINITION_CHARS = 100_000  # of JSON; of a longer one only the hash is stored
 
 _FILE_NOTE = "Written by toolfold. What each MCP server's tools were when they were accepted."
@@ -54,7 +59,8 @@ class Pin:
 
 
 Pins = Mapping[str, Pin]
-_Blocks = dict[str, dict[str, Pin]]
+_Block = dict[str, Pin]
+_Blocks = dict[str, _Block]
 _Texts = dict[str, tuple[Pins, str]]
 """Cache of serialized blocks."""
 _NOTHING: Pins = MappingProxyType({})
@@ -69,11 +75,67 @@ def lock_path(config: Config, server: str) -> Path:
     return config.paths.config_dir / LOCK_FILE
 
 
-class LockFile:
-    """Lock file with the accepted tools, read again after a change.
+class PinStore(ABC):
+    """The tools of each MCP server as a person accepted them. Safe for several threads and processes."""
 
-    Safe for several threads and processes.
-    """
+    @abstractmethod
+    def pins(self, server: str) -> Pins | None:
+        """Return the accepted tools of a server; None if none were accepted yet. Raises ConfigError."""
+
+    @abstractmethod
+    def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
+        """Replace the accepted tools of a server by what `change` returns for them, and return that.
+
+        None stands for a server of which nothing was accepted.
+        """
+
+    def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
+        """Accept all tools of a new server; if tools were accepted before, return those.
+
+        In a process started by a tool call nothing is written: the pins are valid for this process only.
+        """
+        if find_tool_call():
+            return self.pins(server) or MappingProxyType(_pin_tools(tools))
+        found = self._update(server, lambda block: _pin_tools(tools) if block is None else block)
+        return _NOTHING if found is None else found
+
+    def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
+        """Record tools as accepted in their current form, in addition to those accepted before."""
+        require_user(f"accepting tools of the MCP server {server!r}")
+        accepted = _pin_tools(tools)
+        self._update(server, lambda block: {**(block or {}), **accepted})
+
+    def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
+        """Record new versions of accepted tools that changed harmlessly.
+
+        In a process started by a tool call nothing is written.
+        """
+        if find_tool_call():
+            return
+        tools = tuple(tools)
+
+        def add_updates(block: _Block | None) -> _Block | None:
+            updated = None if block is None else dict(block)
+            for tool in tools if updated else ():
+                pin = updated.get(tool.name) if updated else None
+                if updated and pin is not None and pin.fingerprint == compared[tool.name].fingerprint:
+                    update = Pin(tool.fingerprint, _definition_to_store(tool))
+                    updated[tool.name] = Pin(pin.fingerprint, pin.tool, update)
+            return updated
+
+        self._update(server, add_updates)
+
+    def forget(self, server: str) -> bool:
+        """Remove all accepted tools of a server; return False if it had none."""
+        require_user(f"forgetting the tools of the MCP server {server!r}")
+        if self.pins(server) is None:
+            return False
+        self._update(server, lambda _: None)
+        return True
+
+
+class LockFile(PinStore):
+    """Lock file with the accepted tools, read again after a change."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """Open a lock file; with a `record` of Toolfold's changes, any other change of it is an error."""
@@ -85,73 +147,23 @@ class LockFile:
         self._texts: _Texts = {}
 
     def pins(self, server: str) -> Pins | None:
-        """Return the accepted tools of a server; None if none were accepted yet. Raises ConfigError."""
         with self._guard:
             block = self._read_blocks().get(server)
             return None if block is None else MappingProxyType(block)
 
-    def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
-        """Accept all tools of a new server; if tools were accepted before, return those.
-
-        In a process started by a tool call nothing is written: the pins are valid for this process only.
-        """
-        if find_tool_call():
-            return self.pins(server) or MappingProxyType(_pin_tools(tools))
-
-        def pin_if_new(blocks: _Blocks) -> None:
-            if server not in blocks:
-                blocks[server] = _pin_tools(tools)
-
-        return self._update(pin_if_new).get(server, _NOTHING)
-
-    def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
-        """Record tools as accepted in their current form, in addition to those accepted before."""
-        require_user(f"accepting tools of the MCP server {server!r}")
-
-        def pin_all(blocks: _Blocks) -> None:
-            blocks[server] = {**blocks.get(server, {}), **_pin_tools(tools)}
-
-        self._update(pin_all)
-
-    def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
-        """Record new versions of accepted tools that changed harmlessly.
-
-        In a process started by a tool call nothing is written.
-        """
-        if find_tool_call():
-            return
-
-        def add_updates(blocks: _Blocks) -> None:
-            block = dict(blocks.get(server, {}))
-            for tool in tools:
-                pin = block.get(tool.name)
-                if pin is not None and pin.fingerprint == compared[tool.name].fingerprint:
-                    update = Pin(tool.fingerprint, _definition_to_store(tool))
-                    block[tool.name] = Pin(pin.fingerprint, pin.tool, update)
-            if server in blocks:
-                blocks[server] = block
-
-        self._update(add_updates)
-
-    def forget(self, server: str) -> bool:
-        """Remove all accepted tools of a server; return False if it had none."""
-        require_user(f"forgetting the tools of the MCP server {server!r}")
-        if self.pins(server) is None:
-            return False
-        self._update(lambda blocks: blocks.pop(server, None))
-        return True
-
-    def _update(self, change: Callable[[_Blocks], object]) -> _Blocks:
+    def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
         with self._guard, lock_directory(self.file.parent):
             before = self._read_blocks()
-            after = dict(before)  # shallow copy: changes replace whole blocks
-            change(after)
+            changed = change(before.get(server))
+            after = {name: block for name, block in before.items() if name != server}
+            if changed is not None:
+                after[server] = changed
             if after != before:
                 content = serialize_pins(after, self._texts)
                 step = 0 if self._record is None else self._record.note_change(self.file, content)
                 replace_file(self.file, content)
                 self._store_state(after, _read_file_state(self.file), fingerprint_bytes(content), step)
-            return after
+            return changed
 
     def _read_blocks(self) -> _Blocks:
         try:
@@ -199,6 +211,71 @@ class LockFile:
         if len(content) > MAX_LOCK_BYTES:
             raise _make_lock_error(f"is larger than {MAX_LOCK_BYTES:,} bytes", self.file)
         return content
+
+
+class SharedPins(PinStore):
+    """The accepted tools in a database that replicas share.
+
+    They are in memory and follow changes of other replicas. While the database cannot be reached, the last
+    known ones are used, and nothing can be accepted.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._change_lock = threading.Lock()
+        """Held while pins are read or changed, so that an older state does not replace a newer one."""
+        self._blocks: _Blocks | None = None
+
+    def pins(self, server: str) -> Pins | None:
+        if self._blocks is None:
+            self.reload()
+        block = (self._blocks or {}).get(server)
+        return None if block is None else MappingProxyType(block)
+
+    def reload(self) -> None:
+        """Read all accepted tools again. Raises ConfigError, and keeps those that are known then."""
+        with self._change_lock:
+            self._blocks = self._load()
+
+    def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
+        def update(cursor: RowCursor) -> _Block | None:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"pins {server}",))
+            row = cursor.execute("SELECT tools FROM pins WHERE server = %s", (server,)).fetchone()
+            before = None if row is None else self._parse(server, row["tools"])
+            after = change(before)
+            if after is None and before is not None:
+                cursor.execute("DELETE FROM pins WHERE server = %s", (server,))
+            elif after is not None and after != before:
+                cursor.execute(
+                    "INSERT INTO pins (server, tools) VALUES (%s, %s)"
+                    " ON CONFLICT (server) DO UPDATE SET tools = excluded.tools",
+                    (server, _serialize_block(after)),
+                )
+            return after
+
+        with self._change_lock:
+            changed = self._call(lambda: self._database.run(update))
+            if self._blocks is not None:
+                others = {name: block for name, block in self._blocks.items() if name != server}
+                self._blocks = others if changed is None else {**others, server: changed}
+        return changed
+
+    def _load(self) -> _Blocks:
+        statement = "SELECT server, tools FROM pins LIMIT %s"
+        rows = self._call(lambda: self._database.query(statement, (MAX_SHARED_SERVERS,)))
+        return {row["server"]: self._parse(row["server"], row["tools"]) for row in rows}
+
+    def _parse(self, server: str, text: str) -> _Block:
+        place = Path(f"database {self._database.address}")
+        return _parse_block(server, read_json(text, unique_keys=True), place)
+
+    def _call(self, work: Callable[[], Value]) -> Value:
+        try:
+            return work()
+        except DatabaseError as error:
+            raise ConfigError(
+                f"the accepted tools of MCP servers cannot be read: {error}", key="store"
+            ) from None
 
 
 def _read_file_state(file: Path) -> tuple[int, ...]:

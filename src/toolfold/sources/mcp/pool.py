@@ -23,6 +23,7 @@ from toolfold.approval.allowed_tools import is_own_server
 from toolfold.config import Config
 from toolfold.config.load import check_server
 from toolfold.config.servers import McpServerSettings
+from toolfold.database import Database
 from toolfold.errors import CallError, ConfigError, RegistryError, shorten
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
@@ -77,11 +78,14 @@ class McpServers:
         registry: Registry,
         *,
         trust: Trust | None = None,
+        database: Database | None = None,
         callbacks: InteractionCallbacks | None = None,
         behind_gateway: bool = False,
         client_names: bool = False,
     ) -> None:
         """Create supervisors for all servers; nothing is started yet.
+
+        With a `database`, tools that were accepted by any replica are accepted here.
 
         With `client_names`, and always behind a gateway, tool names have no `mcp_` prefix, since clients add
         their own. Behind a gateway, servers may send elicitation and sampling requests to its clients.
@@ -94,7 +98,7 @@ class McpServers:
         """Servers of the configuration that `remove` has removed."""
         self._settings: Mapping[str, McpServerSettings] = self._effective_settings()
         """Settings of the servers in use. Replaced as a whole, never changed: several threads read it."""
-        self.trust = trust or Trust.from_config(config)
+        self.trust = trust or Trust.from_config(config, database)
         self._callbacks = callbacks or InteractionCallbacks()
         self._taken_names = tuple(registry.snapshot())
         self._has_client_names = behind_gateway or client_names
@@ -471,6 +475,18 @@ class McpServers:
     def registered_name(self, server: str, tool: str) -> str:
         """Return the name under which a server's tool is registered, or will be after its review."""
         return self._names.registered_name(server, tool)
+
+    def follow_shared_pins(self, database: Database) -> None:
+        """Use tools that other replicas accept, and refuse those whose acceptance they forget."""
+        shared = self.trust.shared
+        if shared is None:
+            return
+
+        def read_again() -> None:
+            shared.reload()
+            self.publish_all_reviewed()
+
+        database.on_change("pins", read_again)
 
     def publish_all_reviewed(self) -> None:
         """Register the tools that waited for a review and have been accepted in another process since."""

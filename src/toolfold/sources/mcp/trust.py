@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
+from toolfold.database import Database
 from toolfold.errors import ConfigError, shorten
-from toolfold.sources.mcp.lock import LockFile, Pins, lock_path
+from toolfold.sources.mcp.lock import LockFile, Pins, PinStore, SharedPins, lock_path
 from toolfold.sources.mcp.scan import ScanFinding, escape_hidden, scan_tool, scan_tools
 from toolfold.sources.mcp.tool_changes import cautious_annotations, find_meaningful_changes
 from toolfold.sources.mcp.tool_listing import ListedTool
@@ -82,16 +83,18 @@ class Trust:
         own: Path | None = None,
         record: SettingsRecord | None = None,
         strict: bool = False,
+        shared: SharedPins | None = None,
     ) -> None:
         """Create the policy; `own` is the file with tools accepted on this machine.
 
         `record` distinguishes Toolfold's changes of the user's lock files from others. `strict` also holds
-        tools with doubtful findings.
+        tools with doubtful findings. `shared` replaces the lock files that are not in a project.
         """
+        self.shared = shared
         self._lock_of, self._record, self._strict = lock_of, record, strict
         self._local_lock = None if own is None else LockFile(own, record)
         self._guard = threading.Lock()
-        self._locks: dict[Path, LockFile] = {}
+        self._locks: dict[Path, PinStore] = {}
         self._listed: dict[str, tuple[ListedTool, ...]] = {}
         self._scan_cache: dict[tuple[str, str], bool] = {}
         """Cached scan results: (server, fingerprint) → True if the tool is suspicious."""
@@ -99,12 +102,18 @@ class Trust:
         """Harmless changes: (server, accepted fingerprint, new fingerprint)."""
 
     @classmethod
-    def from_config(cls, config: Config) -> Trust:
-        """Create the trust policy with the lock files of the configured servers."""
+    def from_config(cls, config: Config, database: Database | None = None) -> Trust:
+        """Create the trust policy with the lock files of the configured servers.
+
+        With a database, what replicas share replaces the user's lock file.
+        """
+        shared = None if database is None else SharedPins(database)
         own = config.paths.state_dir / "mcp" / "accepted.lock"
         record = SettingsRecord(config.paths.state_dir)
         strict = config.mcp.scan == "strict"
-        return cls(lambda server: lock_path(config, server), own=own, record=record, strict=strict)
+        return cls(
+            lambda server: lock_path(config, server), own=own, record=record, strict=strict, shared=shared
+        )
 
     def use_config(self, config: Config) -> None:
         """Use a changed configuration: the file in which a server is declared determines its lock file."""
@@ -173,7 +182,7 @@ class Trust:
         with self._guard:
             self._listed.pop(server, None)
         lock = self._lock_for(server)
-        if self._local_lock is not None:
+        if self._local_lock is not None and isinstance(lock, LockFile):
             self._local_lock.forget(_local_lock_key(server, lock))
         return lock.forget(server)
 
@@ -197,7 +206,7 @@ class Trust:
         }
         return {name: pin for name, pin in pins.items() if name not in doubtful}
 
-    def _record_updates(self, server: str, lock: LockFile, updated: Sequence[ListedTool], pins: Pins) -> None:
+    def _record_updates(self, server: str, lock: PinStore, updated: Sequence[ListedTool], pins: Pins) -> None:
         if not updated:
             return
         self._harmless_changes |= {
@@ -230,12 +239,13 @@ class Trust:
             self._scan_cache[key] = self._should_hold(scan_tool(tool, server, {}))
         return self._scan_cache[key]
 
-    def _lock_for(self, server: str) -> LockFile:
+    def _lock_for(self, server: str) -> PinStore:
         file = self._lock_of(server)
         with self._guard:
             if file not in self._locks:
                 lock = LockFile(file)
-                self._locks[file] = lock if _is_project_lock(lock) else LockFile(file, self._record)
+                own = self.shared or LockFile(file, self._record)
+                self._locks[file] = lock if _is_project_lock(lock) else own
             return self._locks[file]
 
     def _add_listed(self, server: str, tools: tuple[ListedTool, ...]) -> Mapping[str, tuple[ListedTool, ...]]:
@@ -250,9 +260,9 @@ class Trust:
         return result
 
 
-def _is_project_lock(lock: LockFile) -> bool:
-    """Return True if the lock file is in a project and may come from somebody else."""
-    return (lock.file.parent / PROJECT_FILE).exists()
+def _is_project_lock(lock: PinStore) -> TypeGuard[LockFile]:
+    """Return True if the pins are in the lock file of a project, which may come from somebody else."""
+    return isinstance(lock, LockFile) and (lock.file.parent / PROJECT_FILE).exists()
 
 
 def _local_lock_key(server: str, lock: LockFile) -> str:

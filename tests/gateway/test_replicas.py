@@ -1,0 +1,235 @@
+"""Two real gateways that share one database: tokens, approvals and accepted tools are the same for both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
+from tests.gateway.harness import TIMEOUT_S, result_text, wait_until
+from tests.postgres import PostgresServer
+from toolfold.database import open_database
+from toolfold.sources.mcp.lock import SharedPins
+from toolfold.sources.mcp.tool_listing import parse_tool
+
+LISTING_SERVER = Path(__file__).parents[1] / "mcp" / "listing_server.py"
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "read",
+        "description": "Reads a note.",
+        "inputSchema": SCHEMA,
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "wipe",
+        "description": "Deletes all notes.",
+        "inputSchema": SCHEMA,
+        "annotations": {"destructiveHint": True},
+    },
+    {
+        "name": "export",
+        "description": "Sends the notes to any address.",
+        "inputSchema": SCHEMA,
+        "annotations": {"readOnlyHint": True},
+    },
+]
+ACCEPTED_BEFORE = [*TOOLS[:2], {**TOOLS[2], "description": "Prints the notes."}]
+
+
+@dataclass
+class Replica:
+    """A running gateway and its own settings directory."""
+
+    home: Path
+    gateway: GatewayProcess
+
+    def toolfold(self, *words: str) -> str:
+        """Run a command with the settings of this replica and return its output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "toolfold", *words],
+            env=environment(self.home),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def ask_status(self, token: str = "") -> int:
+        """Send a request to the gateway and return the status of the response."""
+        headers = {"Accept": "application/json, text/event-stream"}
+        headers |= {"Authorization": f"Bearer {token}"} if token else {}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        return httpx2.post(self.gateway.url, json=body, headers=headers, timeout=TIMEOUT_S).status_code
+
+    @asynccontextmanager
+    async def client(self, token: str = "") -> AsyncIterator[Client]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http,
+            Client(streamable_http_client(self.gateway.url, http_client=http), mode="legacy") as client,
+        ):
+            yield client
+
+
+class Page:
+    """A signed-in page of a replica's dashboard, which follows the events."""
+
+    def __init__(self, replica: Replica) -> None:
+        origin = f"http://127.0.0.1:{replica.gateway.port}"
+        self._http = httpx2.Client(base_url=origin, timeout=TIMEOUT_S, headers={"origin": origin})
+        code = re.findall(r"#code=(\S+)", replica.gateway.log.read_text())[-1]
+        response = self._http.post("/ui/api/sign-in", json={"code": code})
+        assert response.status_code == 200, response.text
+        self._http.headers["x-toolfold-page-key"] = response.json()["page_key"]
+
+    @contextmanager
+    def follow_events(self) -> Iterator[None]:
+        with self._http.stream("GET", "/ui/api/events") as response:
+            assert response.status_code == 200
+            lines = response.iter_lines()
+            next(lines)
+            yield
+
+    def list_questions(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._http.get("/ui/api/approvals").json()["pending"]
+        return found
+
+    def answer(self, question_id: str, answer: str) -> int:
+        body = {"id": question_id, "answer": answer}
+        return self._http.post("/ui/api/approvals/answer", json=body).status_code
+
+    def close(self) -> None:
+        self._http.close()
+
+
+@pytest.fixture(scope="module")
+def replicas(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Replica, Replica]]:
+    url, directory = postgres.create_database(), tmp_path_factory.mktemp("replicas")
+    listing = directory / "tools.json"
+    listing.write_text(json.dumps({"tools/list": {"tools": TOOLS}}))
+    _accept_earlier_versions(url)
+    server = {"command": sys.executable, "args": [str(LISTING_SERVER), str(listing)]}
+    settings = {
+        "store": url,
+        "mcp": {"servers": {"notes": server}, "wait_seconds": 60.0},
+        "tools": {"rag_embed_model": "light"},
+    }
+    for name in ("one", "two"):
+        write_settings(directory / name, settings)
+    with gateway_process(directory / "one") as one, gateway_process(directory / "two") as two:
+        replicas = Replica(directory / "one", one), Replica(directory / "two", two)
+        for each in replicas:
+            wait_until(lambda: "#code=" in each.gateway.log.read_text())  # noqa: B023 - called at once
+        yield replicas
+
+
+def _accept_earlier_versions(url: str) -> None:
+    """Accept the tools as they were, so that the changed one must be reviewed."""
+    database = open_database(url)
+    assert database is not None
+    SharedPins(database).accept("notes", [parse_tool(each) for each in ACCEPTED_BEFORE])
+    database.close()
+
+
+async def list_names(replica: Replica) -> set[str]:
+    async with replica.client() as client:
+        return {tool.name for tool in (await client.list_tools()).tools}
+
+
+async def has_tool(replica: Replica, name: str) -> bool:
+    return name in await list_names(replica)
+
+
+async def repeat_until(is_true: Callable[[], Awaitable[bool]]) -> None:
+    """Repeat a check until it returns True; fail after TIMEOUT_S."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await is_true():
+            continue
+
+
+async def wait_for(condition: Callable[[], Any]) -> None:
+    await asyncio.to_thread(wait_until, condition)
+
+
+async def test_question_of_one_replica_is_answered_in_the_page_of_the_other(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    one, two = replicas
+    page = Page(two)
+    with page.follow_events():
+        async with one.client() as client:
+
+            async def call_until_asked() -> Any:
+                """Call until the first replica knows that a page is open elsewhere."""
+                while True:
+                    result = await client.call_tool("notes_wipe", {"text": "x"})
+                    if "nobody could be asked" not in result_text(result):
+                        return result
+
+            calling = asyncio.create_task(call_until_asked())
+            await wait_for(page.list_questions)
+            (question,) = page.list_questions()
+            assert question["tool"] == "notes_wipe"
+            assert not calling.done()
+            assert page.answer(question["id"], "always-and-more") == 409
+            assert page.answer(question["id"], "once") == 200
+            result = await calling
+            assert not result.is_error, result_text(result)
+            assert page.answer(question["id"], "once") == 409  # an answer counts once
+            await wait_for(lambda: page.list_questions() == [])
+    page.close()
+
+
+async def test_call_is_refused_if_no_replica_has_an_open_page(replicas: tuple[Replica, Replica]) -> None:
+    async with replicas[0].client() as client:
+
+        async def is_refused() -> bool:  # the page of an earlier test may still count as open for a moment
+            return "nobody could be asked" in result_text(await client.call_tool("notes_wipe", {}))
+
+        await repeat_until(is_refused)
+
+
+async def test_tool_accepted_on_one_replica_can_be_used_on_the_other(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    one, two = replicas
+    for each in replicas:
+        assert await list_names(each) == {"notes_read", "notes_wipe"}
+    await asyncio.to_thread(one.toolfold, "mcp", "review", "--all", "--yes")
+    for each in replicas:
+        await repeat_until(lambda: has_tool(each, "notes_export"))  # noqa: B023 - called at once
+    async with two.client() as client:
+        result = await client.call_tool("notes_export", {"text": "hello"})
+    assert "hello" in result_text(result)
+
+
+async def test_token_is_valid_and_revoked_on_both_replicas(replicas: tuple[Replica, Replica]) -> None:
+    one, two = replicas
+    token = await asyncio.to_thread(one.toolfold, "token", "add", "bob", "--toolset", "mcp-notes")
+    await wait_for(
+        lambda: two.ask_status() == 401 and one.ask_status() == 401
+    )  # a token is needed from now on
+    await wait_for(lambda: 401 not in (one.ask_status(token), two.ask_status(token)))
+    async with two.client(token) as client:
+        assert "hello" in result_text(await client.call_tool("notes_read", {"text": "hello"}))
+    assert "bob" in await asyncio.to_thread(two.toolfold, "token", "list")
+    await asyncio.to_thread(two.toolfold, "token", "revoke", "bob")
+    await wait_for(lambda: one.ask_status(token) == 401 and two.ask_status(token) == 401)
