@@ -83,8 +83,8 @@ def test_gzipped_file_of_messages_is_read_in_the_browser(checked_page: CheckedPa
     choose_file(page, "messages.jsonl.gz", gzip.compress(write_lines(MESSAGES).encode()))
     page.get_by_text("3 lines").wait_for()
     page.get_by_role("button", name="Run").click()
-    page.get_by_text("3 tools").wait_for()
-    page.get_by_text("3 messages", exact=False).wait_for()
+    page.get_by_text("3 messages, 3 of which need a tool.", exact=False).wait_for()
+    assert page.get_by_role("region", name="Modes compared").get_by_role("row").count() == 2
 
 
 def test_invalid_line_is_reported_with_its_number(checked_page: CheckedPage) -> None:
