@@ -182,7 +182,7 @@ class ToolFinished(Event):
     ok: bool
     duration_s: float
     result: str = ""
-    """The beginning of the result's text."""
+    """The beginning of the result's text. Secrets are replaced."""
     error: str = ""
     refused: bool = False
     """A hook, the approval policy or a person refused the call; it was not run."""

@@ -93,6 +93,46 @@ class Commands:
         listing = await asyncio.to_thread(self._runtime.mcp.refresh_listing, server)
         return len(listing.tools)
 
+    async def calibrate_work(self, rate: float) -> int:
+        """Register the tool `compute`; return how many steps of it a call needs for this many per second."""
+        self._runtime.registry.register(
+            name="compute",
+            toolset="bulk",
+            schema={
+                "description": "Compute for a while.",
+                "parameters": {"type": "object", "properties": {"steps": {"type": "integer"}}},
+            },
+            handler=_compute,
+        )
+        session = self._runtime.session()
+        for _ in range(20):
+            await session.call("compute", {"steps": 1, "text": "warm up"})
+        started = time.process_time()
+        for _ in range(50):
+            await session.call("compute", {"steps": 1, "text": "warm up"})
+        overhead = (time.process_time() - started) / 50
+        started = time.process_time()
+        _compute({"steps": 200_000}, None)
+        each = (time.process_time() - started) / 200_000
+        return max(1, round((1 / rate - overhead) / each))
+
+    async def work(self, seconds: float, steps: int, rate: float = math.inf) -> Json:
+        """Call the tool `compute` again and again; return the calls, the time and the processor time."""
+        session = self._runtime.session()
+        calls, started, cpu = 0, time.monotonic(), time.process_time()
+        while time.monotonic() - started < seconds:
+            await session.call("compute", {"steps": steps, "text": f"{calls} " + "argument " * 40})
+            calls += 1
+            await asyncio.sleep(max(0.0, started + calls / rate - time.monotonic()))
+        return {"calls": calls, "seconds": time.monotonic() - started, "cpu": time.process_time() - cpu}
+
+
+def _compute(args: Json, _context: CallContext | None) -> Json:
+    total = 0
+    for number in range(args["steps"]):
+        total += number * number
+    return {"total": total, "text": "result " * 120}
+
 
 def _return_arguments(args: Json, _context: CallContext) -> Json:
     return args

@@ -16,6 +16,7 @@ from toolfold.events import (
     ModelRetried,
     TextReceived,
     ThinkingReceived,
+    ToolFinished,
     ToolsSearched,
     ToolStarted,
     TurnFinished,
@@ -107,4 +108,30 @@ def test_known_secret_in_arguments_does_not_reach_the_page(bus: EventBus, feed: 
     bus.publish(ToolStarted(session_id="s", call_id="c", tool="t", arguments={"key": [SECRET]}))
     message = asyncio.run(read_first_message()).decode()
     assert SECRET not in message
-    assert '"tool": "t"' in message
+    assert '"tool":"t"' in message
+
+
+def test_all_pages_are_sent_the_same_events_and_state(bus: EventBus, feed: ActivityFeed) -> None:
+    def describe_state() -> dict[str, Any]:
+        return {"approvals": [], "servers": []}
+
+    async def read_with_two_pages() -> list[list[dict[str, Any]]]:
+        pages = [feed.stream(0, describe_state) for _ in range(2)]
+        bus.publish(ToolStarted(session_id="s", call_id="1", tool="t", arguments={}))
+        received: list[list[dict[str, Any]]] = [[], []]
+        for _ in range(2):
+            messages = await asyncio.gather(*(anext(page) for page in pages))
+            for page, message in enumerate(messages):
+                received[page].append(json.loads(message.decode().removeprefix("data: ")))
+            bus.publish(ToolFinished(session_id="s", call_id="1", tool="t", ok=True, duration_s=1.0))
+        await pages[0].aclose()  # type: ignore[attr-defined]
+        assert feed.open_streams == 1
+        await pages[1].aclose()  # type: ignore[attr-defined]
+        return received
+
+    first, second = asyncio.run(read_with_two_pages())
+    assert first == second
+    assert [each["events"][0]["type"] for each in first] == ["tool_started", "tool_finished"]
+    assert first[0]["approvals"] == []
+    assert "approvals" not in first[1], "the state has not changed"
+    assert feed.open_streams == 0

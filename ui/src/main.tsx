@@ -176,7 +176,7 @@ function App() {
     }, setError);
   }, []);
   if (error) return <main class="sign-in"><Problem error={error} /></main>;
-  if (state === "loading") return null;
+  if (state === "loading") return <p class="loading">Loading…</p>;
   if (state === "out") return <SignInPage needsToken={needsToken} onEnter={() => setState("in")} />;
   return <Shell onLeave={() => setState("out")} />;
 }

@@ -1,7 +1,8 @@
 """The newest events of a runtime, for pages that follow them live.
 
-One listener appends events to a bounded list; each page reads from its own position, a few times a second,
-so that the number of pages and a slow page cost the sessions nothing.
+One listener appends events to a bounded list. All open pages read them at the same moments, a few times a
+second, so that a batch is prepared and written as JSON once for all of them. A page that was slow or has just
+been opened reads from its own position.
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from toolfold.approval.safe_text import make_visible
 from toolfold.dashboard.texts import remove_known_secrets, show_json, show_prose
-from toolfold.events import Event, EventBus, TextReceived, ThinkingReceived, ToolProgressed
+from toolfold.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    EventBus,
+    TextReceived,
+    ThinkingReceived,
+    ToolFinished,
+    ToolProgressed,
+    Usage,
+)
 from toolfold.model import Json
 from toolfold.redaction import Redaction
 
@@ -36,11 +47,44 @@ MAX_HELD_WORDS = 200
 _PROSE = frozenset({"result", "error", "message", "reason", "text"})
 _EXACT_TEXTS = frozenset({"command", "tool"})
 _TEXT_LISTS = frozenset({"queries", "changes"})
+_UNUSED_FIELDS = frozenset(
+    {"reasons", "emoji", "toolset", "parent_id", "available", "tool_search", "provider", "answers"}
+    | {"registered", "parent_session_id", "cost"}
+)
+"""Fields of events that no page shows."""
+_REDACTED_FIELDS: dict[type[Event], frozenset[str]] = {
+    ToolFinished: frozenset({"result"}),
+    ToolProgressed: frozenset({"message"}),
+    ApprovalAsked: frozenset({"reason", "command"}),
+    ApprovalAnswered: frozenset({"reason"}),
+}
+"""Fields whose secrets were replaced when the event was published. Searching them again would take most of
+the time."""
 _WORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events after a position, as the part of a JSON object that a page is sent."""
+
+    json_members: str
+    position: int
+    """The number of the last event."""
+
+
+@dataclass(slots=True)
+class Tick:
+    """What is sent at one moment, prepared once for all pages."""
+
+    number: int
+    state_members: str
+    """The state that every page shows, as members of a JSON object."""
+    batches: dict[int, asyncio.Task[EventBatch]] = field(default_factory=dict)
+    """Position of a page → the events that it does not have yet."""
+
+
 class ActivityFeed:
-    """Keeps the newest events of a runtime. Thread-safe."""
+    """Keeps the newest events of a runtime. Thread-safe, but all streams must run in one event loop."""
 
     def __init__(self, bus: EventBus, redact: Redaction) -> None:
         self._redact = redact
@@ -51,6 +95,7 @@ class ActivityFeed:
         # Redaction takes milliseconds, and every page shows the same texts.
         self._show_prose = functools.lru_cache(MAX_KEPT_EVENTS)(lambda text: show_prose(self._cut(text)))
         self._show_exactly = functools.lru_cache(MAX_KEPT_EVENTS)(lambda text: make_visible(self._cut(text)))
+        self._tick: Tick | None = None
         self.last_number = 0
         self.open_streams = 0
         self.on_stream_change: Callable[[], None] = lambda: None
@@ -84,42 +129,76 @@ class ActivityFeed:
         )
 
     def _describe(self, event: Event, key: str) -> Json:
-        values = event.to_json()
-        return {"key": key, **{name: self._describe_value(name, value) for name, value in values.items()}}
+        redacted = _REDACTED_FIELDS.get(type(event), frozenset())
+        shown: Json = {"key": key, "type": event.type}
+        for each in fields(event):
+            if each.name not in _UNUSED_FIELDS:
+                value = getattr(event, each.name)
+                shown[each.name] = self._describe_value(each.name, value, is_redacted=each.name in redacted)
+        return shown
 
-    def _describe_value(self, name: str, value: Any) -> Any:
+    def _describe_value(self, name: str, value: Any, *, is_redacted: bool) -> Any:
+        if isinstance(value, (bool, int, float)) or value is None:
+            return value
         if name in _PROSE:
-            return self._show_prose(str(value))
+            return show_prose(value, MAX_TEXT_CHARS) if is_redacted else self._show_prose(str(value))
         if name in _EXACT_TEXTS:
-            return self._show_exactly(str(value))
+            return make_visible(value[:MAX_TEXT_CHARS]) if is_redacted else self._show_exactly(str(value))
         if name in _TEXT_LISTS:
             return [self._show_prose(str(each)) for each in value]
+        if isinstance(value, Usage):
+            return {"input_tokens": value.input_tokens, "output_tokens": value.output_tokens}
         return show_json(value)  # arguments are published with secrets removed
 
-    async def stream(self, number: int, extra: Callable[[], Json]) -> AsyncIterator[bytes]:
-        """Yield server-sent events: batches of events, and the result of `extra` whenever it changes."""
-        last_extra: Json = {}
-        last_sent = 0.0
+    async def stream(self, number: int, describe_state: Callable[[], Json]) -> AsyncIterator[bytes]:
+        """Yield server-sent events: batches of events, and the described state whenever it has changed."""
+        last_state, last_sent = "", 0.0
         self.open_streams += 1
         self.on_stream_change()
         try:
             while True:
-                message: dict[str, Any] = {}
+                tick = self._find_tick(describe_state)
+                members = []
                 if self.last_number != number:
-                    events, number, missed = await asyncio.to_thread(self.read_after, number)
-                    message |= {"events": events, "missed": missed, "position": number}
-                current = extra()
-                if current != last_extra:
-                    message |= current
-                    last_extra = current
-                if message or time.monotonic() - last_sent > HEARTBEAT_S:
+                    batch = await self._read_batch(tick, number)
+                    members.append(batch.json_members)
+                    number = batch.position
+                if tick.state_members != last_state:
+                    members.append(tick.state_members)
+                    last_state = tick.state_members
+                if members or time.monotonic() - last_sent > HEARTBEAT_S:
                     last_sent = time.monotonic()
-                    message = remove_known_secrets(message, self._redact)
-                    yield f"data: {json.dumps(message, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
-                await asyncio.sleep(FLUSH_INTERVAL_S)
+                    yield f"data: {{{','.join(members)}}}\n\n".encode("utf-8", "replace")
+                await asyncio.sleep(FLUSH_INTERVAL_S - time.monotonic() % FLUSH_INTERVAL_S)
         finally:
             self.open_streams -= 1
             self.on_stream_change()
+
+    def _find_tick(self, describe_state: Callable[[], Json]) -> Tick:
+        """Return the current tick; the first page that asks for it prepares it."""
+        number = int(time.monotonic() / FLUSH_INTERVAL_S)
+        if self._tick is None or self._tick.number != number:
+            self._tick = Tick(number, self._write_members(describe_state()))
+        return self._tick
+
+    async def _read_batch(self, tick: Tick, number: int) -> EventBatch:
+        """Return the events after a number; the first page at this position prepares them."""
+        if number not in tick.batches:
+            tick.batches[number] = asyncio.create_task(asyncio.to_thread(self._prepare_batch, number))
+        return await asyncio.shield(tick.batches[number])  # a page that is closed must not stop the others
+
+    def _prepare_batch(self, number: int) -> EventBatch:
+        events, position, missed = self.read_after(number)
+        message = {"events": events, "missed": missed, "position": position}
+        return EventBatch(self._write_members(message), position)
+
+    def _write_members(self, message: Json) -> str:
+        """Return a JSON object without its braces and without known secrets."""
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        if self._redact.contains_known_secret(text):
+            message = remove_known_secrets(message, self._redact)
+            text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        return text[1:-1]
 
     def close(self) -> None:
         """Stop listening to events."""

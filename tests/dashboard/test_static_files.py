@@ -1,0 +1,16 @@
+"""The built files of the page."""
+
+from __future__ import annotations
+
+from toolfold.dashboard.static_files import INDEX, load_static_files
+
+MAX_COMPRESSED_BYTES = 400_000
+
+
+def test_files_of_the_page_are_small_and_load_nothing_from_elsewhere() -> None:
+    files = load_static_files()
+    assert INDEX in files
+    assert sum(len(each.compressed or each.content) for each in files.values()) < MAX_COMPRESSED_BYTES
+    page = files[INDEX].content.decode()
+    assert "http://" not in page
+    assert "https://" not in page
