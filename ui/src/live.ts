@@ -14,6 +14,7 @@ export interface LiveEvent {
 export interface Answer {
   value: string;
   text: string;
+  meaning: string;
 }
 
 export interface Approval {
@@ -30,8 +31,6 @@ export interface Approval {
   severity: string;
   category: string;
   rules: string[];
-  covers: string;
-  kinds: string[];
   answers: Answer[];
 }
 

@@ -16,6 +16,7 @@ import threading
 
 import click
 
+from toolfold.approval.answer_texts import explain_answer
 from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.model import Answer, ApprovalRequest, Meaning
 
@@ -24,16 +25,6 @@ __all__ = ["ApprovalPrompt", "end_line", "read_line"]
 _MAX_ATTEMPTS = 3
 _POLL_INTERVAL_S = 0.05
 _MAX_REASONS_SHOWN = 8
-_ANSWER_TEXTS = {
-    Answer.ONCE: "run it this once",
-    Answer.SESSION: "run it, and allow {session_covers} in this session",
-    Answer.KIND: "run it, and allow every {kinds} in this session",
-    Answer.ALWAYS: "run it, and never ask about {covers} again",
-    Answer.ALWAYS_KIND: "run it, and never ask about any {kinds} again, in any session",
-    Answer.DENY: "do not run it",
-}
-
-
 _ALIASES = {Answer.ONCE: ("y", "yes"), Answer.DENY: ("n", "no")}
 _KEYS = {answer: answer.value[0] for answer in Answer} | {Answer.ALWAYS_KIND: "ak"}
 
@@ -125,10 +116,9 @@ def format_question(request: ApprovalRequest) -> str:
     if len(request.also) > _MAX_REASONS_SHOWN:
         lines.append(_labelled_text("also", f"and {len(request.also) - _MAX_REASONS_SHOWN} more"))
     lines.append("")
-    lines += [
-        f"  {click.style(_KEYS[answer].ljust(2), bold=True)} {_describe_answer(answer, request)}"
-        for answer in request.answers
-    ]
+    for answer in request.answers:
+        key = click.style(_KEYS[answer].ljust(2), bold=True)
+        lines.append(f"  {key} {answer.value}: {explain_answer(answer, request)}")
     return "\n".join(lines)
 
 
@@ -137,15 +127,6 @@ def _working_directory(request: ApprovalRequest) -> str:
     meanings = request.tool.judged_as.items()
     named = (request.args.get(name) for name, meaning in meanings if meaning is Meaning.FOLDER)
     return next((each for each in named if request.command and isinstance(each, str)), "")
-
-
-def _describe_answer(answer: Answer, request: ApprovalRequest) -> str:
-    named = (" ".join(make_visible(shorten_middle(each, 80)).split()) for each in request.kinds)
-    kinds = " or ".join(named) or "command found by the same rules"
-    covers = " ".join(make_visible(shorten_middle(request.covers, 200)).split())
-    session_covers = make_visible(request.session_covers) or "the same call again"
-    means = _ANSWER_TEXTS[answer].format(kinds=kinds, covers=covers, session_covers=session_covers)
-    return f"{answer.value}: {means}"
 
 
 def _format_arguments(request: ApprovalRequest) -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from toolfold.approval.answer_texts import ANSWER_LABELS, explain_answer
 from toolfold.approval.prompting import QuestionUnanswered
 from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.dashboard.shared_questions import SharedQuestions
@@ -26,14 +27,6 @@ RELOAD_TIMEOUT_S = 10.0
 """How long questions wait for a page to come back after the last one was closed."""
 MAX_COMMAND_CHARS = 8_000
 MAX_REASON_CHARS = 2_000
-ANSWER_TEXTS = {
-    Answer.ONCE: "Allow once",
-    Answer.SESSION: "Allow in this session",
-    Answer.KIND: "Allow this kind in this session",
-    Answer.ALWAYS: "Always allow",
-    Answer.ALWAYS_KIND: "Always allow this kind",
-    Answer.DENY: "Refuse",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +137,19 @@ class PageApprover:
             "severity": request.severity,
             "category": request.category,
             "rules": list(request.rules),
-            "covers": show(request.session_covers or request.covers),
-            "kinds": [show(each) for each in request.kinds],
             "answers": [
-                {"value": each.value, "text": ANSWER_TEXTS[each]} for each in _order_answers(request.answers)
+                {
+                    "value": each.value,
+                    "text": ANSWER_LABELS[each],
+                    "meaning": redact(explain_answer(each, request)),
+                }
+                for each in _order_answers(request.answers)
             ],
         }
 
 
 def _order_answers(answers: tuple[Answer, ...]) -> list[Answer]:
-    return [each for each in ANSWER_TEXTS if each in answers or each is Answer.DENY]
+    return [each for each in ANSWER_LABELS if each in answers or each is Answer.DENY]
 
 
 def _resolve(future: asyncio.Future[Answer], answer: Answer) -> None:
