@@ -42,12 +42,13 @@ from toolfold.errors import ConfigError, error_message, shorten
 from toolfold.events import ConfigReloaded, EventBus, IndexUpdated
 from toolfold.files import Workspace
 from toolfold.hooks import Hooks
-from toolfold.internet.address_policy import AddressPolicy, parse_networks
+from toolfold.internet.address_policy import AddressPolicy
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.learning import UsageTracker
 from toolfold.loops import EventLoops
 from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Source, Tool
 from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
+from toolfold.providers.model_access import ModelAccess
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import ResultStore, render
@@ -128,7 +129,7 @@ def open_runtime(
     terminal = EnvironmentThread(factory.build_environment(config))
     hooks.add_pre_hook(inject_workdir(terminal), needs_context)
     redact = Redaction(config.secret_values())
-    browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
+    browser = BrowserPool(config.browser, AddressPolicy.allowing(config.web.private_networks))
     events = CallEvents(redact)
     retriever = _build_retriever(config, progress, events.bus)
     skill_search = retriever.make_sibling(_SKILLS_INDEX)
@@ -219,6 +220,9 @@ def _build_services(
         messages=config.messages,
         images=config.images,
         speech=config.speech,
+        models=ModelAccess(config),
+        vision=config.vision,
+        mixture=config.mixture,
         skills=SkillLibrary(
             config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
         ),

@@ -1,6 +1,6 @@
-"""The setting `approval.allowed_tools`: tools that declare destructive effects but need no approval for them.
+"""The setting `approval.allowed_tools`: tools whose declared effects need no approval.
 
-Covers the finding "declares that it can destroy data" and nothing else. An entry without a project does not
+Covers the findings "declares that it can destroy data" and "charges for each call", and nothing else. An entry without a project does not
 cover a server that a project's file declares: another project may use the same name.
 """
 
@@ -30,12 +30,19 @@ class AllowedTools:
     def entries(self) -> tuple[str, ...]:
         return self._entries.entries
 
-    def find(self, analysis: CallAnalysis, client: str = "") -> AllowedTool | None:
-        """Return the entry of `approval.allowed_tools` that covers the analyzed call, or None."""
-        for allowed in map(AllowedTool.parse, self._entries.entries):
-            if _applies_to(allowed, analysis) and allowed.is_in_scope(client, self._project):
-                return allowed
-        return None
+    def find(self, analysis: CallAnalysis, client: str = "") -> tuple[AllowedTool, ...]:
+        """Return the entries of `approval.allowed_tools` that cover the analyzed call; empty if none do.
+
+        A call whose tool declares several effects needs an entry for each.
+        """
+        entries = [
+            allowed
+            for allowed in map(AllowedTool.parse, self._entries.entries)
+            if _applies_to(allowed, analysis) and allowed.is_in_scope(client, self._project)
+        ]
+        found = {allowed.effect: allowed for allowed in reversed(entries)}
+        effects = analysis.declared_effects
+        return tuple(found[effect] for effect in sorted(effects)) if effects <= found.keys() else ()
 
     def add(self, *allowed: AllowedTool) -> None:
         """Add entries to `approval.allowed_tools`. Raises ConfigError if they cannot be saved."""

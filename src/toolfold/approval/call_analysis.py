@@ -78,6 +78,14 @@ class CallAnalysis:
         return self.rules == (declared_rule(self.tool),) and not self.verdict.unread
 
     @property
+    def declared_effects(self) -> frozenset[str]:
+        """Return the declared effects that need approval; empty if there is any other finding."""
+        known = {declared_rule(self.tool): Effect.DESTRUCTIVE.value, paid_rule(self.tool): Effect.SPEND.value}
+        if self.verdict.unread or any(rule not in known for rule in self.rules):
+            return frozenset()
+        return frozenset(known[rule] for rule in self.rules)
+
+    @property
     def allowlist_spellings(self) -> tuple[str, ...]:
         """Return the allow-list entries that match the call, one per alias of the tool; save the first."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "

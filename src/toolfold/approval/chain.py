@@ -124,12 +124,13 @@ class DecisionChain:
         return None
 
     def _decide_declared_effect(self, analysis: CallAnalysis, caller: Caller) -> Decision | None:
-        """Decide about a call whose only finding is that its tool declares itself destructive."""
-        if not analysis.has_only_declared_effect:
+        """Decide about a call whose only findings are effects that its tool declares."""
+        if not analysis.declared_effects:
             return None
-        if entry := self.allowed_tools.find(analysis, caller.name):
-            return Decision(True, DecidedBy.ALLOWED_TOOL, f"the user allows it ({entry})")
-        if caller.asks_user:
+        if entries := self.allowed_tools.find(analysis, caller.name):
+            names = ", ".join(map(str, entries))
+            return Decision(True, DecidedBy.ALLOWED_TOOL, f"the user allows it ({names})")
+        if caller.asks_user and analysis.has_only_declared_effect:
             return Decision(True, DecidedBy.CLIENT, "gateway.trust_client_approval leaves it to the client")
         return None
 

@@ -45,7 +45,7 @@ __all__ = ["Approval", "ApprovalPreview", "QuestionEvents"]
 # Judging takes about 1 µs per character: longer text is judged in a thread, not in the event loop.
 MAX_INLINE_CHARS = 4_096
 # Tools that an application registers itself are unknown to `toolfold approvals allow`.
-_KNOWN_TO_COMMAND_LINE = frozenset({"plugin", MCP_SOURCE})
+_KNOWN_TO_COMMAND_LINE = frozenset({"builtin", "plugin", MCP_SOURCE})
 _DO_NOT_RETRY = "Do not retry it unless the user asks you to."
 _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 
@@ -266,8 +266,10 @@ def _explain_refusal(analysis: CallAnalysis, decision: Decision) -> str:
     if decision.decided_by not in _NO_ANSWER:
         return f"{name!r} was refused: {decision.reason}. It was not run. {_DO_NOT_RETRY}"
     hint = ""
-    if analysis.has_only_declared_effect and analysis.tool.source.kind in _KNOWN_TO_COMMAND_LINE:
-        hint = f" Only the user can allow it, in a terminal: toolfold approvals allow {name}."
+    if analysis.declared_effects and analysis.tool.source.kind in _KNOWN_TO_COMMAND_LINE:
+        targets = (name if each == "destructive" else f"{name}:{each}" for each in analysis.declared_effects)
+        command = f"toolfold approvals allow {' '.join(sorted(targets))}"
+        hint = f" Only the user can allow it, in a terminal: {command}."
     return f"{name!r} was not run: {decision.reason}.{hint} {_DO_NOT_RETRY}"
 
 

@@ -1,4 +1,4 @@
-"""Allow destructive tools to run without approval: tools that the user names, or those of a new server."""
+"""Allow declared effects of tools without approval: of tools that the user names, or of a new server."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def _confirm_destructive() -> bool:
 
 
 def _split_effect(target: str) -> tuple[str, str]:
+    """Return the name and the effect of NAME:EFFECT; the effect is empty if it is not given."""
     from toolfold.config.allowed_tools import DECLARED_EFFECTS
 
     name, colon, effect = target.partition(":")
-    effect = effect if colon else DECLARED_EFFECTS[0]
-    if effect not in DECLARED_EFFECTS:
+    if colon and effect not in DECLARED_EFFECTS:
         raise click.UsageError(
             f"unknown kind of effect {effect!r}; known kinds: {', '.join(DECLARED_EFFECTS)}"
         )
@@ -107,15 +107,17 @@ def _split_effect(target: str) -> tuple[str, str]:
 def _find_target(
     config: Config, snapshot: Snapshot, name: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
+    from toolfold.config.allowed_tools import DECLARED_EFFECTS
     from toolfold.model import MCP_SOURCE, Effect
 
     if name in config.mcp.servers:
         return _make_entry(config, "server", name, name, effect, client, in_project)
     tool = _find_tool(snapshot, name)
-    if Effect(effect) not in tool.effects:
-        raise click.ClickException(
-            f"{name!r} does not declare that it can destroy data, so there is nothing to allow."
-        )
+    declared = [each for each in DECLARED_EFFECTS if Effect(each) in tool.effects]
+    effect = effect or (declared[0] if declared else DECLARED_EFFECTS[0])
+    if effect not in declared:
+        what = "uses a service that charges for each call" if effect == "spend" else "can destroy data"
+        raise click.ClickException(f"{name!r} does not declare that it {what}, so there is nothing to allow.")
     server = tool.server if tool.source.kind == MCP_SOURCE else ""
     return _make_entry(config, "tool", tool.name, server, effect, client, in_project)
 
@@ -134,10 +136,14 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
 def _make_entry(
     config: Config, target: str, name: str, server: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
-    """Return an `approval.allowed_tools` entry; for a project's own server, it is limited to that project."""
-    from toolfold.approval.allowed_tools import is_own_server
-    from toolfold.config.allowed_tools import AllowedTool
+    """Return an `approval.allowed_tools` entry; for a project's own server, it is limited to that project.
 
+    Without `effect`, it covers the default one.
+    """
+    from toolfold.approval.allowed_tools import is_own_server
+    from toolfold.config.allowed_tools import DECLARED_EFFECTS, AllowedTool
+
+    effect = effect or DECLARED_EFFECTS[0]
     if in_project or (server and not is_own_server(config, server)):
         return AllowedTool(target, name, effect, client, str(config.paths.project_dir.resolve()))
     return AllowedTool(target, name, effect, client)

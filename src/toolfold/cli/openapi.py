@@ -174,11 +174,11 @@ def _read_document(config: Config, source: str, networks: Sequence[str]) -> Open
 def _fetch(config: Config, url: str, networks: Sequence[str], max_bytes: int) -> bytes:
     import asyncio
 
-    from toolfold.internet.address_policy import AddressPolicy, parse_networks
+    from toolfold.internet.address_policy import AddressPolicy
     from toolfold.internet.fetching import Fetcher, FetchLimits
 
     try:
-        policy = AddressPolicy(parse_networks((*config.web.private_networks, *networks)))
+        policy = AddressPolicy.allowing((*config.web.private_networks, *networks))
     except ValueError as error:
         raise click.UsageError(f"--private-network: {error}") from None
     fetcher = Fetcher(policy, FetchLimits(config.web.timeout_seconds, max_bytes))

@@ -48,6 +48,7 @@ from toolfold.config.field_types import (
 )
 from toolfold.config.gateway import GatewaySettings
 from toolfold.config.images import ImagesSettings
+from toolfold.config.models import MixtureSettings, VisionSettings
 from toolfold.config.proxy import ProxySettings
 from toolfold.config.servers import McpSettings
 from toolfold.config.speech import SpeechSettings
@@ -485,9 +486,9 @@ class ApprovalSettings(Section):
     )
     allowed_tools: tuple[AllowedToolEntry, ...] = Field(
         default=(),
-        description="Destructive tools that run without approval: `tool:NAME` or `server:NAME`, "
-        "optionally followed by `client=NAME` or `project=/DIRECTORY`. Written by "
-        "`toolfold approvals allow`.",
+        description="Tools whose declared effects need no approval: `tool:NAME` or `server:NAME`, then "
+        "`:destructive` (the default) or `:spend` (they cost money), optionally followed by `client=NAME` or "
+        "`project=/DIRECTORY`. Written by `toolfold approvals allow`.",
         json_schema_extra=USER_ONLY,
     )
     smart_model: Text = Field(
@@ -679,6 +680,10 @@ class Settings(Section):
     )
     speech: SpeechSettings = Field(
         default_factory=SpeechSettings, description="Program or service that turns text into speech."
+    )
+    vision: VisionSettings = Field(default_factory=VisionSettings, description="Model that looks at images.")
+    mixture: MixtureSettings = Field(
+        default_factory=MixtureSettings, description="Models that answer a hard question together."
     )
     cron: CronSettings = Field(default_factory=CronSettings, description="Scheduled jobs and their limits.")
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")

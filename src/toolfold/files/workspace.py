@@ -36,6 +36,7 @@ from toolfold.files.walk import FileWalk
 MAX_PATH_BYTES = 4_096
 MAX_NAMES_COMPARED = 5_000
 MAX_ENTRIES_SHOWN = 20
+MAX_NAME_ATTEMPTS = 1_000
 
 # O_NONBLOCK: a FIFO that replaces the file between check and open must not block.
 _OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -109,6 +110,19 @@ class Workspace:
             existing = self._require_replaceable(target, parent)
             _replace_file(parent, target.name, data, existing)
         return WriteResult(target, created=existing is None)
+
+    def write_new_file(self, path: str, data: bytes) -> str:
+        """Write a file under a name that no file has yet: a number is added if it is taken.
+
+        Returns the path. Raises CallError if too many names are taken.
+        """
+        stem, ending = os.path.splitext(path)
+        for number in range(1, MAX_NAME_ATTEMPTS):
+            free = path if number == 1 else f"{stem}-{number}{ending}"
+            if not os.path.lexists(self.resolve(free)):
+                self.write_atomically(free, data)
+                return free
+        raise CallError(f"There are too many files with the name {path!r}. Give another name.")
 
     def files(
         self,

@@ -69,7 +69,7 @@ RunCall = Callable[[Approver | None, CallRelay], Coroutine[Any, Any, ToolResult]
 
 LOCAL_TOOLSETS = (
     *("file", "terminal", "code_execution", "web", "browser", "messaging"),
-    *("skills", "tts", "image_gen", "cronjob"),
+    *("skills", "tts", "image_gen", "cronjob", "vision", "moa", "homeassistant", "rl"),
 )
 """Toolsets that are granted only where they are named: most clients have similar tools themselves."""
 IDLE_TIMEOUT_S = 1_800.0

@@ -59,6 +59,11 @@ class AddressPolicy:
         self._private_networks = tuple(private_networks)
         self._look_up = look_up or _look_up
 
+    @classmethod
+    def allowing(cls, private_networks: Iterable[str]) -> AddressPolicy:
+        """Create a policy that allows private networks in CIDR notation. Raises ValueError."""
+        return cls(parse_networks(private_networks))
+
     async def resolve(self, host: str, port: int) -> list[str]:
         """Return all addresses of a host. Raises AddressRefused if the port or one of them is forbidden.
 

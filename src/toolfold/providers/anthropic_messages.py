@@ -149,6 +149,9 @@ class AnthropicMessages(Dialect):
             reader.add_block(index, block)
         return reader.finish()
 
+    def render_image(self, image: Media) -> Json:
+        return _render_image(image)
+
     def user_message(self, text: str) -> Json:
         return {"role": "user", "content": [{"type": "text", "text": text}]}
 
@@ -357,13 +360,11 @@ def find_references(messages: Sequence[Message]) -> set[str]:
     }
 
 
+def _render_image(image: Media) -> Json:
+    source = {"type": "base64", "media_type": image.mime_type, "data": encode_base64(image)}
+    return {"type": "image", "source": source}
+
+
 def _render_content(result: ToolResult, media: Sequence[Media]) -> str | list[Json]:
-    images = [
-        {
-            "type": "image",
-            "source": {"type": "base64", "media_type": each.mime_type, "data": encode_base64(each)},
-        }
-        for each in media
-        if each.kind == "image"
-    ]
+    images = [_render_image(each) for each in media if each.kind == "image"]
     return [{"type": "text", "text": result.text}, *images] if images else result.text

@@ -133,6 +133,15 @@ class Dialect(ABC):
         """Return a message from the user."""
 
     @abstractmethod
+    def render_image(self, image: Media) -> Json:
+        """Return an image as part of a message's content."""
+
+    def user_message_with_images(self, text: str, images: Sequence[Media]) -> Json:
+        """Return a message from the user that contains a text and images."""
+        parts = [self.render_text(text), *map(self.render_image, images)]
+        return {**self.user_message(text), "content": parts}
+
+    @abstractmethod
     def assistant_message(self, text: str) -> Json:
         """Return a message from the model that contains only text."""
 

@@ -111,6 +111,9 @@ class OpenAIChat(Dialect):
         list(reader.feed(event))
         return reader.finish()
 
+    def render_image(self, image: Media) -> Json:
+        return _render_image(image)
+
     def user_message(self, text: str) -> Json:
         return {"role": "user", "content": text}
 
@@ -230,9 +233,13 @@ def _stream_error(error: Any) -> ProviderError:
     return ProviderError(message, kind=classify_status(status, message), status=status)
 
 
+def _render_image(image: Media) -> Json:
+    return {"type": "image_url", "image_url": {"url": data_uri(image)}}
+
+
 def _render_media(media: Media) -> Json | None:
     if media.kind == "image":
-        return {"type": "image_url", "image_url": {"url": data_uri(media)}}
+        return _render_image(media)
     audio_format = _AUDIO_FORMATS.get(media.mime_type)
     if audio_format is None:
         return None

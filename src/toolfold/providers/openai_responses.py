@@ -76,11 +76,7 @@ class OpenAIResponses(Dialect):
     ) -> list[Json]:
         if deferred is not None and is_search_result(result, deferred):
             return self._render_search_result(result, deferred)
-        images = [
-            {"type": "input_image", "image_url": data_uri(each), "detail": "auto"}
-            for each in media
-            if each.kind == "image"
-        ]
+        images = [self.render_image(each) for each in media if each.kind == "image"]
         output = [self.render_text(result.text), *images] if images else result.text
         return [{"type": "function_call_output", "call_id": result.call_id, "output": output}]
 
@@ -132,6 +128,9 @@ class OpenAIResponses(Dialect):
         reader = _ResponsesReplyReader()
         list(reader.feed({"type": f"response.{body.get('status') or 'completed'}", "response": body}))
         return reader.finish()
+
+    def render_image(self, image: Media) -> Json:
+        return {"type": "input_image", "image_url": data_uri(image), "detail": "auto"}
 
     def user_message(self, text: str) -> Json:
         return {"role": "user", "content": text}

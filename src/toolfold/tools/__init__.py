@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from toolfold.config.images import ImagesSettings
+from toolfold.config.models import MixtureSettings, VisionSettings
 from toolfold.config.speech import SpeechSettings
 from toolfold.config.web import MessagesSettings, WebSettings
 from toolfold.environments.environment_thread import EnvironmentThread
@@ -18,6 +19,7 @@ from toolfold.errors import Refused
 from toolfold.files import Workspace
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.model import make_encodable
+from toolfold.providers.model_access import ModelAccess
 from toolfold.retrieval.search import Retriever
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.skills import SkillLibrary
@@ -68,6 +70,10 @@ class Services:
     messages: MessagesSettings = field(default_factory=MessagesSettings)
     images: ImagesSettings = field(default_factory=ImagesSettings)
     speech: SpeechSettings = field(default_factory=SpeechSettings)
+    models: ModelAccess | None = None
+    """Models of the configuration; without it there are no tools that ask models."""
+    vision: VisionSettings = field(default_factory=VisionSettings)
+    mixture: MixtureSettings = field(default_factory=MixtureSettings)
     jobs: ScheduledJobs | None = None
     """Scheduled jobs of the user; without it there are no tools for them."""
     skills: SkillLibrary | None = None

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 from toolfold.authoring import build_tool
 from toolfold.config.images import ImagesSettings
 from toolfold.config.web import WebSettings
-from toolfold.errors import CallError, shorten
+from toolfold.errors import CallError
 from toolfold.files import Workspace
 from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.tools import OutsideText, Services
 
 if TYPE_CHECKING:
-    from toolfold.internet.fetching import FetchedDocument, Fetcher
+    from toolfold.internet.service_client import ServiceClient
 
 SOURCE = Source("builtin", "image")
 MAX_PROMPT_CHARS = 4_000
 MAX_IMAGES = 4
-MAX_NAME_ATTEMPTS = 1_000
 MAX_RESPONSE_BYTES = 60_000_000
 OVERHEAD_TIMEOUT_S = 60.0
 _URLS = {"openai": "https://api.openai.com/v1/images/generations", "fal": "https://fal.run"}
@@ -132,26 +129,8 @@ class ImageTools:
             payload |= {"num_images": count, "image_size": size[1]}
         else:
             payload |= {"model": model, "n": count, "size": size[0]}
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Authorization": f"{'Key' if is_fal else 'Bearer'} {self._key()}",
-        }
-        body = json.dumps(payload).encode()
-        document = await self._fetcher(0).fetch(url, method="POST", headers=headers, body=body)
-        return await self._parse(document)
-
-    async def _parse(self, document: FetchedDocument) -> Json:
-        if document.status != 200:
-            details = await self.outside_text.mark(shorten(document.data.decode(errors="replace"), 300))
-            raise ImageFailed(f"The image service answered with the status {document.status}: {details}")
-        try:
-            answer = json.loads(document.data)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise ImageFailed("The answer of the image service is not a JSON object.")
-        return answer
+        headers = {"Authorization": f"{'Key' if is_fal else 'Bearer'} {self._key()}"}
+        return await self._client().request_object(url, payload=payload, headers=headers)
 
     async def _read_image(self, entry: Json) -> bytes:
         """Return an image that the service sends as base64 text, or names by its URL."""
@@ -166,7 +145,7 @@ class ImageTools:
                 raise ImageFailed("The image service sent an image that is not valid base64.") from None
         if not isinstance(url, str):
             raise ImageFailed("The image service returned no image.")
-        document = (await self._fetcher(3).fetch(url)).require_success()
+        document = (await self._client().fetcher(3).fetch(url)).require_success()
         if document.is_truncated:
             raise ImageFailed(f"The image has more than {MAX_RESPONSE_BYTES:,} bytes.")
         return document.data
@@ -177,24 +156,20 @@ class ImageTools:
             raise ImageFailed("The image service returned something that is not a PNG, JPEG or WebP image.")
         name = args.get("name", "image")
         name = name if args.get("count", 1) == 1 else f"{name}-{number}"
-        return await asyncio.to_thread(self._write_new_file, name, ending, data)
+        return await asyncio.to_thread(self.workspace.write_new_file, f"{name}{ending}", data)
 
-    def _write_new_file(self, name: str, ending: str, data: bytes) -> str:
-        """Write a file under a name that no file has yet; return its path."""
-        taken = (f"{name}-{number}" for number in range(2, MAX_NAME_ATTEMPTS))
-        for each in (name, *taken):
-            path = f"{each}{ending}"
-            if not os.path.lexists(self.workspace.resolve(path)):
-                self.workspace.write_atomically(path, data)
-                return path
-        raise ImageFailed(f"There are too many files with the name {name!r}. Give another name.")
+    def _client(self) -> ServiceClient:
+        from toolfold.internet.address_policy import AddressPolicy
+        from toolfold.internet.service_client import ServiceClient
 
-    def _fetcher(self, max_redirects: int) -> Fetcher:
-        from toolfold.internet.address_policy import AddressPolicy, parse_networks
-        from toolfold.internet.fetching import Fetcher, FetchLimits
-
-        limits = FetchLimits(self.settings.timeout_seconds, MAX_RESPONSE_BYTES, max_redirects)
-        return Fetcher(AddressPolicy(parse_networks(self.web.private_networks)), limits)
+        return ServiceClient(
+            name="image service",
+            policy=AddressPolicy.allowing(self.web.private_networks),
+            timeout_s=self.settings.timeout_seconds,
+            max_bytes=MAX_RESPONSE_BYTES,
+            mark=self.outside_text.mark,
+            error=ImageFailed,
+        )
 
     def _key_variable(self) -> str:
         return self.settings.key_env or _KEYS[self.settings.interface]

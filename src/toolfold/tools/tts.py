@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import shutil
 import tempfile
@@ -37,7 +36,11 @@ _TEXT_TO_SPEECH: Json = {
         "type": "object",
         "properties": {
             "text": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT_CHARS},
-            "path": {"type": "string", "default": "speech.wav", "description": "Audio file to write (.wav)."},
+            "path": {
+                "type": "string",
+                "default": "speech.wav",
+                "description": "New audio file (.wav); a number is added to the name if it is taken.",
+            },
             "voice": {
                 "type": "string",
                 "maxLength": 40,
@@ -117,8 +120,8 @@ class SpeechTools:
         audio = await self._produce(backend, args["text"], voice)
         if not (audio.startswith(b"RIFF") and audio[8:12] == b"WAVE"):
             raise SpeechFailed(f"{backend} did not return a WAV file. Nothing was written.")
-        await asyncio.to_thread(self.workspace.write_atomically, path, audio)
-        return {"path": path, "bytes": len(audio), "backend": backend}
+        written = await asyncio.to_thread(self.workspace.write_new_file, path, audio)
+        return {"path": written, "bytes": len(audio), "backend": backend}
 
     async def _produce(self, backend: str, text: str, voice: str) -> bytes:
         if backend == "remote":
@@ -135,24 +138,23 @@ class SpeechTools:
             return await asyncio.to_thread(_read_audio, file)
 
     async def _request(self, text: str, voice: str) -> bytes:
-        from toolfold.internet.address_policy import AddressPolicy, parse_networks
-        from toolfold.internet.fetching import Fetcher, FetchLimits
+        from toolfold.internet.address_policy import AddressPolicy
+        from toolfold.internet.service_client import ServiceClient
 
         self.outside_text.require_no_secret(text, "The text")
-        limits = FetchLimits(self.settings.timeout_seconds, MAX_AUDIO_BYTES, max_redirects=0)
         payload = {"model": self.settings.model, "voice": voice, "input": text, "response_format": "wav"}
-        headers = {"Content-Type": "application/json", "Accept": "audio/wav"}
+        headers = {"Accept": "audio/wav"}
         if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
-        fetcher = Fetcher(AddressPolicy(parse_networks(self.web.private_networks)), limits)
-        body = json.dumps(payload).encode()
-        document = await fetcher.fetch(self.settings.url, method="POST", headers=headers, body=body)
-        if document.status != 200:
-            details = await self.outside_text.mark(shorten(document.data.decode(errors="replace"), 300))
-            raise SpeechFailed(f"The speech service answered with the status {document.status}: {details}")
-        if document.is_truncated:
-            raise SpeechFailed(f"The speech has more than {MAX_AUDIO_BYTES:,} bytes. Use a shorter text.")
-        return document.data
+        client = ServiceClient(
+            name="speech service",
+            policy=AddressPolicy.allowing(self.web.private_networks),
+            timeout_s=self.settings.timeout_seconds,
+            max_bytes=MAX_AUDIO_BYTES,
+            mark=self.outside_text.mark,
+            error=SpeechFailed,
+        )
+        return (await client.request(self.settings.url, payload=payload, headers=headers)).data
 
     def _choose_backend(self) -> str:
         if self.settings.backend != "auto":

@@ -143,10 +143,10 @@ class WebTools:
         return {"query": query, "results": results, "backend": backend.name, "notice": WEB_NOTICE}
 
     async def extract(self, args: Json, _: CallContext) -> Json | Content:
-        from toolfold.internet.address_policy import AddressPolicy, parse_networks
+        from toolfold.internet.address_policy import AddressPolicy
         from toolfold.internet.fetching import Fetcher, FetchLimits
 
-        policy = AddressPolicy(parse_networks(self.settings.private_networks))
+        policy = AddressPolicy.allowing(self.settings.private_networks)
         limits = FetchLimits(self.settings.timeout_seconds, self.settings.max_bytes)
         fetcher, detail = Fetcher(policy, limits), args.get("detail", "main")
         urls = dict.fromkeys(args["urls"])

@@ -21,7 +21,7 @@ from toolfold.config.apis import ApiSettings
 from toolfold.config.settings import Config
 from toolfold.errors import CallError, ToolfoldError, shorten
 from toolfold.files import Workspace
-from toolfold.internet.address_policy import AddressPolicy, parse_networks
+from toolfold.internet.address_policy import AddressPolicy
 from toolfold.internet.fetching import FetchedDocument, Fetcher, FetchLimits
 from toolfold.model import CallContext, Content, Effect, Json, Meaning, Media, Source, Tool
 from toolfold.registry import Registry
@@ -64,7 +64,7 @@ def _load_api(
     try:
         stored = read_api(locate_api_file(config.paths.config_dir, name), settings.checksum)
         credentials = Credentials(stored.schemes, settings.auth, config.environment)
-        policy = AddressPolicy(parse_networks((*config.web.private_networks, *settings.private_networks)))
+        policy = AddressPolicy.allowing((*config.web.private_networks, *settings.private_networks))
         client = ApiClient(name, settings, credentials, policy, workspace, outside_text)
         tools = registry.add_all(build_api_tool(client, each) for each in stored.operations)
     except ToolfoldError as error:
