@@ -126,7 +126,7 @@ def test_images_of_fal_are_fetched_without_the_key(
     ("page", "problem"),
     [
         (Page(b'{"error": "blocked"}', status=400), "status 400"),
-        (Page(b"<html>", "text/html"), "not a JSON object"),
+        (Page(b"<html>", "text/html"), "not valid JSON"),
         (make_answer({"data": []}), "returned no image"),
         (make_answer({"data": [{"b64_json": "%%%"}]}), "not valid base64"),
         (make_answer({"data": [{"b64_json": base64.b64encode(b"#!/bin/sh").decode()}]}), "not a PNG"),

@@ -71,6 +71,14 @@ def test_agent_speaks_a_text_with_espeak(open_speech: SpeechRuntimes, tmp_path: 
 
 
 @needs_espeak
+def test_speech_does_not_replace_an_existing_file(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
+    (tmp_path / "speech.wav").write_bytes(b"a song of the user")
+    result = speak(open_speech(backend="espeak"), text="hello")
+    assert json.loads(result.text)["path"] == "speech-2.wav"
+    assert (tmp_path / "speech.wav").read_bytes() == b"a song of the user"
+
+
+@needs_espeak
 def test_unknown_voice_of_espeak_is_reported(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
     runtime = open_speech(backend="espeak")
     assert "espeak-ng failed" in str(speak(runtime, text="hello", voice="nosuchvoice").error)

@@ -1,7 +1,8 @@
 """The setting `approval.allowed_tools`: tools whose declared effects need no approval.
 
-Covers the findings "declares that it can destroy data" and "charges for each call", and nothing else. An entry without a project does not
-cover a server that a project's file declares: another project may use the same name.
+Covers the findings "declares that it can destroy data" and "charges for each call", and nothing else. An
+entry without a project does not cover a server that a project's file declares: another project may use the
+same name.
 """
 
 from __future__ import annotations

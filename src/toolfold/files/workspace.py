@@ -116,7 +116,8 @@ class Workspace:
 
         Returns the path. Raises CallError if too many names are taken.
         """
-        stem, ending = os.path.splitext(path)
+        ending = Path(path).suffix
+        stem = path.removesuffix(ending)
         for number in range(1, MAX_NAME_ATTEMPTS):
             free = path if number == 1 else f"{stem}-{number}{ending}"
             if not os.path.lexists(self.resolve(free)):
