@@ -1,6 +1,7 @@
 # Targets (each creates the virtual environment if necessary):
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
 #   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
+#   make test-clients    run the client programs and agent frameworks that make test leaves out
 #   make site    build the documentation site into site/, and check its links
 # Also: make check (lint, types, layers, public API, tool reference, site, dashboard, wheel), make bench, make clean.
 
@@ -11,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start of Python, of which tests have thousands, faster
 
-.PHONY: demo test test-all check site bench clean
+.PHONY: demo test test-all test-clients check site bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/toolfold demo
@@ -22,6 +23,11 @@ test: $(VENV)/.dev
 
 test-all: export TOOLFOLD_TEST_ALL = 1
 test-all: test
+
+test-clients: export TOOLFOLD_TEST_ALL = 1
+test-clients: $(VENV)/.dev
+	@sh scripts/prepare_tests.sh
+	@sh scripts/run_tests.sh $(BIN)/pytest -m thorough tests/clients tests/integrations
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
