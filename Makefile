@@ -27,7 +27,8 @@ test-all: test
 test-clients: export TOOLFOLD_TEST_ALL = 1
 test-clients: $(VENV)/.dev
 	@sh scripts/prepare_tests.sh
-	@sh scripts/run_tests.sh $(BIN)/pytest -m thorough tests/clients tests/integrations
+	@sh scripts/run_tests.sh $(BIN)/pytest -m thorough \
+		tests/clients tests/integrations tests/proxy/test_frameworks.py tests/proxy/test_programs.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
