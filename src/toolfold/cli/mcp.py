@@ -70,6 +70,21 @@ command.add_command(serve_stdio)
 command.add_command(status)
 
 
+@command.command("sample")
+@click.argument("services", nargs=-1, metavar="[SERVICE]...")
+def serve_sample(services: tuple[str, ...]) -> None:
+    """Serve simulated services over stdio, to try Toolfold without servers of your own.
+
+    Add it like any other server: toolfold mcp add sample toolfold mcp sample. Without SERVICE, it serves all
+    22 services of the sample catalog. Its data is in memory and starts anew with each process.
+    """
+    import sys
+
+    from toolfold.sources.sample_server import SampleServer
+
+    SampleServer(services).serve(sys.stdin.buffer, sys.stdout.buffer)
+
+
 @command.command("remove")
 @click.argument("name")
 @project_option

@@ -24,6 +24,7 @@ ALLOWED_IN_TOOL_CALLS = frozenset(
             "explain",
             "mcp list",
             "mcp logs",
+            "mcp sample",
             "mcp serve",
             "mcp status",
             "mcp test",

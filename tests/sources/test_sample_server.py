@@ -1,0 +1,78 @@
+"""The MCP server with simulated services."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from toolfold.errors import ConfigError
+from toolfold.sources.sample_server import MAX_MESSAGE_BYTES, SampleServer
+
+
+def ask(*messages: object, services: tuple[str, ...] = ("tallyhouse",)) -> list[Any]:
+    """Return the responses of a sample server to messages."""
+    requests = b"".join(json.dumps(each).encode() + b"\n" for each in messages)
+    responses = io.BytesIO()
+    SampleServer(services).serve(io.BytesIO(requests), responses)
+    return [json.loads(line) for line in responses.getvalue().splitlines()]
+
+
+def build_request(method: str, **params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def test_server_of_one_service_lists_its_tools_by_their_own_names() -> None:
+    (response,) = ask(build_request("tools/list"))
+    tools = {tool["name"]: tool for tool in response["result"]["tools"]}
+    assert len(tools) == 13
+    assert tools["list_invoices"]["annotations"] == {"readOnlyHint": True, "destructiveHint": False}
+    assert tools["void_invoice"]["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
+
+
+def test_server_of_all_services_has_every_tool_of_the_sample_catalog() -> None:
+    (response,) = ask(build_request("tools/list"), services=())
+    assert len(response["result"]["tools"]) == 277
+
+
+def test_call_returns_sample_data_and_keeps_changes() -> None:
+    line = {"description": "x", "quantity": 1, "unit_price": 2}
+    created, listed = ask(
+        build_request(
+            "tools/call", name="draft_invoice", arguments={"debtor_id": "deb-new", "lines": [line]}
+        ),
+        build_request("tools/call", name="list_invoices"),
+    )
+    assert "isError" not in created["result"]
+    assert "deb-new" in listed["result"]["content"][0]["text"]
+
+
+def test_unknown_record_is_a_tool_error_and_unknown_tool_a_protocol_error() -> None:
+    record, tool, method = ask(
+        build_request("tools/call", name="get_invoice", arguments={"invoice_id": "none"}),
+        build_request("tools/call", name="nothing"),
+        build_request("resources/list"),
+    )
+    assert record["result"]["isError"] is True
+    assert tool["error"]["code"] == -32602
+    assert method["error"]["code"] == -32601
+
+
+def test_notifications_get_no_response_and_invalid_json_gets_an_error() -> None:
+    assert ask({"jsonrpc": "2.0", "method": "notifications/initialized"}) == []
+    responses = io.BytesIO()
+    SampleServer().serve(io.BytesIO(b"{\n"), responses)
+    assert json.loads(responses.getvalue())["error"]["code"] == -32600
+
+
+def test_message_over_the_limit_ends_the_server() -> None:
+    responses = io.BytesIO()
+    SampleServer().serve(io.BytesIO(b" " * MAX_MESSAGE_BYTES + b"{}\n"), responses)
+    assert responses.getvalue() == b""
+
+
+def test_unknown_service_is_named_with_the_existing_ones() -> None:
+    with pytest.raises(ConfigError, match=r"there is no sample service 'nobody'\. The services are almanac,"):
+        SampleServer(["nobody"])

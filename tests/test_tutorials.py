@@ -1,0 +1,63 @@
+"""Every command of the tutorials works, and prints what the tutorial shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.console import Command, compare_output, find_commands, find_files, run_commands
+
+TUTORIALS = Path(__file__).parent.parent / "docs" / "tutorials"
+PORT = re.compile(r"\b87\d\d\b")
+
+
+def use_free_ports(text: str) -> str:
+    """Return a page with free ports in the place of those that it names or that are the default."""
+    text = text.replace("toolfold serve >", "toolfold serve --port 8765 >")
+    for port in sorted(set(PORT.findall(text))):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            text = text.replace(port, str(free.getsockname()[1]))
+    return text
+
+
+def build_environment(directory: Path) -> dict[str, str]:
+    """Return the environment of a new user with Toolfold installed."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {"HOME": str(directory), "TOOLFOLD_HOME": str(directory / "home"), "PATH": path, "COLUMNS": "100"}
+
+
+def follow_page(text: str, directory: Path) -> list[str]:
+    """Write the files and run the commands of a page, and return what differs from it."""
+    for name, content in find_files(text).items():
+        (directory / name).write_text(content, encoding="utf-8")
+    commands = find_commands(text)
+    results = run_commands(commands, directory, build_environment(directory))
+    problems = [compare_output(command, *result) for command, result in zip(commands, results, strict=False)]
+    missing = [f"did not end: {each.text}" for each in commands[len(results) :]]
+    return [each for each in problems if each] + missing
+
+
+@pytest.mark.thorough(keep=("library", "server"))
+@pytest.mark.parametrize("name", ["gateway", "library", "server"])
+def test_tutorial_works_as_written(name: str, tmp_path: Path) -> None:
+    text = (TUTORIALS / f"{name}.md").read_text(encoding="utf-8")
+    assert "\n\n".join(follow_page(use_free_ports(text), tmp_path)) == ""
+
+
+def test_every_tutorial_is_tested() -> None:
+    assert {page.stem for page in TUTORIALS.glob("*.md")} == {"index", "gateway", "library", "server"}
+
+
+def test_output_of_a_command_is_compared_with_the_page() -> None:
+    command = Command("list", "first ... line\n...\nlast")
+    assert compare_output(command, "first and only line\nmore\n\nlast\n", 0) is None
+    assert compare_output(command, "first and only line\n", 0) is not None
+    assert compare_output(Command("quiet", ""), "", 0) is None
+    assert compare_output(Command("quiet", ""), "a warning\n", 0) is not None
+    assert compare_output(Command("quiet", ""), "", 1) is not None
