@@ -27,6 +27,8 @@ from toolfold.dashboard.app import DashboardApp, make_standalone_app
 from toolfold.dashboard.recorder import HISTORY_FILE
 from toolfold.model import Json, ToolCall
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+from toolfold.retrieval.example_messages import MessageRecord
+from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
 from toolfold.sources import sample_catalog
 from toolfold.store.usage import SqliteUsageStore, UsageEntry
 
@@ -92,6 +94,15 @@ class Commands:
         """List the tools of an MCP server again."""
         listing = await asyncio.to_thread(self._runtime.mcp.refresh_listing, server)
         return len(listing.tools)
+
+    async def add_examples(self, tool: str, enriched: list[str], learned: list[str]) -> list[str]:
+        """Store example messages of a tool; return why each learned one is not used, empty if it is."""
+        snapshot, config = self._runtime.registry.snapshot(), self._runtime.config
+        found = snapshot[tool]
+        store = MessageStore(config.paths.state_dir / MESSAGES_DIRECTORY)
+        store.add([MessageRecord.of(found, enriched, model="demo-model", date="2026-01-01")])
+        retriever = self._runtime.retriever
+        return [retriever.learn(snapshot, found, [text], client="", origin="message") for text in learned]
 
     async def calibrate_work(self, rate: float) -> int:
         """Register the tool `compute`; return how many steps of it a call needs for this many per second."""

@@ -25,8 +25,10 @@ from toolfold.turn.tokens import compact
 from toolfold.turn.weights import ToolTokenCounts
 
 if TYPE_CHECKING:
+    from toolfold.redaction import Redaction
     from toolfold.registry import Snapshot
     from toolfold.retrieval.example_messages import MessageRecord
+    from toolfold.retrieval.learned_store import LearnedMessage
     from toolfold.runtime import Runtime
     from toolfold.sources.mcp.trust import HeldTool
 
@@ -35,6 +37,7 @@ MAX_PAGE_ROWS = 500
 MAX_FILTER_CHARS = 200
 REFRESH_INTERVAL_S = 5.0
 USAGE_DAYS = 30
+MAX_LEARNED_SHOWN = 20
 _BYTES_PER_TOKEN = 4.3
 _SORT_KEYS: Mapping[str, Callable[[CatalogRow], Any]] = {
     "name": lambda row: row.name.casefold(),
@@ -76,9 +79,11 @@ class _Rows:
 class Catalog:
     """Lists the tools of a runtime and changes their state. Methods block; call them in a thread."""
 
-    def __init__(self, runtime: Runtime, count_calls: Callable[[float], Mapping[str, int]]) -> None:
+    def __init__(
+        self, runtime: Runtime, count_calls: Callable[[float], Mapping[str, int]], redact: Redaction
+    ) -> None:
         """Open the catalog; `count_calls` returns the calls of each tool since a time."""
-        self._runtime, self._count_calls = runtime, count_calls
+        self._runtime, self._count_calls, self._redact = runtime, count_calls, redact
         self._weights = ToolTokenCounts()
         self._lock = threading.Lock()
         self._cached: _Rows | None = None
@@ -126,7 +131,6 @@ class Catalog:
             return {**self._describe_row(row), "held": _describe_held(row.held)}
         tool = row.tool
         assert tool is not None  # noqa: S101 - a row has a tool or a held tool
-        record = self._runtime.retriever.examples.find(tool)
         sent = slim(tool.definition())["function"]
         return {
             **self._describe_row(row),
@@ -142,9 +146,33 @@ class Catalog:
             "signature": show_text(signature(tool)),
             "tokens_sent": self._count_text(compact(sent)),
             "tokens_signature": self._count_text(signature(tool)),
-            "messages": [show_line(each) for each in (record.messages if record else ())],
-            "messages_from": _describe_origin(record),
+            "examples": self._list_examples(tool),
         }
+
+    def _list_examples(self, tool: Tool) -> list[Json]:
+        """Return the example messages of a tool by where they come from, those in the index first."""
+        retriever = self._runtime.retriever
+        records = retriever.examples.list_records(tool)
+        found = [_describe_record(each, is_used=not number) for number, each in enumerate(records)]
+        if tool.messages:
+            # The author's own messages are used only if nobody else has written some.
+            found.append(_describe_examples("author", "", tool.messages, is_used=not records))
+        if learned := retriever.learned.find(tool)[:MAX_LEARNED_SHOWN]:
+            found.append(
+                {
+                    "source": "learned",
+                    "note": "",
+                    "is_used": retriever.learned.enabled,
+                    "messages": [
+                        {
+                            "text": show_line(self._redact(each.text)),
+                            "note": _describe_use(each),
+                        }
+                        for each in learned
+                    ],
+                }
+            )
+        return found
 
     def _count_text(self, text: str) -> int:
         from toolfold.turn.tokens import TokenCounter
@@ -305,10 +333,23 @@ def _describe_held(held: HeldTool) -> Json:
     }
 
 
-def _describe_origin(record: MessageRecord | None) -> str:
-    if record is None:
-        return ""
-    return f"{record.model}, {record.date}" if record.model else "phrasebook"
+def _describe_record(record: MessageRecord, *, is_used: bool) -> Json:
+    if not record.model:
+        return _describe_examples("phrasebook", "", record.messages, is_used=is_used)
+    note = show_line(f"by {record.model}, {record.date}" if record.date else f"by {record.model}")
+    return _describe_examples("enriched", note, record.messages, is_used=is_used)
+
+
+def _describe_examples(source: str, note: str, messages: Iterable[str], *, is_used: bool) -> Json:
+    shown = [{"text": show_line(each), "note": ""} for each in messages]
+    return {"source": source, "note": note, "is_used": is_used, "messages": shown}
+
+
+def _describe_use(message: LearnedMessage) -> str:
+    """Return how often a learned message was followed by a call of its tool, when, and by which client."""
+    date = time.strftime("%Y-%m-%d", time.localtime(message.last_used))
+    times = "once" if message.uses == 1 else f"{message.uses:,} times"
+    return show_line(f"{times}, last on {date}" + (f", by {message.client}" if message.client else ""))
 
 
 def _read_number(options: Mapping[str, str], name: str, default: int) -> int:

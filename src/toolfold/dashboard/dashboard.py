@@ -49,7 +49,7 @@ class Dashboard:
             runtime.events, self._store, with_content=runtime.config.dashboard.history_content
         )
         self._feed = ActivityFeed(runtime.events, self._redact)
-        self._catalog = Catalog(runtime, self._store.count_calls)
+        self._catalog = Catalog(runtime, self._store.count_calls, self._redact)
         self._servers = ServerAdmin(runtime, self._redact)
         self._chat = ChatSessions(runtime, self._redact)
         self._evaluations = Evaluations(runtime, self._redact)
@@ -107,7 +107,8 @@ class Dashboard:
             "servers/change": _in_thread(
                 lambda request: self._servers.change(request.text("name"), request.text("change"))
             ),
-            "servers/test": _in_thread(lambda request: self._servers.test(request.text("name"))),
+            "servers/test": lambda request: self._servers.test(request.text("name")),
+            "servers/cancel-test": lambda request: self._servers.cancel_test(request.text("name")),
             "servers/login": lambda request: self._servers.log_in(request.text("name")),
             "clients/add": _in_thread(lambda request: clients.add(request.body)),
             "clients/revoke": _in_thread(lambda request: clients.revoke(request.text("name"))),

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -27,12 +28,16 @@ from toolfold.sources.mcp.importing import find_literal_secrets, normalise_serve
 if TYPE_CHECKING:
     from toolfold.redaction import Redaction
     from toolfold.runtime import Runtime
+    from toolfold.sources.mcp.tool_listing import Listing
 
 log = logging.getLogger(__name__)
 
 MAX_LOG_BYTES = 64_000
 MAX_LOG_LINES = 300
 MAX_TARGET_CHARS = 4_000
+MAX_TEST_SECONDS = 60.0
+MAX_TESTS = 4
+"""Servers that are tested at the same time."""
 LOGIN_TIMEOUT_S = 300.0
 LOGIN_START_TIMEOUT_S = 30.0
 
@@ -43,6 +48,7 @@ class ServerAdmin:
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
         self._runtime, self._redact = runtime, redact
         self._logins: set[asyncio.Task[None]] = set()
+        self._tests: dict[str, asyncio.Task[Listing]] = {}
         self._login_problems: dict[str, str] = {}
         """Server → why the last login has failed."""
 
@@ -131,13 +137,35 @@ class ServerAdmin:
             raise RequestRefused(400, "change must be enable, disable or remove.")
         return self.list_servers()
 
-    def test(self, name: str) -> Json:
-        """Start a server, list its tools and return how many there are, or why it fails."""
+    async def test(self, name: str) -> Json:
+        """Start a server, list its tools and return how many there are, or why it fails.
+
+        Ends after `MAX_TEST_SECONDS`, or when `cancel_test` is called.
+        """
         self._require_server(name)
         if name not in self._runtime.mcp.servers:
             raise RequestRefused(409, "The server is disabled. Enable it first.")
+        if name in self._tests:
+            raise RequestRefused(409, "The server is already being tested.")
+        if len(self._tests) >= MAX_TESTS:
+            raise RequestRefused(503, f"{MAX_TESTS} servers are being tested. Wait until one has finished.")
+        task = asyncio.create_task(self._runtime.mcp.fetch_listing(name, self._find_time_limit(name)))
+        self._tests[name] = task
         try:
-            listing = self._runtime.mcp.refresh_listing(name)
+            await asyncio.wait({task})
+        finally:
+            task.cancel()  # without effect if it has ended
+            del self._tests[name]
+        return self._describe_test(task)
+
+    def _find_time_limit(self, name: str) -> float:
+        return min(MAX_TEST_SECONDS, 2 * self._runtime.config.mcp.servers[name].connect_timeout_seconds)
+
+    def _describe_test(self, done: asyncio.Task[Listing]) -> Json:
+        if done.cancelled():
+            return {"ok": False, "problem": "The test was cancelled.", "tools": []}
+        try:
+            listing = done.result()
         except (ServerFailed, ConfigError) as error:
             return {"ok": False, "problem": show_text(self._redact(str(error)), 2_000), "tools": []}
         return {
@@ -146,6 +174,12 @@ class ServerAdmin:
             "tools": [show_name(each.name) for each in listing.tools[:500]],
             "problems": [show_line(each) for each in listing.problems[:20]],
         }
+
+    async def cancel_test(self, name: str) -> Json:
+        """End the test of a server, if there is one."""
+        if name in self._tests:
+            self._tests[name].cancel()
+        return {}
 
     def read_log(self, name: str) -> Json:
         """Return the end of a server's log, without secrets."""
@@ -203,7 +237,8 @@ class ServerAdmin:
 
     async def _finish_login(self, name: str, work: Any) -> None:
         await work
-        await asyncio.to_thread(self.test, name)
+        with suppress(RequestRefused):  # the user may be testing it already
+            await self.test(name)
 
     def _record_login(self, name: str, done: asyncio.Task[None]) -> None:
         """Forget a login that has ended; if it failed, keep the reason for the page."""
@@ -215,10 +250,11 @@ class ServerAdmin:
         self._login_problems[name] = show_line(f"The login has failed: {problem}")
 
     async def close(self) -> None:
-        """Cancel logins that were not finished."""
-        for task in tuple(self._logins):
+        """Cancel logins and tests that were not finished."""
+        unfinished: list[asyncio.Task[Any]] = [*self._logins, *self._tests.values()]
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*self._logins, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
     def _write(self, key: str, value: object) -> None:
         paths = self._runtime.config.paths

@@ -246,6 +246,15 @@ class ExampleMessages:
             self._reload_if_changed()
             return self._find_record(tool)
 
+    def list_records(self, tool: Tool) -> list[MessageRecord]:
+        """Return the example messages of a tool from every source, those that are used first."""
+        with self._lock:
+            self._reload_if_changed()
+            used = self._find_record(tool)
+            found = (catalog.find(tool) for catalog in self._catalogs)
+            others = [record for record in found if record and record.messages and record is not used]
+            return [used, *others] if used else others
+
     def add_messages(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """Return the tools with their example messages.
 

@@ -33,6 +33,13 @@ interface Held {
   difference: string[];
 }
 
+interface Examples {
+  source: "phrasebook" | "enriched" | "author" | "learned";
+  note: string;
+  is_used: boolean;
+  messages: { text: string; note: string }[];
+}
+
 interface Detail extends Row {
   title: string;
   description: string;
@@ -44,8 +51,7 @@ interface Detail extends Row {
   signature: string;
   tokens_sent: number;
   tokens_signature: number;
-  messages: string[];
-  messages_from: string;
+  examples: Examples[];
   held?: Held;
 }
 
@@ -264,6 +270,7 @@ function HeldReview({ tool, held, busy, onAccept }: { tool: Detail; held: Held; 
   );
 }
 
+const EXAMPLE_SOURCES = { phrasebook: "From the phrasebook", enriched: "Written by a model", author: "From the tool's author", learned: "Learned from use" };
 const VIEWS = ["sent", "schema", "signature"] as const;
 
 function KnownTool({ tool, busy, onSend }: { tool: Detail; busy: boolean; onSend: (change: string) => void }) {
@@ -296,8 +303,14 @@ function KnownTool({ tool, busy, onSend }: { tool: Detail; busy: boolean; onSend
         <h3>In a search result <span class="muted">{plural(tool.tokens_signature, "token")}</span></h3>
         <pre class="code wrap" tabIndex={0} role="region" aria-label="Search result">{tool.signature}</pre>
       </div>
-      <h3>Example messages {tool.messages_from && <span class="muted">from {tool.messages_from}</span>}</h3>
-      {tool.messages.length ? <ul class="quotes">{tool.messages.map((each) => <li key={each}>{each}</li>)}</ul> : <p class="muted">None. <code>toolfold enrich</code> writes some, so that search finds the tool by more words.</p>}
+      <h3>Example messages</h3>
+      {!tool.examples.length && <p class="muted">None. <code>toolfold enrich</code> writes some, so that search finds the tool by more words.</p>}
+      {tool.examples.map((each) => (
+        <div key={each.source + each.note} class="examples">
+          <p><b>{EXAMPLE_SOURCES[each.source]}</b>{each.note && <span class="muted"> {each.note}</span>}{!each.is_used && <> <Badge value="not used" /></>}</p>
+          <ul class="quotes" aria-label={`Example messages: ${EXAMPLE_SOURCES[each.source]}`}>{each.messages.map((one) => <li key={one.text}>{one.text}{one.note && <small class="muted">{one.note}</small>}</li>)}</ul>
+        </div>
+      ))}
     </>
   );
 }

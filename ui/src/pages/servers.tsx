@@ -97,6 +97,7 @@ function ServerCard({ server, onChange }: { server: Server; onChange: () => void
       <Problem error={error} />
       <div class="buttons">
         <button type="button" disabled={!!busy || !server.enabled} onClick={() => run("test", async () => setTest(await post<Test>("servers/test", { name: server.name })))}>{busy === "test" ? "Testing…" : "Test"}</button>
+        {busy === "test" && <button type="button" onClick={() => void post("servers/cancel-test", { name: server.name }).catch(setError)}>Cancel</button>}
         {server.is_remote && <button type="button" disabled={!!busy} onClick={logIn}>Log in</button>}
         <button type="button" aria-expanded={!!log} onClick={() => log ? setLog(null) : run("log", async () => setLog((await get<{ lines: string[] }>("servers/log", { name: server.name })).lines))}>{log ? "Hide log" : "Log"}</button>
         {server.is_own && <button type="button" disabled={!!busy} onClick={() => change(server.enabled ? "disable" : "enable")}>{server.enabled ? "Disable" : "Enable"}</button>}

@@ -456,6 +456,18 @@ class McpServers:
         limit = seconds or 2 * self._settings[server].connect_timeout_seconds
         return self._run_blocking(self._servers[server].refresh_listing(), server, limit)
 
+    async def fetch_listing(self, server: str, seconds: float) -> Listing:
+        """List a server's tools now, without a thread that waits; cancelling it ends the request.
+
+        Raises ServerFailed.
+        """
+        future = asyncio.wrap_future(self._loop.submit(self._servers[server].refresh_listing()))
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            raise NotStarted(server, f"did not respond within {seconds:g} s.") from None
+
     def restart(self, server: str) -> None:
         """Restart an MCP server. Raises ServerFailed."""
         limit = 2 * self._settings[server].connect_timeout_seconds
