@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     Answers = queue.Queue[dict[str, Any]]
 
 SIZES = {"desktop": (1360, 900, 1), "phone": (390, 844, 2)}
-PAGES = ("overview", "catalog", "tool", "playground", "activity", "approvals", "servers", "clients", "chat")
+PAGES = (
+    *("overview", "catalog", "tool", "playground", "evaluation", "activity", "approvals"),
+    *("servers", "clients", "chat"),
+)
 USED = {
     *("overview-light-desktop", "overview-dark-desktop", "overview-light-phone", "overview-dark-phone"),
     *(
@@ -47,7 +50,7 @@ USED = {
         "approvals-light-desktop",
         "approvals-light-phone",
     ),
-    *("tool-dark-desktop", "activity-dark-desktop"),
+    *("tool-dark-desktop", "activity-dark-desktop", "evaluation-light-desktop", "evaluation-dark-phone"),
 }
 TOOLS = [
     *("almanac_listEvents", "ferrywell_track-consignment", "read_file", "terminal", "brightcart_getOrder"),
@@ -116,6 +119,14 @@ def _prepare_playground(page: Page, _: DashboardProcess) -> None:
     page.get_by_role("table").wait_for()
 
 
+def _prepare_evaluation(page: Page, _: DashboardProcess) -> None:
+    if not page.get_by_role("region", name="Modes compared").is_visible():
+        page.get_by_role("group", name="Tools").get_by_role("button", name="Sample").click()
+        page.get_by_role("group", name="Messages").get_by_role("button", name="Sample").click()
+        page.get_by_role("button", name="Run").click()
+    page.get_by_role("region", name="Modes compared").wait_for(timeout=300_000)
+
+
 def _prepare_activity(page: Page, dashboard: DashboardProcess) -> None:
     dashboard.run("search", query="track a parcel")
     dashboard.run("call", tool="almanac_listCalendars", arguments={})
@@ -141,6 +152,7 @@ def _prepare_chat(page: Page, _: DashboardProcess) -> None:
 
 PREPARE: dict[str, Callable[[Page, DashboardProcess], Answers | None]] = {
     "playground": _prepare_playground,
+    "evaluation": _prepare_evaluation,
     "activity": _prepare_activity,
     "approvals": _prepare_approvals,
     "chat": _prepare_chat,

@@ -79,7 +79,7 @@ class TurnStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSelected(Event):
-    """The tools array for the next model call was chosen."""
+    """The tools for the next model calls were chosen: by an agent, or as the list of a gateway client."""
 
     type: ClassVar[str] = "tools_selected"
     turn: int

@@ -87,6 +87,23 @@ def test_calls_searches_and_savings_are_counted(store: UsageStore) -> None:
     assert sum(each["calls"] for each in series) == 3
 
 
+def test_savings_of_gateway_clients_are_estimated_once_for_calls_at_the_same_time(store: UsageStore) -> None:
+    bus = EventBus()
+    recorder = UsageRecorder(bus, store)
+    bus.publish(ToolsSelected(session_id="g", turn=0, shown=(), tokens=100, tokens_saved=2_000))
+    for call_id in ("1", "2"):
+        bus.publish(ToolStarted(session_id="g", call_id=call_id, tool="add", arguments={}))
+    for call_id in ("1", "2"):
+        bus.publish(ToolFinished(session_id="g", call_id=call_id, tool="add", ok=True, duration_s=0.1))
+    bus.publish(ToolsSearched(session_id="g", call_id="3", queries=("a",), found=()))
+    bus.publish(ToolStarted(session_id="other", call_id="4", tool="add", arguments={}))
+    bus.publish(ToolFinished(session_id="other", call_id="4", tool="add", ok=True, duration_s=0.1))
+    recorder.close()
+    totals = read_totals(store)
+    assert (totals["saved_tokens"], totals["saved_by_lists"]) == (4_000, 4_000)
+    assert totals["requests"] == 0
+
+
 @pytest.mark.parametrize("with_content", [False, True])
 def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path, with_content: bool) -> None:
     bus, file = EventBus(), tmp_path / "usage.db"

@@ -14,20 +14,22 @@ const HEIGHT = 200;
 const LEFT = 56;
 const BOTTOM = 32;
 
-function niceMax(value: number): number {
-  if (value <= 4) return 4;
+function niceMax(value: number, smallest: number): number {
+  if (value <= smallest) return smallest;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 2.5, 4, 5, 8, 10].map((step) => step * power).find((step) => step >= value) ?? value;
 }
 
-export function BarChart({ title, series, bars, format = short }: {
+export function BarChart({ title, series, bars, format = short, smallest = 4 }: {
   title: string;
   series: { name: string; class: string }[];
   bars: Bar[];
   format?: (value: number) => string;
+  /** The least height of the axis. */
+  smallest?: number;
 }) {
   const [chosen, setChosen] = useState<number | null>(null);
-  const top = niceMax(Math.max(...bars.map((bar) => bar.values.reduce((sum, value) => sum + value, 0)), 0));
+  const top = niceMax(Math.max(...bars.map((bar) => bar.values.reduce((sum, value) => sum + value, 0)), 0), smallest);
   const step = (WIDTH - LEFT) / bars.length;
   const y = (value: number) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - BOTTOM - 10);
   const totals = series.map((each, index) => `${each.name}: ${format(bars.reduce((sum, bar) => sum + bar.values[index], 0))}`);

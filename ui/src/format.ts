@@ -30,4 +30,4 @@ export function moment(at: number, period: string): string {
     : date.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
 }
 
-export const plural = (count: number, word: string): string => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
+export const plural = (count: number, word: string, many = `${word}s`): string => `${whole(count)} ${count === 1 ? word : many}`;

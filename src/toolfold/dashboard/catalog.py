@@ -22,7 +22,7 @@ from toolfold.model import BRIDGE_NAMES, Json, Tool
 from toolfold.turn.signature import signature
 from toolfold.turn.slimming import slim
 from toolfold.turn.tokens import compact
-from toolfold.turn.weights import ToolTokenCounts
+from toolfold.turn.weights import BYTES_PER_TOKEN, ToolTokenCounts
 
 if TYPE_CHECKING:
     from toolfold.redaction import Redaction
@@ -38,7 +38,6 @@ MAX_FILTER_CHARS = 200
 REFRESH_INTERVAL_S = 5.0
 USAGE_DAYS = 30
 MAX_LEARNED_SHOWN = 20
-_BYTES_PER_TOKEN = 4.3
 _SORT_KEYS: Mapping[str, Callable[[CatalogRow], Any]] = {
     "name": lambda row: row.name.casefold(),
     "source": lambda row: (row.source, row.name.casefold()),
@@ -299,7 +298,7 @@ class Catalog:
                 tool.server,
                 state,
                 status.reason,
-                round(len(compact(tool.definition()["function"])) / _BYTES_PER_TOKEN),
+                round(len(compact(tool.definition()["function"])) / BYTES_PER_TOKEN),
                 calls.get(tool.name, 0),
                 f"{tool.name} {tool.title} {tool.server} {tool.description[:2_000]}".casefold(),
                 tool,
@@ -312,7 +311,7 @@ class Catalog:
             for each in mcp.held_tools(state.name):
                 name = mcp.registered_name(state.name, each.tool.name)
                 text = f"{name} {state.name} {each.tool.description[:2_000]}".casefold()
-                size = round(len(each.tool.description) / _BYTES_PER_TOKEN)
+                size = round(len(each.tool.description) / BYTES_PER_TOKEN)
                 yield CatalogRow(
                     name, state.name, "held", each.describe(name), size, 0, text, held=each, server=state.name
                 )

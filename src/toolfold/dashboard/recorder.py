@@ -63,7 +63,12 @@ class UsageRecorder:
         self._found: OrderedDict[str, dict[str, str]] = OrderedDict()
         """Session → tool that a search found → key of the search."""
         self._selected: OrderedDict[str, int] = OrderedDict()
-        """Session → tokens that the selection for its next model call saves."""
+        """Session → tokens that the selection saves: in the next model call of an agent or the proxy, or in
+        every request that a client of the gateway makes with its list of tools."""
+        self._running: OrderedDict[str, set[str]] = OrderedDict()
+        """Session of a client → calls that have started and not ended."""
+        self._credited: OrderedDict[str, int] = OrderedDict()
+        """Session and call → tokens that were saved in the model request that led to the call."""
         self._arguments: OrderedDict[str, str] = OrderedDict()
         self._ended = threading.Event()
         self._unsubscribe = bus.subscribe(self._receive)
@@ -96,8 +101,8 @@ class UsageRecorder:
     def _receive(self, event: Event) -> None:
         with self._lock:
             match event:
-                case ToolStarted() if self._with_content:
-                    _remember(self._arguments, event.call_id, json.dumps(event.arguments, default=str))
+                case ToolStarted():
+                    self._start_call(event)
                 case ToolFinished():
                     self._add_call(event)
                 case ToolsSearched():
@@ -107,7 +112,24 @@ class UsageRecorder:
                 case ModelReplied():
                     self._add_model_call(event)
 
+    def _start_call(self, event: ToolStarted) -> None:
+        if self._with_content:
+            _remember(self._arguments, event.call_id, json.dumps(event.arguments, default=str))
+        saved = self._selected.get(event.session_id, 0)
+        if not saved or event.parent_id:
+            return
+        running = self._running.get(event.session_id, set())
+        if not running:  # calls at the same time belong to one request of the model
+            _remember(self._credited, f"{event.session_id} {event.call_id}", saved)
+        _remember(self._running, event.session_id, {*running, event.call_id})
+
+    def _end_call(self, event: ToolFinished) -> int:
+        """Return the tokens that were saved in the model request that led to a call."""
+        self._running.get(event.session_id, set()).discard(event.call_id)
+        return self._credited.pop(f"{event.session_id} {event.call_id}", 0)
+
     def _add_call(self, event: ToolFinished) -> None:
+        saved = self._end_call(event)
         if not event.registered:
             return
         key = self._found.get(event.session_id, {}).pop(event.tool, "")
@@ -126,6 +148,7 @@ class UsageRecorder:
                 ok=event.ok,
                 refused=event.refused,
                 ms=event.duration_s * 1000,
+                saved_tokens=saved,
                 content=content[:MAX_CONTENT_CHARS],
             )
         )
@@ -144,6 +167,7 @@ class UsageRecorder:
                 key=key,
                 ok=False,
                 tokens=len(event.found),
+                saved_tokens=self._selected.get(event.session_id, 0),
                 content=content[:MAX_CONTENT_CHARS],
             )
         )

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import BaseModel
 
 from toolfold.errors import OutOfScope, shorten
+from toolfold.events import ToolsSelected
 from toolfold.gateway.client_approval import PausedCalls
 from toolfold.gateway.client_results import to_protocol_tool
 from toolfold.gateway.listing_record import LISTINGS
 from toolfold.gateway.log_file import NO_SECRETS
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
-from toolfold.model import MCP_SOURCE, Approver, CallContext, Json, Tool, ToolResult
+from toolfold.model import BRIDGE_NAMES, MCP_SOURCE, Approver, CallContext, Json, Tool, ToolResult
 from toolfold.session import Session
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.turn.assembly import Turn
+from toolfold.turn.weights import ToolTokenCounts
 
 if TYPE_CHECKING:
     import mcp_types
@@ -60,13 +62,14 @@ class ClientSession:
         runtime: Runtime,
         session: Session,
         prefixes: ServerPrefixes,
+        weights: ToolTokenCounts,
     ) -> None:
         self.key, self.client, self.session = key, client, session
         self.protocol_session = ""
         """The id of the MCP session; empty if the client has none."""
         self.display_name = client.name
         """The name of the client's token; over stdio, the name that the client declares."""
-        self._runtime, self._prefixes = runtime, prefixes
+        self._runtime, self._prefixes, self._weights = runtime, prefixes, weights
         self._turn: tuple[_ToolsState, Turn] | None = None
         self._stand_in_tools: tuple[_ToolsState, list[Tool]] | None = None
         self.paused_calls = PausedCalls()
@@ -269,7 +272,26 @@ class ClientSession:
         state = self._tools_state()
         if self._turn is None or self._turn[0] != state:
             self._turn = state, await self.session.prepare()
+            if self._runtime.events.has_listeners_for(ToolsSelected):
+                # In a thread: to measure thousands of tools takes a moment, and no client has to wait for it.
+                turn = self._turn[1]
+                asyncio.get_running_loop().run_in_executor(None, self._publish_selection, turn)
         return self._turn[1]
+
+    def _publish_selection(self, turn: Turn) -> None:
+        """Publish how many tokens the client's list of tools has, and how many the other tools would have."""
+        tokens = self._weights.estimate(turn.tools)
+        self._runtime.events.publish(
+            ToolsSelected(
+                session_id=self.session.id,
+                turn=0,
+                shown=tuple(tool.name for tool in turn.tools if tool.name not in BRIDGE_NAMES),
+                available=len(turn.offered),
+                tool_search=turn.searchable,
+                tokens=tokens,
+                tokens_saved=max(0, self._weights.estimate(turn.offered) - tokens),
+            )
+        )
 
     def _tools_state(self) -> _ToolsState:
         """Return a value that changes whenever the tools, or the settings that grant them, change."""

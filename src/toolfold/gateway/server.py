@@ -42,6 +42,7 @@ from toolfold.model import MCP_SOURCE, Approver, Caller, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.content import McpResponse
 from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk
+from toolfold.turn.weights import ToolTokenCounts
 
 if TYPE_CHECKING:
     import mcp_types
@@ -114,6 +115,7 @@ class Gateway:
         self._session_keys: dict[str, set[str]] = {}
         """MCP session id → keys of its client sessions: one for each client that has used it."""
         self._prefixes = ServerPrefixes({})
+        self._weights = ToolTokenCounts()
         self._known_servers: Mapping[str, ServerSupervisor] = {}
         self._follow_servers()
         self._peers = PeerProcesses()
@@ -247,7 +249,7 @@ class Gateway:
         runtime_session = open_session(
             self._runtime, self._existing_toolsets(client), client=key, caller=caller
         )
-        session = ClientSession(key, client, self._runtime, runtime_session, self._prefixes)
+        session = ClientSession(key, client, self._runtime, runtime_session, self._prefixes, self._weights)
         session.display_name = caller.name or client.name
         self._sessions[key] = session
         log.info(

@@ -57,6 +57,7 @@ class UsageEntry:
     tokens: int = 0
     """Input and output tokens of a model call; the number of found tools of a search."""
     saved_tokens: int = 0
+    """For a call or a search: estimated for the client's model request that led to it."""
     cost: float = 0.0
     saved_cost: float = 0.0
     content: str = ""
@@ -250,13 +251,14 @@ _TOTALS = ", ".join(
         "requests": ("kind = 'model'", 1),
         "tokens": ("kind = 'model'", "tokens"),
         "saved_tokens": ("saved_tokens != 0", "saved_tokens"),
+        "saved_by_lists": ("kind != 'model'", "saved_tokens"),
         "cost": ("cost != 0", "cost"),
         "saved_cost": ("saved_cost != 0", "saved_cost"),
     }.items()
 )
 _TOTAL_NAMES = (
     *("calls", "errors", "refused", "searches", "hits", "misses", "requests", "tokens"),
-    *("saved_tokens", "cost", "saved_cost"),
+    *("saved_tokens", "saved_by_lists", "cost", "saved_cost"),
 )
 
 

@@ -7,7 +7,7 @@ import { Link } from "../router";
 
 interface Totals {
   calls: number; errors: number; refused: number; searches: number; hits: number; misses: number;
-  requests: number; tokens: number; saved_tokens: number; cost: number; saved_cost: number;
+  requests: number; tokens: number; saved_tokens: number; saved_by_lists: number; cost: number; saved_cost: number;
 }
 
 interface Overview {
@@ -23,6 +23,7 @@ interface Overview {
 }
 
 const PERIODS = ["hour", "day", "week", "month"] as const;
+const UNITS = ["dollars", "tokens"] as const;
 const REFRESH_MS = 5000;
 
 function Figure({ label, value, note }: { label: string; value: string; note: string }) {
@@ -37,6 +38,7 @@ function Figure({ label, value, note }: { label: string; value: string; note: st
 export function OverviewPage() {
   const [period, setPeriod] = useState<(typeof PERIODS)[number]>("day");
   const { data, error } = useData<Overview>("overview", { period }, REFRESH_MS);
+  const [unit, setUnit] = useState<(typeof UNITS)[number]>("dollars");
   const live = useLive();
   const actions = <Segmented label="Period" values={PERIODS} value={period} onChange={setPeriod} text={(each) => ({ hour: "Hour", day: "24 hours", week: "7 days", month: "30 days" })[each]} />;
   if (!data) return <Page title="Overview" actions={actions}><Problem error={error} /><div class="loading" aria-busy="true">Loading…</div></Page>;
@@ -48,18 +50,29 @@ export function OverviewPage() {
     <Page title="Overview" about={data.is_stored ? undefined : "The usage history is turned off; these figures start with this program."} actions={actions}>
       <Problem error={error} />
       <dl class="figures">
-        <Figure label="Tokens saved" value={short(totals.saved_tokens)} note={totals.saved_cost ? `${dollars(totals.saved_cost)} less to pay` : "in the agent's requests"} />
+        <Figure label="Tokens saved" value={short(totals.saved_tokens)} note={totals.saved_by_lists ? `${short(totals.saved_by_lists)} of them by gateway clients (estimated)` : "in requests to models"} />
+        <Figure label="Cost saved" value={dollars(totals.saved_cost)} note={totals.cost ? `${dollars(totals.cost)} were spent` : "of models with known prices"} />
         <Figure label="Tool calls" value={short(totals.calls)} note={totals.calls ? `${whole(totals.errors)} failed, ${whole(totals.refused)} refused` : "none in this period"} />
-        <Figure label="Searches" value={short(totals.searches)} note={totals.searches ? `${percent(totals.hits, totals.searches)} led to a call, ${whole(totals.misses)} found nothing` : "none in this period"} />
+        <Figure label="Hit rate of searches" value={percent(totals.hits, totals.searches)} note={totals.searches ? `${plural(totals.searches, "search", "searches")}: ${whole(totals.hits)} led to a call` : "no searches in this period"} />
+        <Figure label="Misses" value={short(totals.misses)} note={totals.searches ? `searches without a result (${percent(totals.misses, totals.searches)})` : "no searches in this period"} />
         <Figure label="Call duration" value={duration(latency.p50)} note={latency.p50 === null ? "no calls yet" : `90%: ${duration(latency.p90)}, 99%: ${duration(latency.p99)}`} />
-        <Figure label="Model requests" value={short(totals.requests)} note={totals.requests ? `${short(totals.tokens)} tokens, ${dollars(totals.cost)}` : "none in this period"} />
+        <Figure label="Model requests" value={short(totals.requests)} note={totals.requests ? `${short(totals.tokens)} tokens` : "none in this period"} />
+        <Figure label="Servers" value={`${whole(servers.filter((each) => each.state !== "failed" && each.state !== "login").length)} of ${whole(servers.length)}`} note={servers.length ? "can be used" : "none configured"} />
       </dl>
       <div class="columns">
         <Card title="Tool calls">
           <BarChart title="Tool calls over time" series={[{ name: "succeeded", class: "c1" }, { name: "failed", class: "bad" }, { name: "refused", class: "warn" }]} bars={bars((each) => [each.calls - each.errors - each.refused, each.errors, each.refused])} />
         </Card>
+        <Card title="Searches">
+          <BarChart title="Searches over time" series={[{ name: "led to a call", class: "c2" }, { name: "result not used", class: "c3" }, { name: "nothing found", class: "warn" }]} bars={bars((each) => [each.hits, each.searches - each.hits - each.misses, each.misses])} />
+        </Card>
         <Card title="Tokens saved">
-          <BarChart title="Tokens saved over time" series={[{ name: "saved", class: "c2" }]} bars={bars((each) => [each.saved_tokens])} />
+          <BarChart title="Tokens saved over time" series={[{ name: "agent and proxy", class: "c2" }, { name: "gateway clients (estimated)", class: "c3" }]} bars={bars((each) => [each.saved_tokens - each.saved_by_lists, each.saved_by_lists])} />
+        </Card>
+        <Card title="Cost of models" aside={<Segmented label="Unit of the cost" values={UNITS} value={unit} onChange={setUnit} text={(each) => ({ dollars: "Dollars", tokens: "Tokens" })[each]} />}>
+          {unit === "dollars"
+            ? <BarChart title="Cost over time" format={dollars} smallest={0.01} series={[{ name: "spent", class: "c1" }, { name: "saved", class: "c2" }]} bars={bars((each) => [each.cost, each.saved_cost])} />
+            : <BarChart title="Tokens over time" series={[{ name: "used", class: "c1" }, { name: "saved", class: "c2" }]} bars={bars((each) => [each.tokens, each.saved_tokens])} />}
         </Card>
         <div class="stack">
         <Card title="Catalog" aside={<Link to="catalog">All tools</Link>}>
