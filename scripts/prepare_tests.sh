@@ -36,6 +36,7 @@ sh scripts/test_servers/mcp.sh "$tools/mcp" & # independent of the packages belo
 sh scripts/test_servers/models.sh "$tools/aimock" &
 sh scripts/test_servers/frameworks.sh "$tools/frameworks" &
 sh scripts/test_servers/postgres.sh "$tools/postgres" &
+sh scripts/test_servers/sdk_tests.sh "$tools/sdk_tests" &
 sh scripts/test_servers/ui.sh & # the engine that examines the dashboard's accessibility
 
 # Installed services must not be started: the tests start their own, and ports must stay free.
