@@ -16,6 +16,7 @@ from typing import Any, TypedDict, TypeVar
 
 from shellverdict.execution_site import ExecutionSite
 from shellverdict.rules import Rule
+from toolfold.approval.audit import DecisionLog
 from toolfold.approval.factory import build_approval, build_audit, runtime_paths
 from toolfold.approval.gate import Approval
 from toolfold.approval.smart import Reviewer
@@ -139,7 +140,9 @@ def open_runtime(
     reports += load_apis(registry, config, services.workspace, services.outside_text)
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
-    monitor = _build_monitor(config, record, terminal, lambda: mcp.has_started_programs)
+    monitor = _build_monitor(
+        config, record, terminal, lambda: mcp.has_started_programs, build_audit(config, database)
+    )
     approval = build_approval(
         config,
         loops,
@@ -148,6 +151,7 @@ def open_runtime(
         rules=rules,
         sites=_execution_sites(terminal),
         events=events,
+        database=database,
     )
     usage = UsageTracker(retriever, redact)
     dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor, usage)
@@ -677,7 +681,11 @@ def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str],
 
 
 def _build_monitor(
-    config: Config, record: SettingsRecord, terminal: EnvironmentThread, has_servers: Callable[[], bool]
+    config: Config,
+    record: SettingsRecord,
+    terminal: EnvironmentThread,
+    has_servers: Callable[[], bool],
+    audit: DecisionLog,
 ) -> SettingsMonitor | None:
     """Return the monitor for settings that change during a call; None if a tool call started this process.
 
@@ -685,7 +693,6 @@ def _build_monitor(
     """
     if find_tool_call():
         return None
-    audit = build_audit(config)
 
     def report(path: str, during: str) -> None:
         reason = f"{path} was changed {during}, and not by Toolfold itself"

@@ -30,12 +30,15 @@ def test_audit_log_entry_is_one_line_with_a_timestamp(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, clock=lambda: 0.25)
     log.write({"command": "rm a\nrm b", "rules": ("x", "y"), "allowed": True, "answer": None})
     (line,) = log.file.read_text().splitlines()
-    assert json.loads(line) == {
+    entry = json.loads(line)
+    assert len(entry.pop("hash")) == len(entry.pop("previous")) == 64
+    assert entry == {
         "time": "1970-01-01T00:00:00.250Z",
         "command": "rm a\nrm b",
         "rules": ["x", "y"],
         "allowed": True,
         "answer": None,
+        "number": 1,
     }
 
 

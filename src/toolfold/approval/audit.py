@@ -1,7 +1,8 @@
 """Audit log of all approval decisions: append-only JSON lines, readable by the user only.
 
-Each line is written with one system call, so that lines of several processes never mix. A large file is
-rotated, and only the newest files are kept. The module knows nothing about how decisions are made.
+Every entry contains the hash of the one before, so that a changed or removed entry can be detected. Lines of
+several processes never mix, because each is written under a lock. A large file is rotated, and only the
+newest files are kept. The module knows nothing about how decisions are made.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from toolfold.config.atomic import lock_directory
-from toolfold.errors import ConfigError
+from toolfold.approval.hash_chain import START, ChainReport, Link, find_last_link, seal_entry, verify_chain
 from toolfold.model import Json, make_encodable
 from toolfold.redaction import Redaction
 
-__all__ = ["AuditLog"]
+__all__ = ["AuditLog", "DecisionLog"]
 
 FILE_NAME = "approvals.jsonl"
 MAX_FILE_BYTES = 4_000_000
@@ -27,11 +28,58 @@ MAX_ROTATED_FILES = 4
 MAX_LINE_CHARS = 60_000
 MAX_TEXT_CHARS = 20_000
 MAX_TRUNCATED_CHARS = 500
+LOCK_TIMEOUT_S = 10.0
+_LOCK_POLL_S = 0.002
+_TAIL_BYTES = (8_000, 2 * MAX_LINE_CHARS)
+"""Bytes at the end of a file in which its last entry is looked for; the second is longer than any entry."""
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class AuditLog:
-    """Audit log of approval decisions in one directory. `redact` removes secrets from entries."""
+class DecisionLog(ABC):
+    """A log of approval decisions. `redact` removes secrets from entries."""
+
+    place = ""
+    """Where the entries are, for a person."""
+    is_remote = False
+    """True if writing takes so long that it must not block an event loop."""
+
+    def __init__(self, redact: Redaction | None, clock: Callable[[], float]) -> None:
+        self._redact, self._clock = redact or Redaction(max_chars=MAX_TEXT_CHARS), clock
+
+    def write(self, entry: Json) -> None:
+        """Append one entry to the audit log. Raises OSError."""
+        redact = self._redact.with_secrets_from(
+            str(entry.get("command", ""))
+        )  # reasons quote words of the command
+        plain = {key: _to_json_value(value, redact) for key, value in entry.items()}
+        stamped = {"time": _format_time(self._clock()), **plain}
+        if len(json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))) > MAX_LINE_CHARS:
+            stamped = {key: _truncate(value) for key, value in stamped.items() if not isinstance(value, list)}
+            stamped["cut"] = True
+        self._append(stamped)
+
+    def verify(self, known: str = "") -> ChainReport:
+        """Check that no stored entry was changed, removed or added later.
+
+        `known` is the hash of an entry that was noted earlier and must still exist.
+        """
+        return verify_chain(self._read_lines(), known)
+
+    @abstractmethod
+    def read_entries(self, limit: int | None = None) -> list[Json]:
+        """Return the newest entries of the audit log, oldest first. Invalid lines are skipped."""
+
+    @abstractmethod
+    def _append(self, entry: Json) -> None:
+        """Add an entry to the end of the chain."""
+
+    @abstractmethod
+    def _read_lines(self) -> Iterable[str]:
+        """Return all stored lines, oldest first."""
+
+
+class AuditLog(DecisionLog):
+    """Audit log of approval decisions in one directory."""
 
     def __init__(
         self,
@@ -41,61 +89,77 @@ class AuditLog:
         max_file_bytes: int = MAX_FILE_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._directory, self._max_file_bytes, self._clock = directory, max_file_bytes, clock
-        self._redact = redact or Redaction(max_chars=MAX_TEXT_CHARS)
+        super().__init__(redact, clock)
+        self._directory, self._max_file_bytes = directory, max_file_bytes
+        self.place = str(self.file)
 
     @property
     def file(self) -> Path:
         return self._directory / FILE_NAME
 
-    def write(self, entry: Json) -> None:
-        """Append one entry to the audit log. Raises OSError."""
-        redact = self._redact.with_secrets_from(
-            str(entry.get("command", ""))
-        )  # reasons quote words of the command
-        plain = {key: _to_json_value(value, redact) for key, value in entry.items()}
-        stamped = {"time": _format_time(self._clock()), **plain}
-        line = json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))
-        if len(line) > MAX_LINE_CHARS:
-            stamped = {key: _truncate(value) for key, value in stamped.items() if not isinstance(value, list)}
-            line = json.dumps({**stamped, "cut": True}, ensure_ascii=True, separators=(",", ":"))
-        self._append(line.encode() + b"\n")
-
     def read_entries(self, limit: int | None = None) -> list[Json]:
-        """Return the newest entries of the audit log, oldest first. Invalid lines are skipped."""
         entries: list[Json] = []
         for file in self._files_newest_first():
-            entries[:0] = list(_read_lines(file))
+            entries[:0] = list(_parse_lines(_read_file_lines(file)))
             if limit is not None and len(entries) >= limit:
                 break
         return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
 
-    def _append(self, line: bytes) -> None:
+    def _read_lines(self) -> Iterable[str]:
+        for file in reversed(list(self._files_newest_first())):
+            yield from _read_file_lines(file)
+
+    def _append(self, entry: Json) -> None:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(self.file, _APPEND, 0o600)
-        try:
+        with self._open_locked() as handle:
             size = os.fstat(handle).st_size
+            line = seal_entry(entry, self._find_last_link(handle, size))[0].encode() + b"\n"
             if size and os.pread(handle, 1, size - 1) != b"\n":  # the last line is incomplete
                 line = b"\n" + line
             if os.write(handle, line) != len(line):
                 raise OSError("the audit log entry could not be written completely")
-        finally:
-            os.close(handle)
-        if size + len(line) > self._max_file_bytes:
-            with contextlib.suppress(
-                OSError, ConfigError
-            ):  # the entry is written; rotation is retried next time
-                self._rotate()
+            if size + len(line) > self._max_file_bytes:
+                with contextlib.suppress(OSError):  # the entry is written; rotation is retried next time
+                    self._rotate()
+
+    @contextlib.contextmanager
+    def _open_locked(self) -> Iterator[int]:
+        """Open the current file for one process at a time. Raises OSError if another one keeps the lock."""
+        end = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            handle = os.open(self.file, _APPEND, 0o600)
+            try:
+                if _try_lock(handle) and self._is_current(handle):  # another process may have rotated it
+                    yield handle
+                    return
+            finally:
+                os.close(handle)
+            if time.monotonic() > end:
+                raise OSError(f"another process has locked the audit log for {LOCK_TIMEOUT_S:g} s")
+            time.sleep(_LOCK_POLL_S)
+
+    def _is_current(self, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle), self.file.stat())
+        except FileNotFoundError:
+            return False
+
+    def _find_last_link(self, handle: int, size: int) -> Link:
+        if size:
+            return _read_last_link(handle, size)
+        try:
+            with self._rotated_file(1).open("rb") as before:
+                return _read_last_link(before.fileno(), os.fstat(before.fileno()).st_size)
+        except FileNotFoundError:
+            return START
 
     def _rotate(self) -> None:
-        with lock_directory(self._directory):
-            if self.file.stat().st_size <= self._max_file_bytes:
-                return  # another process has rotated it
-            for number in range(MAX_ROTATED_FILES - 1, 0, -1):
-                older = self._rotated_file(number)
-                if older.exists():
-                    older.replace(self._rotated_file(number + 1))
-            self.file.replace(self._rotated_file(1))
+        """Start a new file; called while the current one is locked."""
+        for number in range(MAX_ROTATED_FILES - 1, 0, -1):
+            older = self._rotated_file(number)
+            if older.exists():
+                older.replace(self._rotated_file(number + 1))
+        self.file.replace(self._rotated_file(1))
 
     def _rotated_file(self, number: int) -> Path:
         return self.file.with_name(f"{FILE_NAME}.{number}")
@@ -103,6 +167,33 @@ class AuditLog:
     def _files_newest_first(self) -> Iterator[Path]:
         yield self.file
         yield from (self._rotated_file(number) for number in range(1, MAX_ROTATED_FILES + 1))
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock an open file; return False if another process has locked it."""
+    try:
+        import fcntl
+    except ImportError:  # not available on this platform
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems cannot lock; go on without a lock
+        return True
+    return True
+
+
+def _read_last_link(handle: int, size: int) -> Link:
+    """Return the place of a file's last entry in the chain."""
+    for count in _TAIL_BYTES:
+        start = max(0, size - count)
+        lines = os.pread(handle, count, start).decode("utf-8", "replace").split("\n")
+        complete = lines if start == 0 else lines[1:]
+        link = find_last_link(reversed(complete))
+        if link is not START:
+            return link
+    return START
 
 
 def _to_json_value(value: Any, redact: Redaction) -> Any:
@@ -119,11 +210,14 @@ def _truncate(value: Any) -> Any:
     return value[:MAX_TRUNCATED_CHARS] if isinstance(value, str) else value
 
 
-def _read_lines(file: Path) -> Iterator[Json]:
+def _read_file_lines(file: Path) -> list[str]:
     try:
-        lines = file.read_bytes().splitlines()
+        return file.read_bytes().decode("utf-8", "replace").splitlines()
     except OSError:
-        return
+        return []
+
+
+def _parse_lines(lines: Iterable[str]) -> Iterator[Json]:
     for line in lines:
         try:
             entry = json.loads(line)

@@ -20,7 +20,7 @@ from shellverdict.shell.words import NO_VARIABLES, Word
 from shellverdict.verdict import Severity, Verdict
 from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
 from toolfold.approval.allowlist import KEY, AllowList
-from toolfold.approval.audit import AuditLog
+from toolfold.approval.audit import AuditLog, DecisionLog
 from toolfold.approval.call_analysis import TOOL_PREFIX, CallAnalyzer
 from toolfold.approval.chain import DecisionChain, can_be_allowlisted
 from toolfold.approval.configured_rules import add_location, config_error, configured_rules
@@ -30,6 +30,7 @@ from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_p
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.config import PROJECT_FILE, Config
 from toolfold.config.record import SettingsRecord
+from toolfold.database import Database
 from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.loops import EventLoops
 from toolfold.model import Approver, Source
@@ -55,11 +56,12 @@ def build_approval(
     rules: Sequence[Rule] = (),
     sites: Mapping[tuple[Source, str], ExecutionSite] | None = None,
     events: QuestionEvents | None = None,
+    database: Database | None = None,
 ) -> Approval:
     """Build the approval step of the dispatch pipeline.
 
     `rules` are added by plugins. `sites` are the execution sites of tools by source and name; the
-    commands of all other tools run on this machine.
+    commands of all other tools run on this machine. With a `database`, decisions are recorded there.
     """
     settings = config.approval
     deny_rules = DenyRules(settings.deny)
@@ -83,7 +85,7 @@ def build_approval(
         analyzer=analyzer,
         chain=chain,
         smart=_build_smart_approval(config, loops, reviewer) if settings.mode == "smart" else None,
-        audit=build_audit(config),
+        audit=build_audit(config, database),
         events=events,
     )
 
@@ -125,8 +127,14 @@ def ineffective_entries(config: Config) -> dict[str, str]:
     return {entry: why for entry, why in reasons.items() if why}
 
 
-def build_audit(config: Config) -> AuditLog:
-    return AuditLog(config.paths.state_dir, Redaction(config.secret_values(), max_chars=_MAX_REDACTED_CHARS))
+def build_audit(config: Config, database: Database | None = None) -> DecisionLog:
+    """Build the audit log: in the database that replicas share, else in a file of this machine."""
+    redact = Redaction(config.secret_values(), max_chars=_MAX_REDACTED_CHARS)
+    if database is None:
+        return AuditLog(config.paths.state_dir, redact)
+    from toolfold.approval.shared_audit import SharedAuditLog
+
+    return SharedAuditLog(database, redact)
 
 
 def runtime_paths(config: Config) -> tuple[Path, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from shellverdict.shell.words import Word
-from toolfold.approval.audit import AuditLog
+from toolfold.approval.audit import DecisionLog
 from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
 from toolfold.approval.chain import DecidedBy, Decision, DecisionChain
 from toolfold.approval.kinds import describe_kind
@@ -106,7 +106,7 @@ class Approval:
         analyzer: CallAnalyzer | None = None,
         chain: DecisionChain | None = None,
         smart: SmartApproval | None = None,
-        audit: AuditLog | None = None,
+        audit: DecisionLog | None = None,
         events: QuestionEvents | None = None,
     ) -> None:
         self._approver, self._loops, self._timeout = approver, loops, timeout
@@ -157,7 +157,7 @@ class Approval:
                 decision.reason,
             )
         if decision.decided_by is not DecidedBy.NOTHING:
-            decision = self._record_decision(decision, analysis, context)
+            decision = await self._record_decision(decision, analysis, context)
         if not decision.allowed:
             raise Refused(_explain_refusal(analysis, decision))
         self._variables.update(task, analysis.verdict.leaves)
@@ -226,19 +226,26 @@ class Approval:
             return replace(decision, answer=Answer.ONCE)
         return decision
 
-    def _record_decision(self, decision: Decision, analysis: CallAnalysis, context: CallContext) -> Decision:
-        if self._audit is None:
+    async def _record_decision(
+        self, decision: Decision, analysis: CallAnalysis, context: CallContext
+    ) -> Decision:
+        audit = self._audit
+        if audit is None:
             return decision
         try:
             decided_by = (
                 _answered_by(decision, context.caller) if self._asks_client else decision.decided_by.value
             )
-            self._audit.write(_build_entry(decision, analysis, context, decided_by))
+            entry = _build_entry(decision, analysis, context, decided_by)
+            if audit.is_remote:
+                await self._loops.run_in_thread(lambda: audit.write(entry))
+            else:
+                audit.write(entry)
         except OSError as error:
             log.exception("the decision about %r could not be recorded", analysis.tool.name)
             if decision.allowed:
                 return Decision(
-                    False, DecidedBy.FAILED, f"the decision could not be recorded ({error.strerror})"
+                    False, DecidedBy.FAILED, f"the decision could not be recorded ({error.strerror or error})"
                 )
         return decision
 

@@ -33,6 +33,7 @@ _MAX_ERROR_CHARS = 20_000
 
 COMMANDS = {
     "approvals": "Manage what runs without approval, check a command, read the log.",
+    "audit": "Check that the log of approval decisions is unchanged.",
     "call": "Run one tool and print its result.",
     "chat": "Talk to an agent that uses your tools.",
     "completion": "Print the completion script for your shell.",

@@ -18,6 +18,7 @@ from toolfold.cli.output import (
     print_table,
     print_warning,
 )
+from toolfold.cli.shared_database import use_database
 
 if TYPE_CHECKING:
     from toolfold.approval.gate import ApprovalPreview
@@ -153,7 +154,8 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
     """Show the latest approval decisions."""
     from toolfold.approval.factory import build_audit
 
-    audit = build_audit(invocation.load_config())
+    config = invocation.load_config()
+    audit = build_audit(config, use_database(config))
     wanted = [
         entry
         for entry in audit.read_entries(None if session or refused else last)
@@ -163,7 +165,7 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
         print_json(wanted)
         return
     if not wanted:
-        print_line(f"no decisions are logged yet in {escape_text(str(audit.file))}.")
+        print_line(f"no decisions are logged yet in {escape_text(audit.place)}.")
         return
     print_table(
         format_count(len(wanted), "decision"),
@@ -179,7 +181,7 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
             for entry in wanted
         ),
     )
-    print_line(f"full log: {escape_text(str(audit.file))}")
+    print_line(f"full log: {escape_text(audit.place)}")
 
 
 def describe_allowed(entry: str) -> str:

@@ -17,7 +17,7 @@ __all__ = ["ALLOWED_IN_TOOL_CALLS", "restrict_command"]
 
 ALLOWED_IN_TOOL_CALLS = frozenset(
     {
-        *("approvals list", "approvals log", "approvals test", "call", "completion"),
+        *("approvals list", "approvals log", "approvals test", "audit verify", "call", "completion"),
         *("config get", "config schema", "config show", "cost", "demo", "doctor", "env list", "env test"),
         *(
             "eval",

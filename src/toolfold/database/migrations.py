@@ -131,6 +131,16 @@ CREATE TABLE open_pages (replica TEXT PRIMARY KEY, expires TIMESTAMPTZ NOT NULL)
         + _notify_on_change("open_pages", "open_pages"),
         down="DROP TABLE questions, open_pages;",
     ),
+    Migration(
+        7,
+        "audit log",
+        up="""
+CREATE TABLE audit (
+    number BIGINT PRIMARY KEY, previous TEXT NOT NULL, hash TEXT NOT NULL, line TEXT NOT NULL
+);
+""",
+        down="DROP TABLE audit;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

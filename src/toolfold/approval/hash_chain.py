@@ -1,0 +1,133 @@
+"""Hash chain of audit log entries: each contains the hash of the one before, so that changes can be detected.
+
+An entry is one line of JSON that ends with its hash. Knows no files and databases, nor what entries mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from toolfold.model import Json
+
+FIRST_HASH = "0" * 64
+"""The previous hash of the first entry."""
+MAX_PROBLEMS = 20
+_END = re.compile(r',"number":(\d{1,18}),"previous":"([0-9a-f]{64})","hash":"([0-9a-f]{64})"\}$')
+
+
+class Link(NamedTuple):
+    """Place of an entry in the chain."""
+
+    number: int
+    previous: str
+    hash: str
+
+
+START = Link(0, "", FIRST_HASH)
+"""What the first entry follows."""
+
+
+def seal_entry(entry: Json, last: Link) -> tuple[str, Link]:
+    """Return the line of an entry that follows `last`, and its place in the chain."""
+    chained = {**entry, "number": last.number + 1, "previous": last.hash}
+    text = json.dumps(chained, ensure_ascii=True, separators=(",", ":"))
+    link = Link(last.number + 1, last.hash, _hash_text(text))
+    return f'{text[:-1]},"hash":"{link.hash}"}}', link
+
+
+def read_link(line: str) -> Link | None:
+    """Return the place that a line claims to have in the chain; None if it has no hash."""
+    found = _END.search(line)
+    return Link(int(found[1]), found[2], found[3]) if found else None
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_intact(line: str, link: Link) -> bool:
+    return _hash_text(line[: -len(f',"hash":"{link.hash}"}}')] + "}") == link.hash
+
+
+@dataclass(slots=True)
+class ChainReport:
+    """Result of checking a chain of entries."""
+
+    entries: int = 0
+    """Number of intact entries in their places."""
+    first: int = 0
+    """Number of the first of them; above 1 if older entries were removed."""
+    head: str = ""
+    """Hash of the last entry, which stands for all of them."""
+    older: int = 0
+    """Entries without hashes, from versions that wrote none."""
+    incomplete: int = 0
+    """Lines that are no entries, as a crash while writing leaves them."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_intact(self) -> bool:
+        return not self.problems
+
+
+def verify_chain(lines: Iterable[str], known: str = "") -> ChainReport:
+    """Check that every entry is unchanged and follows the one before.
+
+    `known` is a hash that was noted earlier, and must be the hash of one of the entries.
+    """
+    report, last, has_known = ChainReport(), None, not known
+    for line in lines:
+        link = read_link(line)
+        if link is None:
+            _count_unchained(line, report)
+            continue
+        problem = _find_problem(line, link, last)
+        if problem and len(report.problems) < MAX_PROBLEMS:
+            report.problems.append(problem)
+        report.entries += not problem
+        report.first = report.first or link.number
+        has_known = has_known or (link.hash == known and not problem)
+        last, report.head = link, link.hash
+    if not has_known:
+        report.problems.append(
+            f"no entry has the hash {known[:64]}: entries were removed or replaced since it was noted"
+        )
+    return report
+
+
+def _find_problem(line: str, link: Link, last: Link | None) -> str:
+    if not _is_intact(line, link):
+        return f"entry {link.number} was changed: its content does not match its hash"
+    if last is None or (link.previous == last.hash and link.number == last.number + 1):
+        return ""
+    if link.number != last.number + 1:
+        return f"entry {link.number} follows entry {last.number}: entries were removed, added or moved"
+    return f"entry {link.number} does not follow the entry before it: that one was replaced"
+
+
+def _count_unchained(line: str, report: ChainReport) -> None:
+    """Count a line without a hash; it is a problem if entries with hashes come before it."""
+    if not _is_object(line):
+        report.incomplete += 1
+    elif report.entries or report.problems:
+        if len(report.problems) < MAX_PROBLEMS:
+            report.problems.append("an entry without a hash was added, or the hash of an entry was removed")
+    else:
+        report.older += 1
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def find_last_link(lines_newest_first: Iterator[str]) -> Link:
+    """Return the place of the newest chained entry; START if there is none."""
+    return next((link for line in lines_newest_first if (link := read_link(line))), START)

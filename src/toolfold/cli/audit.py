@@ -1,0 +1,62 @@
+"""`toolfold audit`: check that the audit log of approval decisions is unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note
+from toolfold.cli.shared_database import use_database
+
+if TYPE_CHECKING:
+    from toolfold.approval.hash_chain import ChainReport
+
+
+@click.group("audit")
+def command() -> None:
+    """Check the audit log of approval decisions (read it with `toolfold approvals log`)."""
+
+
+@command.command("verify")
+@click.option(
+    "--known",
+    metavar="HASH",
+    default="",
+    help="Hash that an earlier `audit verify` printed; an entry with it must still exist.",
+)
+@json_option
+@click.pass_obj
+def verify(invocation: Invocation, known: str, as_json: bool) -> int:
+    """Check that no entry of the audit log was changed, removed or added later.
+
+    Note the printed hash elsewhere: with --known, a later check also detects that the newest entries were
+    removed, or that the whole log was replaced.
+    """
+    from toolfold.approval.factory import build_audit
+
+    config = invocation.load_config()
+    audit = build_audit(config, use_database(config))
+    report = audit.verify(known.strip().lower())
+    if as_json:
+        print_json({"intact": report.is_intact, "place": audit.place, **asdict(report)})
+    else:
+        _print_report(report, audit.place)
+    return 0 if report.is_intact else EXIT_FAILED
+
+
+def _print_report(report: ChainReport, place: str) -> None:
+    for problem in report.problems:
+        print_line(f"problem: {escape_text(problem)}")
+    state = "is intact" if report.is_intact else "is NOT intact"
+    print_line(f"the audit log in {escape_text(place)} {state}: {report.entries:,} entries checked")
+    if report.first > 1:
+        print_note(f"It begins with entry {report.first:,}; older entries were removed to limit its size.")
+    if report.older:
+        print_note(f"Entries of an older version of Toolfold, which cannot be checked: {report.older:,}")
+    if report.incomplete:
+        print_note(f"{format_count(report.incomplete, 'line')} cannot be read, as after a crash.")
+    if report.head:
+        print_note(f"Hash of the newest entry: {report.head}")
