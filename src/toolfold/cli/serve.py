@@ -24,10 +24,12 @@ from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
+from toolfold.gateway.health import Readiness
 from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     import uvicorn
 
@@ -281,9 +283,13 @@ async def _serve_http(
         print_note("Press Ctrl-C to stop.")
 
     listings = _record_listings(config, guard, record)
-    beside: list[MountedApp] = [*proxies, *dashboards]
+    readiness = Readiness(runtime.database)
+    beside: list[MountedApp] = [*proxies, *dashboards, *readiness.make_apps()]
     server = build_server(
-        make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings), on_ready, listings
+        make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings),
+        on_ready,
+        listings,
+        drain=Drain(readiness, settings.drain_seconds),
     )
     await server.serve([listening])
 
@@ -361,11 +367,16 @@ def make_link(host: str, port: int, code: str) -> str:
 
 
 def build_server(
-    app: Any, on_ready: Callable[[], None], listings: HttpListings | None = None
+    app: Any,
+    on_ready: Callable[[], None],
+    listings: HttpListings | None = None,
+    *,
+    drain: Drain | None = None,
 ) -> uvicorn.Server:
     """Return a server for the gateway or the dashboard, which calls `on_ready` once it accepts requests.
 
-    It continues the connections of clients that got responses from `listings` already.
+    It continues the connections of clients that got responses from `listings` already. With `drain`, it
+    answers requests for a while after SIGTERM.
     """
     import uvicorn
 
@@ -382,6 +393,10 @@ def build_server(
                 await listings.connect(self)
             on_ready()
 
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if drain is None or sig != signal.SIGTERM or not drain.start(lambda: stop(sig, frame)):
+                stop(sig, frame)
+
     config = make_server_config(
         app,
         log_config=None,  # its records use Toolfold's handler, which redacts secrets
@@ -391,7 +406,28 @@ def build_server(
         timeout_graceful_shutdown=3,
     )
     logging.getLogger("uvicorn.error").addFilter(_is_not_cancellation)
-    return Server(config)
+    server = Server(config)
+    stop = super(Server, server).handle_exit
+    return server
+
+
+@dataclass(slots=True)
+class Drain:
+    """The time between the request to stop and the end, in which requests are still answered."""
+
+    readiness: Readiness
+    seconds: float
+
+    def start(self, stop: Callable[[], object]) -> bool:
+        """Report that the replica is about to stop, and stop it later; return False if it should stop now."""
+        if not self.seconds or self.readiness.is_draining:  # a second signal ends the waiting
+            return False
+        self.readiness.is_draining = True
+        log.info("the gateway stops in %g s; new requests should go elsewhere", self.seconds)
+        timer = threading.Timer(self.seconds, stop)
+        timer.daemon = True
+        timer.start()
+        return True
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:

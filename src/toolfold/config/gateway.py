@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from toolfold.config.field_types import USER_ONLY, Integer, Section, Text
+from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, Text
 
 
 class GatewaySettings(Section):
@@ -40,6 +40,14 @@ class GatewaySettings(Section):
         ge=0,
         le=65_535,
         description="Port that `toolfold serve` listens on; 0 for a free one.",
+        json_schema_extra=USER_ONLY,
+    )
+    drain_seconds: Number = Field(
+        default=0.0,
+        ge=0,
+        le=600,
+        description="How long `toolfold serve` answers requests after SIGTERM while `/readyz` reports that "
+        "it is about to stop, so that a load balancer can send new requests elsewhere.",
         json_schema_extra=USER_ONLY,
     )
     hosts: tuple[Text, ...] = Field(
