@@ -3,16 +3,19 @@
     python scripts/build_phrasebook.py --messages MESSAGES.jsonl --definitions DIRECTORY
 
 `MESSAGES.jsonl` has lines with `server`, `tool` and `messages`; the directory has one `tools/list` answer per
-server, `SERVER.json`. Existing lines of other tools are kept. Messages that a check rejects are left out and
-reported.
+server, `SERVER.json`. The server `toolfold` stands for the built-in tools, whose definitions are those of the
+package. Existing lines of other tools are kept. Messages that a check rejects are left out and reported.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from tools_reference import list_builtin_tools
 
 from toolfold.authoring import build_tool
 from toolfold.model import Source, Tool, mcp_original_name
@@ -21,6 +24,8 @@ from toolfold.retrieval.message_store import format_record
 from toolfold.retrieval.phrasebook import FILE_NAME, Phrasebook
 from toolfold.sources.mcp.scan import find_injections
 
+BUILT_IN = "toolfold"
+"""Stands for the server of the built-in tools."""
 TARGET = Path(__file__).resolve().parents[1] / "src/toolfold/retrieval/phrasebook" / FILE_NAME
 
 
@@ -29,7 +34,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--messages", type=Path, required=True, help="JSON lines: server, tool, messages")
-    parser.add_argument("--definitions", type=Path, required=True, help="directory of tools/list answers")
+    parser.add_argument("--definitions", type=Path, default=Path(), help="directory of tools/list answers")
     chosen = parser.parse_args()
     lines = [json.loads(line) for line in chosen.messages.read_text(encoding="utf-8").splitlines()]
     tools = {
@@ -46,7 +51,9 @@ def main() -> None:
 
 
 def read_tools(file: Path, server: str) -> list[Tool]:
-    """Return the tools of a server's `tools/list` answer."""
+    """Return the tools of a server's `tools/list` answer, or the built-in tools."""
+    if server == BUILT_IN:
+        return list_builtin_tools()
     return [
         build_tool(
             name=mcp_original_name(server, each["name"]),
@@ -72,7 +79,7 @@ def check_lines(lines: list[dict[str, Any]], tools: dict[tuple[str, str], Tool])
         for message, problem in checked.rejected.items():
             print(f"{line['server']} {line['tool']}: {message!r}: {problem}")
         if checked.accepted:
-            records.append(MessageRecord.of(tool, checked.accepted))
+            records.append(replace(MessageRecord.of(tool, checked.accepted), server=line["server"]))
     return records
 
 

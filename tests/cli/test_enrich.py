@@ -17,6 +17,9 @@ from tests.providers.scripted_server import ScriptedServer, serve_models
 __all__ = ["write_script"]
 
 TOOLS = ("read_file", "write_file")
+"""Tools that have messages in the phrasebook."""
+NEW_TOOLS = ("almanac_getEvent", "almanac_createEvent")
+"""Tools of the sample catalog, without messages in the phrasebook."""
 REPLY = json.dumps({"1": ["what does my shopping list say?"], "2": ["jot this down as a note on disk"]})
 
 
@@ -55,11 +58,11 @@ def server() -> Iterator[ScriptedServer]:
 
 def list_messages(toolfold: Toolfold) -> dict[str, list[str]]:
     rows = toolfold("enrich", "--list", "--json", *TOOLS).json
-    return {row["name"]: row["messages"] for row in rows}
+    return {row["name"]: row["messages"] for row in rows if row["from"] != "phrasebook"}
 
 
 def test_messages_are_written_shown_and_removed(toolfold: Toolfold, write_script: WriteScript) -> None:
-    done = toolfold("enrich", *TOOLS, "--yes", "--model", write_script(REPLY))
+    done = toolfold("enrich", *TOOLS, "--again", "--yes", "--model", write_script(REPLY))
     assert done.code == 0, done.err
     assert done.out.startswith("wrote messages for 2 tools")
     assert "2 tools, 1 call of scripted:" in done.err
@@ -67,7 +70,7 @@ def test_messages_are_written_shown_and_removed(toolfold: Toolfold, write_script
     shown = toolfold("tools", "show", "read_file")
     assert "what does my shopping list say?" in shown.out
     assert "scripted:" in shown.out
-    found = toolfold("search", "shopping list", "--mode", "keyword", "--json").json
+    found = toolfold("search", "what does my shopping list say", "--mode", "keyword", "--json").json
     assert found[0]["name"] == "read_file"
     assert toolfold("enrich", "--remove", "read_file").out == "removed the messages of 1 tool\n"
     assert list_messages(toolfold).keys() == {"write_file"}
@@ -79,9 +82,11 @@ def test_tools_with_messages_are_skipped_unless_written_again(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     one = json.dumps({"1": ["first wording of it"]})
-    toolfold("enrich", "read_file", "--yes", "--model", write_script(one))
-    done = toolfold("enrich", *TOOLS, "--estimate", "--json", "--model", "ollama:m")
-    assert done.json["tools"] == 1
+    toolfold("enrich", "read_file", "--again", "--yes", "--model", write_script(one))
+    assert list_messages(toolfold)["read_file"] == ["first wording of it"]
+    names = ("read_file", *NEW_TOOLS)
+    done = toolfold("enrich", *names, "--sample", "--estimate", "--json", "--model", "ollama:m")
+    assert done.json["tools"] == 2
     again = write_script(json.dumps({"1": ["second wording of it"]}), name="again")
     toolfold("enrich", "read_file", "--again", "--yes", "--model", again)
     assert list_messages(toolfold)["read_file"] == ["second wording of it"]
@@ -89,10 +94,10 @@ def test_tools_with_messages_are_skipped_unless_written_again(
 
 def test_model_is_not_called_without_consent(toolfold: Toolfold, server: ScriptedServer) -> None:
     options = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
-    done = toolfold("enrich", *TOOLS, *options)
+    done = toolfold("enrich", *TOOLS, "--again", *options)
     assert done.code == 1
     assert "use --yes" in done.err
-    assert toolfold("enrich", *TOOLS, *options, "--estimate").code == 0
+    assert toolfold("enrich", *TOOLS, "--again", *options, "--estimate").code == 0
     assert server.requests == []
 
 
@@ -114,20 +119,22 @@ def test_openai_compatible_server_writes_messages_in_batches(
 def test_interrupted_run_continues_with_the_remaining_tools(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
-    options = ("--endpoint", f"{server.url}/v1", "--model", "m-1", "--yes", "--batch", "1")
-    toolfold("enrich", "read_file", *options)
+    model = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
+    options = ("--sample", *model, "--yes", "--batch", "1")
+    names = (*NEW_TOOLS, "almanac_cancelEvent")
+    toolfold("enrich", NEW_TOOLS[0], *options)
     server.failures.extend([(401, {}, {"error": {"message": "bad key"}})] * 3)
-    failed = toolfold("enrich", *TOOLS, "patch", *options)
+    failed = toolfold("enrich", *names, *options)
     assert failed.code == 1
     assert "run the command again to continue" in failed.err
     server.failures.clear()
-    assert toolfold("enrich", *TOOLS, "patch", *options, "--json").json["written"] == 2
+    assert toolfold("enrich", *names, *options, "--json").json["written"] == 2
 
 
 def test_task_file_is_exported_and_imported(toolfold: Toolfold, tmp_path: Path) -> None:
     file = tmp_path / "task.jsonl"
-    assert "toolfold enrich --import" in toolfold("enrich", *TOOLS, "--export", str(file)).out
-    assert toolfold("enrich", *TOOLS, "--export", str(file)).code == 1
+    assert "toolfold enrich --import" in toolfold("enrich", *TOOLS, "--again", "--export", str(file)).out
+    assert toolfold("enrich", *TOOLS, "--again", "--export", str(file)).code == 1
     head, *rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert {row["tool"] for row in rows} == set(TOOLS)
     for row in rows:
@@ -140,7 +147,9 @@ def test_task_file_is_exported_and_imported(toolfold: Toolfold, tmp_path: Path) 
 
 
 def test_wrong_usage_of_enrich_is_explained(toolfold: Toolfold) -> None:
-    assert "no model is configured" in toolfold("enrich", "--yes").err
+    assert "no model is configured" in toolfold("enrich", "--yes", "--again").err
     assert "there is no tool" in toolfold("enrich", "read_flie").err
     assert toolfold("enrich", "--list", "--remove").code == 2
-    assert toolfold("enrich", "--endpoint", "http://127.0.0.1:9/v1", "--yes").code == 2
+    assert toolfold("enrich", "--through", "editor", "--model", "ollama:m").code == 2
+    assert "No gateway with a client is running" in toolfold("enrich", "--through", "editor").err
+    assert toolfold("enrich", "--again", "--endpoint", "http://127.0.0.1:9/v1", "--yes").code == 2

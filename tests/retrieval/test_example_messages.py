@@ -12,6 +12,7 @@ import pytest
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
+from toolfold import load_config, open_runtime
 from toolfold.model import Source, Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import FunctionEmbedder, Matrix, normalize_rows
@@ -181,13 +182,23 @@ def test_stored_record_is_limited_in_number_and_length_of_messages() -> None:
 @pytest.mark.thorough
 def test_shipped_phrasebook_is_valid_and_passes_its_own_checks() -> None:
     records = Phrasebook().load()
-    assert len(records) > 900
-    assert len({record.server for record in records}) >= 58
+    assert len(records) > 1_300
+    assert len({record.server for record in records}) >= 80
     assert all(record.messages for record in records)
     checker = MessageChecker([], find_injections)
     tools = [make_tool(f"mcp__{record.server}__{record.tool}", server=record.server) for record in records]
     for tool, record in zip(tools, records, strict=True):
         assert not checker.check(tool, record.messages).rejected
+
+
+def test_phrasebook_has_messages_for_every_built_in_tool(tmp_path: Path) -> None:
+    config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    with open_runtime(config) as runtime:
+        tools = [tool for tool in runtime.registry.snapshot().values() if tool.source.kind == "builtin"]
+    catalog = MessageCatalog(Phrasebook().load())
+    assert tools
+    missing = [tool.name for tool in tools if catalog.find(tool) is None]
+    assert missing == [], "write messages for these tools: docs/phrasebook.md, built-in tools"
 
 
 # Search

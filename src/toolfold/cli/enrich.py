@@ -29,6 +29,7 @@ from toolfold.errors import ConfigError, closest_names, did_you_mean, join_names
 
 if TYPE_CHECKING:
     from toolfold.enrichment import CostEstimate, MessageOptions, WriteReport
+    from toolfold.gateway.control_client import ConnectedClient
     from toolfold.model import Tool
     from toolfold.providers.client import ModelClient
     from toolfold.providers.models import ModelName
@@ -51,6 +52,8 @@ class ModelOptions:
     model: str
     endpoint: str
     key_env: str
+    through: ConnectedClient | None = None
+    """The client of a running gateway whose model writes the messages."""
 
 
 @click.command("enrich")
@@ -70,6 +73,13 @@ class ModelOptions:
 )
 @click.option(
     "--key-env", default="", metavar="NAME", help="Environment variable with the key of --endpoint."
+)
+@click.option(
+    "--through",
+    default="",
+    metavar="CLIENT",
+    help="Use the model of a client that is connected to a running gateway; the client asks its user. "
+    "`toolfold mcp status` lists clients.",
 )
 @click.option("--count", type=click.IntRange(1, 8), default=3, show_default=True, help="Messages per tool.")
 @click.option(
@@ -117,6 +127,7 @@ def command(
     model: str,
     endpoint: str,
     key_env: str,
+    through: str,
     count: int,
     languages: tuple[str, ...],
     batch: int,
@@ -140,6 +151,8 @@ def command(
         raise click.UsageError(
             "use only one of --estimate, --export, --import, --list, --remove, --contribute"
         )
+    if through and (model or endpoint):
+        raise click.UsageError("--through uses the client's own model; leave out --model and --endpoint")
     added = load_extra_tools(catalog, sample)
     options = MessageOptions(count=count, languages=languages or ("English",))
     with invocation.open_runtime() as runtime:
@@ -154,13 +167,15 @@ def command(
                 return session.print_contribution(tools)
             case ["import_file"]:
                 return session.import_file(actions["import_file"])
+        client = session.find_client(through) if through else None
+        tools = session.select_usable(client, tools) if client else tools
         tools = tools if again else [tool for tool in tools if runtime.retriever.examples.find(tool) is None]
         if not tools:
             print_line("all these tools have example messages; --again writes new ones")
             return 0
         if chosen == ["export_file"]:
             return session.export_file(actions["export_file"], tools, options)
-        writing = ModelOptions(model=model, endpoint=endpoint, key_env=key_env)
+        writing = ModelOptions(model=model, endpoint=endpoint, key_env=key_env, through=client)
         return session.write_messages(
             tools, options, writing, batch, only_estimate=chosen == ["estimate"], yes=yes
         )
@@ -192,6 +207,29 @@ class EnrichmentSession:
                 raise NotFound(f"there is no tool, toolset or server {name!r}.{did_you_mean(near)}")
             found |= {tool.name: tool for tool in matching}
         return list(found.values())
+
+    def find_client(self, name: str) -> ConnectedClient:
+        """Return the client of a running gateway with this name whose model can be used. Raises NotFound."""
+        from toolfold.gateway.control_client import list_clients
+
+        clients = self._runtime.run_coroutine(list_clients(self._runtime.config.paths.state_dir))
+        named = [client for client in clients if name in (client.name, client.program)]
+        usable = next((client for client in named if not client.problem), None)
+        if usable is not None:
+            return usable
+        if named:
+            raise click.ClickException(f"the model of client {name!r} cannot be used: {named[0].problem}")
+        names = sorted({client.label for client in clients})
+        connected = f"Connected are: {', '.join(names)}" if names else "No gateway with a client is running"
+        raise NotFound(f"no client {name!r} is connected. {connected}.")
+
+    def select_usable(self, client: ConnectedClient, tools: Sequence[Tool]) -> list[Tool]:
+        """Return the tools that a client may use: it must not learn of others from the request."""
+        usable = [tool for tool in tools if tool.name in client.tools]
+        if len(usable) < len(tools):
+            left_out = format_count(len(tools) - len(usable), "tool")
+            print_note(escape_text(f"left out: {left_out} that the client {client.label} may not use"))
+        return usable
 
     def write_messages(
         self,
@@ -229,10 +267,17 @@ class EnrichmentSession:
         batch: int,
         step: Callable[[int, int], None],
     ) -> WriteReport:
-        from toolfold.enrichment import MessageWriter
+        from toolfold.enrichment.writer import MAX_PARALLEL_CALLS, MessageWriter
 
         writer = MessageWriter(
-            client, name, self._build_checker(), options=options, date=_today(), batch_size=batch
+            client,
+            name,
+            self._build_checker(),
+            options=options,
+            date=_today(),
+            batch_size=batch,
+            # Without a model in its name it is the client's, which asks its user: one question at a time.
+            parallel_calls=MAX_PARALLEL_CALLS if name.model else 1,
         )
         try:
             return await writer.write(tools, self._store.add, step)
@@ -313,6 +358,8 @@ class EnrichmentSession:
     def _choose_model(self, writing: ModelOptions) -> ModelName:
         from toolfold.providers.models import ModelName, parse_model_name
 
+        if writing.through:
+            return ModelName(writing.through.label, "")
         config = self._runtime.config
         text = writing.model or config.agent.auxiliary_model or config.agent.model
         if writing.endpoint:
@@ -328,10 +375,13 @@ class EnrichmentSession:
         return parse_model_name(text, config)
 
     def _open_client(self, name: ModelName, writing: ModelOptions) -> ModelClient:
+        from toolfold.gateway.control_client import SamplingClient
         from toolfold.providers import get_dialect
         from toolfold.providers.client import OpenAIClient
         from toolfold.providers.models import build_client
 
+        if writing.through:
+            return SamplingClient(writing.through)
         if not writing.endpoint:
             return build_client(name, self._runtime.config)
         key = self._runtime.config.environment.get(writing.key_env, "") if writing.key_env else ""
@@ -392,15 +442,20 @@ def _format_dollars(dollars: float | None) -> str:
 
 def _format_estimate(estimate: CostEstimate, name: ModelName) -> str:
     return (
-        f"{format_count(estimate.tools, 'tool')}, {format_count(estimate.calls, 'call')} of {name}: about"
+        f"{format_count(estimate.tools, 'tool')}, {format_count(estimate.calls, 'call')} of"
+        f" {_format_model(name)}: about"
         f" {estimate.usage.input_tokens:,} tokens in, {estimate.usage.output_tokens:,} out,"
         f" {_format_dollars(estimate.dollars)}"
     )
 
 
+def _format_model(name: ModelName) -> str:
+    return str(name) if name.model else f"the model of client {name.provider}, which asks its user first"
+
+
 def _estimate_row(estimate: CostEstimate, name: ModelName) -> dict[str, Any]:
     return {
-        "model": str(name),
+        "model": str(name) if name.model else name.provider,
         "tools": estimate.tools,
         "calls": estimate.calls,
         "input_tokens": estimate.usage.input_tokens,

@@ -16,7 +16,7 @@ from toolfold.model import Tool
 from toolfold.providers.client import ModelClient, RetryPolicy, call_model
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.models import ModelName
-from toolfold.providers.reply import ModelRequest
+from toolfold.providers.reply import ModelRequest, Reply
 from toolfold.retrieval.example_messages import MessageChecker, MessageRecord
 from toolfold.turn.pricing import cost_of_call, find_prices
 from toolfold.turn.tokens import TokenCounter, tokenizer_for
@@ -85,11 +85,13 @@ class MessageWriter:
         options: MessageOptions,
         date: str,
         batch_size: int = BATCH_SIZE,
+        parallel_calls: int = MAX_PARALLEL_CALLS,
         retries: RetryPolicy | None = None,
     ) -> None:
+        """Create a writer; if `name` has no model, messages are stored with the model that answered."""
         self._client, self._name, self._checker = client, name, checker
         self._options, self._date, self._batch_size = options, date, batch_size
-        self._retries = retries or RetryPolicy()
+        self._parallel_calls, self._retries = parallel_calls, retries or RetryPolicy()
 
     async def write(self, tools: Sequence[Tool], save: SaveRecords, progress: Progress) -> WriteReport:
         """Write messages for the tools and save them batch by batch.
@@ -128,19 +130,21 @@ class MessageWriter:
                     return
                 on_batch()
 
-        await asyncio.gather(*(work() for _ in range(MAX_PARALLEL_CALLS)))
+        await asyncio.gather(*(work() for _ in range(self._parallel_calls)))
         return left
 
     async def _write_batch(self, batch: Sequence[Tool], save: SaveRecords, report: WriteReport) -> list[Tool]:
         """Write and save the messages of one batch; return the tools without a usable message."""
-        reply = parse_reply(await self._call_model(batch, report), len(batch))
+        reply = await self._call_model(batch, report)
+        messages_by_index = parse_reply(reply.text, len(batch))
+        model = str(self._name if self._name.model else ModelName(self._name.provider, reply.model))
         records, left = [], []
         for index, tool in enumerate(batch):
-            checked = self._checker.check(tool, reply.get(index, ()))
+            checked = self._checker.check(tool, messages_by_index.get(index, ()))
             report.rejected += [(tool.name, text, why) for text, why in checked.rejected.items()]
             messages = checked.accepted[: self._options.count]
             if messages:
-                records.append(MessageRecord.of(tool, messages, model=str(self._name), date=self._date))
+                records.append(MessageRecord.of(tool, messages, model=model, date=self._date))
             else:
                 left.append(tool)
         if records:
@@ -148,7 +152,7 @@ class MessageWriter:
         report.written += len(records)
         return left
 
-    async def _call_model(self, batch: Sequence[Tool], report: WriteReport) -> str:
+    async def _call_model(self, batch: Sequence[Tool], report: WriteReport) -> Reply:
         system, text = build_request(batch, self._options)
         request = ModelRequest(
             model=self._name.model,
@@ -177,7 +181,7 @@ class MessageWriter:
                 f"the model did not finish its reply within {BATCH_TIMEOUT_S:.0f} s", kind="timeout"
             ) from None
         report.usage += reply.usage
-        return reply.text
+        return reply
 
 
 def _split_batches(tools: Sequence[Tool], size: int) -> Iterator[Sequence[Tool]]:

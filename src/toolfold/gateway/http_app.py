@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from toolfold.database import DatabaseUnavailable
 from toolfold.errors import ConfigError
+from toolfold.gateway.control import serve_control
 from toolfold.gateway.http_sessions import Scope, Send, make_limited_manager
 from toolfold.gateway.request_bodies import (
     MAX_REQUEST_BYTES,
@@ -301,7 +302,7 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
-            async with manager.run():
+            async with manager.run(), serve_control(gateway):
                 if listings:
                     await listings.repeat_answered(serve_gateway)
                 yield

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from toolfold.gateway.control import serve_control
 from toolfold.gateway.early_answers import EarlyAnswers, Handover
 from toolfold.gateway.listing_recorder import ListingRecorder
 from toolfold.gateway.pipes import ClientPipes, has_client_pipes
@@ -48,7 +49,7 @@ async def serve(
         on_start(gateway)
     server = gateway.make_server()
     try:
-        async with _open_streams(gateway, early, record) as (reading, writing):
+        async with serve_control(gateway), _open_streams(gateway, early, record) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
         gateway.close()

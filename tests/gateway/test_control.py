@@ -1,0 +1,188 @@
+"""`toolfold enrich --through CLIENT`: the model of a connected client writes messages, with consent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
+from tests.gateway.harness import TIMEOUT_S
+from toolfold.gateway.control import control_directory
+
+TOOL = "read_file"
+MESSAGE = "please show me what the file at this path says"
+SETTINGS = {"gateway": {"toolsets": ["file"]}}
+
+
+class Sampler:
+    """A client's sampling callback: writes one message for each tool, refuses, or waits until cancelled."""
+
+    def __init__(self) -> None:
+        self.requests: list[mcp_types.CreateMessageRequestParams] = []
+        self.refusal = ""
+        self.waits = False
+        self.is_asked, self.is_cancelled = asyncio.Event(), asyncio.Event()
+
+    async def __call__(
+        self, _context: Any, params: mcp_types.CreateMessageRequestParams
+    ) -> mcp_types.CreateMessageResult | mcp_types.ErrorData:
+        self.requests.append(params)
+        self.is_asked.set()
+        if self.waits:
+            await self._wait_until_cancelled()
+        if self.refusal:
+            return mcp_types.ErrorData(code=-1, message=self.refusal)
+        reply = json.dumps({"1": [MESSAGE]})
+        content = mcp_types.TextContent(type="text", text=f"Here they are:\n{reply}")
+        return mcp_types.CreateMessageResult(role="assistant", content=content, model="model-of-client")
+
+    async def _wait_until_cancelled(self) -> None:
+        try:
+            await asyncio.sleep(TIMEOUT_S)
+        except asyncio.CancelledError:
+            self.is_cancelled.set()
+            raise
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    home = tmp_path_factory.mktemp("gateway")
+    write_settings(home, SETTINGS)
+    with gateway_process(home) as running:
+        yield running
+
+
+@asynccontextmanager
+async def connect_http(gateway: GatewayProcess, name: str, sampler: Sampler | None) -> AsyncIterator[Client]:
+    about = mcp_types.Implementation(name=name, version="1")
+    transport = streamable_http_client(gateway.url)
+    async with Client(transport, mode="legacy", sampling_callback=sampler, client_info=about) as client:
+        await client.list_tools()
+        yield client
+
+
+async def enrich(home: Path, *words: str) -> tuple[int, str, str]:
+    """Run `toolfold enrich` as the user does in another terminal; return its exit code and output."""
+    process = await start_enrich(home, *words)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def start_enrich(home: Path, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "toolfold", "enrich", "--yes", "--again", *words),
+        cwd=home,
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+async def test_client_over_http_writes_messages_with_its_own_model(gateway: GatewayProcess) -> None:
+    sampler, home = Sampler(), gateway.log.parent
+    async with connect_http(gateway, "notebook", sampler):
+        code, out, err = await enrich(home, TOOL, "terminal", "--through", "notebook")
+    assert code == 0, err
+    assert out == "wrote messages for 1 tool\n"
+    assert (
+        "left out: 2 tools that the client notebook may not use" in err
+    )  # the client may not use the terminal
+    (asked,) = sampler.requests
+    assert asked.system_prompt is not None
+    assert "example messages" in asked.system_prompt
+    assert "terminal" not in str(asked.messages)
+    assert asked.max_tokens < 1_000
+    (record,) = (home / "state/messages/messages.jsonl").read_text(encoding="utf-8").splitlines()
+    stored = json.loads(record)
+    assert stored["messages"] == [MESSAGE]
+    assert stored["model"] == "notebook:model-of-client"
+
+
+async def test_refusal_by_the_clients_user_ends_the_command(gateway: GatewayProcess) -> None:
+    sampler = Sampler()
+    sampler.refusal = "User rejected sampling request"
+    async with connect_http(gateway, "reluctant", sampler):
+        code, _, err = await enrich(
+            gateway.log.parent, TOOL, "write_file", "--batch", "1", "--through", "reluctant"
+        )
+    assert code == 1
+    assert "refused to use its model: User rejected sampling request" in err
+    assert len(sampler.requests) == 1
+
+
+async def test_stopping_the_command_cancels_the_clients_request(gateway: GatewayProcess) -> None:
+    sampler = Sampler()
+    sampler.waits = True
+    async with connect_http(gateway, "slow", sampler), asyncio.timeout(TIMEOUT_S):
+        process = await start_enrich(gateway.log.parent, TOOL, "--through", "slow")
+        await sampler.is_asked.wait()
+        process.terminate()
+        await sampler.is_cancelled.wait()
+        await process.communicate()
+    assert process.returncode != 0
+
+
+async def test_clients_whose_model_cannot_be_used_are_explained(gateway: GatewayProcess) -> None:
+    home = gateway.log.parent
+    async with connect_http(gateway, "plain", None):
+        code, _, err = await enrich(home, TOOL, "--through", "plain")
+        assert code == 1
+        assert "does not offer its model" in err
+        code, _, err = await enrich(home, TOOL, "--through", "nobody")
+        assert code != 0
+        assert "no client 'nobody' is connected" in err
+
+
+def test_processes_of_tool_calls_and_invalid_requests_are_refused(gateway: GatewayProcess) -> None:
+    home = gateway.log.parent
+    (socket,) = control_directory(home / "state").glob("*.sock")
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    program = (
+        "import asyncio, sys; from pathlib import Path; from toolfold.gateway.control_client import _ask\n"
+        "print(asyncio.run(_ask(Path(sys.argv[1]), {'request': sys.argv[2]}, 60)))"
+    )
+
+    def send_request(request: str, **variables: str) -> str:
+        command = [sys.executable, "-c", program, str(socket), request]
+        done = subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert "a tool call has started this process" in send_request("list_clients", TOOLFOLD_RUN="1")
+    assert "does not know the request" in send_request("stop")
+
+
+async def test_client_over_stdio_writes_messages_and_its_socket_is_removed(tmp_path: Path) -> None:
+    write_settings(tmp_path, SETTINGS)
+    sampler = Sampler()
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "toolfold", "mcp", "serve"],
+        env=environment(tmp_path),
+        cwd=str(tmp_path),
+    )
+    about = mcp_types.Implementation(name="editor", version="1")
+    async with Client(command, mode="legacy", sampling_callback=sampler, client_info=about) as client:
+        await client.list_tools()
+        code, out, err = await enrich(tmp_path, TOOL, "--json", "--through", "editor")
+    assert code == 0, err
+    assert json.loads(out)["written"] == 1
+    assert "the model of client editor, which asks its user first" in err
+    assert len(sampler.requests) == 1
+    assert list(control_directory(tmp_path / "state").iterdir()) == []
