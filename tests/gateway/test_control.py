@@ -37,7 +37,7 @@ class Sampler:
         self.is_asked, self.is_cancelled = asyncio.Event(), asyncio.Event()
 
     async def __call__(
-        self, _context: Any, params: mcp_types.CreateMessageRequestParams
+        self, context: Any, params: mcp_types.CreateMessageRequestParams
     ) -> mcp_types.CreateMessageResult | mcp_types.ErrorData:
         self.requests.append(params)
         self.is_asked.set()
