@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from site_reference import PAGES
 
 log = logging.getLogger("mkdocs.hooks.site")
 
@@ -42,8 +43,11 @@ BUILT_ID = re.compile(r"\sid=\"?([^\s\">]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for every file outside of `docs/` that a page links to."""
-    pending = [f"{DOCS}/{file.src_uri}" for file in files.documentation_pages()]
+    """Add the generated reference, and a page for every file outside of `docs/` that a page links to."""
+    for uri, render in PAGES.items():
+        files.append(File.generated(config, uri, content=render()))
+    pages = [file.src_uri for file in files.documentation_pages() if file.src_uri not in PAGES]
+    pending = [f"{DOCS}/{uri}" for uri in pages]
     pending += ALWAYS_INCLUDED
     seen = set(pending)
     for path in pending:

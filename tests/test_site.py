@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -61,3 +62,20 @@ def test_page_that_loads_an_asset_of_another_server_is_reported(tmp_path: Path) 
 
 def test_bars_in_the_code_of_a_table_are_shown_without_backslash() -> None:
     assert site_hooks.unescape_bars(r"| `a \| b` | c \| d |") == r"| `a | b` | c \| d |"
+
+
+def test_reference_describes_every_public_name_command_setting_and_event() -> None:
+    site_reference = importlib.import_module("site_reference")
+
+    import toolfold
+    from toolfold.cli.app import COMMANDS
+    from toolfold.config.describe import describe_settings
+    from toolfold.events import Event
+
+    api, commands = site_reference.render_api(), site_reference.render_commands()
+    settings, events = site_reference.render_settings(), site_reference.render_events()
+    assert [name for name in toolfold.__all__ if f"### {name}\n" not in api] == []
+    assert [name for name in COMMANDS if f"## toolfold {name}\n" not in commands] == []
+    assert "### toolfold mcp add\n" in commands
+    assert [each.key for each in describe_settings() if f"| `{each.key}` |" not in settings] == []
+    assert [each.__name__ for each in Event.__subclasses__() if f"## {each.__name__}\n" not in events] == []
