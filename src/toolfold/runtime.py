@@ -57,8 +57,8 @@ from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, LightEmbedd
 from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import Progress
 from toolfold.retrieval.learned_messages import LearnedMessages
-from toolfold.retrieval.learned_store import LEARNED_DIRECTORY, LearnedStore
-from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
+from toolfold.retrieval.learned_store import open_learned
+from toolfold.retrieval.message_store import open_messages
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.need import Head, NeedClassifier
 from toolfold.retrieval.phrasebook import Phrasebook
@@ -132,7 +132,7 @@ def open_runtime(
     redact = Redaction(config.secret_values())
     browser = BrowserPool(config.browser, AddressPolicy.allowing(config.web.private_networks))
     events = CallEvents(redact)
-    retriever = _build_retriever(config, progress, events.bus)
+    retriever = _build_retriever(config, progress, events.bus, database)
     skill_search = retriever.make_sibling(_SKILLS_INDEX)
     jobs = ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
     services = _build_services(config, terminal, browser, redact, skill_search, jobs)
@@ -736,7 +736,9 @@ def _build_disclosing(
     }
 
 
-def _build_retriever(config: Config, progress: Progress | None, bus: EventBus) -> Retriever:
+def _build_retriever(
+    config: Config, progress: Progress | None, bus: EventBus, database: Database | None
+) -> Retriever:
     """Return the tool retriever; its models and index are loaded at the first search."""
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
@@ -748,10 +750,10 @@ def _build_retriever(config: Config, progress: Progress | None, bus: EventBus) -
         progress=progress,
         reranker=_build_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
-        examples=_build_examples(config),
+        examples=_build_examples(config, database),
         need_classifier=lambda: NeedClassifier.shipped(head),
         learned=LearnedMessages(
-            LearnedStore(config.paths.state_dir / LEARNED_DIRECTORY),
+            open_learned(config.paths.state_dir, database),
             half_life_days=config.tools.learn_half_life_days,
             find_instructions=find_injections,
         ),
@@ -761,11 +763,11 @@ def _build_retriever(config: Config, progress: Progress | None, bus: EventBus) -
     )
 
 
-def _build_examples(config: Config) -> ExampleMessages:
+def _build_examples(config: Config, database: Database | None) -> ExampleMessages:
     """Return the example messages of tools: the user's own first, then the shipped ones."""
     if not config.tools.example_messages:
         return ExampleMessages()
-    return ExampleMessages(MessageStore(config.paths.state_dir / MESSAGES_DIRECTORY), Phrasebook())
+    return ExampleMessages(open_messages(config.paths.state_dir, database), Phrasebook())
 
 
 def _build_embedder(config: Config, name: str) -> Embedder:

@@ -17,6 +17,14 @@ import pytest
 from toolfold.database import Database, open_database
 from toolfold.errors import ConfigError
 from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
+from toolfold.retrieval.example_messages import MessageRecord
+from toolfold.retrieval.learned_store import (
+    MAX_CLIENT_MESSAGES_PER_TOOL,
+    LearnedMessage,
+    LearnedMessageStore,
+    open_learned,
+)
+from toolfold.retrieval.message_store import EditableMessages, open_messages
 from toolfold.sources.mcp.lock import LOCK_FILE, LockFile, Pin, PinStore, SharedPins
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
@@ -180,3 +188,106 @@ class TestPins:
 
 def make_tool(name: str, description: str = "Reads a file.") -> ListedTool:
     return parse_tool({"name": name, "description": description})
+
+
+class TestExampleMessages:
+    @pytest.fixture
+    def stores(self, databases: tuple[Database, Database] | None, tmp_path: Path) -> Pair:
+        found = [open_messages(tmp_path, each) for each in databases or (None, None)]
+        return found[0], found[1]
+
+    def test_messages_added_by_one_replica_are_used_by_the_other(self, stores: Pair) -> None:
+        one, other = stores
+        before = other.version()
+        one.add([make_record("a", "track"), make_record("b", "list")])
+        wait_until(lambda: other.version() != before)
+        assert sorted(other.load(), key=lambda each: each.checksum) == [
+            make_record("a", "track"),
+            make_record("b", "list"),
+        ]
+
+    def test_new_version_of_a_tool_replaces_the_messages_of_the_old_one(self, stores: Pair) -> None:
+        one, other = stores
+        one.add([make_record("a", "track"), make_record("b", "list")])
+        other.add([make_record("c", "track")])
+        for each in stores:
+            store: EditableMessages = each
+            wait_until(lambda: {record.checksum for record in store.load()} == {"b" * 24, "c" * 24})  # noqa: B023
+
+    def test_messages_are_removed_for_both_replicas(self, stores: Pair) -> None:
+        one, other = stores
+        one.add([make_record("a", "track"), make_record("b", "list")])
+        assert other.remove(["a" * 24, "missing"]) == 1
+        wait_until(lambda: [record.checksum for record in one.load()] == ["b" * 24])
+
+
+class TestLearnedMessages:
+    @pytest.fixture
+    def stores(self, databases: tuple[Database, Database] | None, tmp_path: Path) -> Iterator[Pair]:
+        found = [open_learned(tmp_path, each) for each in databases or (None, None)]
+        yield found[0], found[1]
+        for each in found:
+            each.close()
+
+    def test_message_learned_by_one_replica_is_used_by_the_other(self, stores: Pair) -> None:
+        one, other = stores
+        before = other.version()
+        one.add(make_learned("where is my parcel"), expire_before=0)
+        one.add(make_learned("where is my parcel", last_used=20.0), expire_before=0)
+        wait_until(lambda: other.version() != before and [each.uses for each in other.load()] == [2])
+        (message,) = other.load()
+        assert (message.text, message.client, message.last_used) == ("where is my parcel", "desk", 20.0)
+        assert other.load_totals() == {("desk", "shop", "track"): 2, ("desk", "", ""): 2}
+
+    def test_misses_and_vectors_are_stored(self, stores: Pair) -> None:
+        one, other = stores
+        one.add(make_learned("where is my parcel"), expire_before=0)
+        (message,) = one.load()
+        one.add_misses([message.id])
+        one.set_vectors("light", {message.id: b"\0\1\2"})
+        wait_until(lambda: [(each.misses, each.model) for each in other.load()] == [(1, "light")])
+        assert other.load()[0].vector == b"\0\1\2"
+
+    def test_oldest_messages_over_the_limit_and_expired_ones_are_removed(self, stores: Pair) -> None:
+        one, _ = stores
+        for number in range(MAX_CLIENT_MESSAGES_PER_TOOL + 3):
+            one.add(make_learned(f"message {number}", last_used=float(number)), expire_before=2.0)
+        texts = {each.text for each in one.load()}
+        assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
+        assert "message 0" not in texts
+
+    def test_forgotten_messages_are_gone_for_both_replicas(self, stores: Pair) -> None:
+        one, other = stores
+        for text in ("where is my parcel", "track the box"):
+            one.add(make_learned(text), expire_before=0)
+        wait_until(lambda: len(other.load()) == 2)
+        assert other.forget(lambda message: "box" in message.text) == 1
+        wait_until(lambda: [each.text for each in one.load()] == ["where is my parcel"])
+        store: LearnedMessageStore = one
+        assert store.forget() == 1
+        wait_until(lambda: other.load() == [] and other.load_totals() == {})
+
+
+def make_record(checksum: str, tool: str) -> MessageRecord:
+    return MessageRecord(
+        checksum=checksum * 24,
+        sketch="0" * 64,
+        server="shop",
+        tool=tool,
+        messages=("Where is the parcel of my mother?",),
+    )
+
+
+def make_learned(text: str, last_used: float = 10.0) -> LearnedMessage:
+    return LearnedMessage(
+        client="desk",
+        server="shop",
+        tool="track",
+        name="shop_track",
+        checksum="c",
+        sketch="0" * 64,
+        text=text,
+        origin="message",
+        first_used=10.0,
+        last_used=last_used,
+    )

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from toolfold.providers.client import ModelClient
     from toolfold.providers.models import ModelName
     from toolfold.retrieval.example_messages import MessageChecker, MessageRecord
-    from toolfold.retrieval.message_store import MessageStore
     from toolfold.runtime import Runtime
 
 MAX_REJECTIONS_SHOWN = 5
@@ -185,10 +184,10 @@ class EnrichmentSession:
     """One run of `toolfold enrich`: the tools of a runtime, and the store of their messages."""
 
     def __init__(self, runtime: Runtime, added: Sequence[Tool], *, as_json: bool) -> None:
-        from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
+        from toolfold.retrieval.message_store import open_messages
 
         self._runtime, self._as_json = runtime, as_json
-        self._store: MessageStore = MessageStore(runtime.config.paths.state_dir / MESSAGES_DIRECTORY)
+        self._store = open_messages(runtime.config.paths.state_dir, runtime.database)
         snapshot, granted = runtime.registry.snapshot(), runtime.session().granted()
         own = [tool for tool in snapshot.ordered if tool.name in granted and not tool.is_auxiliary]
         self._tools = [*own, *added]

@@ -20,10 +20,11 @@ from toolfold.cli.output import (
     print_note,
     print_table,
 )
+from toolfold.cli.shared_database import use_database
 
 if TYPE_CHECKING:
     from toolfold.model import Tool
-    from toolfold.retrieval.learned_store import LearnedMessage, LearnedStore
+    from toolfold.retrieval.learned_store import LearnedMessage, LearnedMessageStore
     from toolfold.runtime import Runtime
 
 _KEY = "tools.learn_from_use"
@@ -127,13 +128,14 @@ def _set_learning(invocation: Invocation, *, enabled: bool) -> None:
     set_value(file, _KEY, "true" if enabled else "false", record=invocation.settings_record())
 
 
-def _open_store(invocation: Invocation) -> LearnedStore:
-    from toolfold.retrieval.learned_store import LEARNED_DIRECTORY, LearnedStore
+def _open_store(invocation: Invocation) -> LearnedMessageStore:
+    from toolfold.retrieval.learned_store import open_learned
 
-    return LearnedStore(invocation.paths().state_dir / LEARNED_DIRECTORY)
+    config = invocation.load_config(quiet=True)
+    return open_learned(config.paths.state_dir, use_database(config))
 
 
-def _load(store: LearnedStore) -> list[LearnedMessage]:
+def _load(store: LearnedMessageStore) -> list[LearnedMessage]:
     try:
         return store.load()
     except (sqlite3.Error, OSError) as error:
@@ -142,14 +144,14 @@ def _load(store: LearnedStore) -> list[LearnedMessage]:
         ) from None
 
 
-def _change(store: LearnedStore, wanted: Callable[[LearnedMessage], bool]) -> int:
+def _change(store: LearnedMessageStore, wanted: Callable[[LearnedMessage], bool]) -> int:
     try:
         return store.forget(wanted)
     except (sqlite3.Error, OSError) as error:
         raise click.ClickException(f"what was learned cannot be changed: {error}") from None
 
 
-def _require_known(store: LearnedStore, entries: tuple[str, ...]) -> None:
+def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None:
     """Raise NotFound if an entry is neither the number of a learned message nor a tool that has some."""
     known = _load(store)
     for entry in entries:
@@ -157,13 +159,17 @@ def _require_known(store: LearnedStore, entries: tuple[str, ...]) -> None:
             raise NotFound(f"nothing was learned under {entry!r}. `toolfold learned list` shows everything.")
 
 
-def _forget_all(store: LearnedStore) -> int:
+def _forget_all(store: LearnedMessageStore) -> int:
     """Forget everything; a file that is not readable is deleted."""
+    from toolfold.retrieval.learned_store import LearnedStore
+
     try:
         return store.forget()
     except sqlite3.OperationalError as error:  # such as a lock: the file is good
         raise click.ClickException(f"what was learned cannot be changed: {error}") from None
     except (sqlite3.DatabaseError, OSError) as error:
+        if not isinstance(store, LearnedStore):
+            raise click.ClickException(f"what was learned cannot be changed: {error}") from None
         store.delete_file()
         print_note(f"the file was damaged ({escape_text(str(error))}) and is deleted")
         return 0

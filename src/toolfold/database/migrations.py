@@ -141,6 +141,36 @@ CREATE TABLE audit (
 """,
         down="DROP TABLE audit;",
     ),
+    Migration(
+        8,
+        "example messages of tools",
+        up="""
+CREATE TABLE example_messages (
+    checksum TEXT PRIMARY KEY, line TEXT NOT NULL, row BIGINT GENERATED ALWAYS AS IDENTITY
+);
+"""
+        + _notify_on_change("example_messages", "example_messages"),
+        down="DROP TABLE example_messages;",
+    ),
+    Migration(
+        9,
+        "messages learned from use",
+        up="""
+CREATE TABLE learned (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, client TEXT NOT NULL, server TEXT NOT NULL,
+    tool TEXT NOT NULL, name TEXT NOT NULL, checksum TEXT NOT NULL, sketch TEXT NOT NULL, text TEXT NOT NULL,
+    origin TEXT NOT NULL, uses INTEGER NOT NULL, misses INTEGER NOT NULL,
+    first_used DOUBLE PRECISION NOT NULL, last_used DOUBLE PRECISION NOT NULL,
+    model TEXT NOT NULL DEFAULT '', vector BYTEA NOT NULL DEFAULT '', UNIQUE (client, server, tool, text)
+);
+CREATE TABLE learned_totals (
+    client TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, uses INTEGER NOT NULL,
+    PRIMARY KEY (client, server, tool)
+);
+"""
+        + _notify_on_change("learned", "learned"),
+        down="DROP TABLE learned, learned_totals;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

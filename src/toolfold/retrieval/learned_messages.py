@@ -40,7 +40,7 @@ from toolfold.retrieval.example_messages import (
     sketch_similarity,
 )
 from toolfold.retrieval.index import Index
-from toolfold.retrieval.learned_store import LearnedMessage, LearnedStore, Origin
+from toolfold.retrieval.learned_store import LearnedMessage, LearnedMessageStore, Origin
 from toolfold.retrieval.ranking import Positions, Scores
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.untrusted_text import PassageFinder, find_nothing
@@ -98,7 +98,7 @@ class LearnedMessages:
 
     def __init__(
         self,
-        store: LearnedStore | None,
+        store: LearnedMessageStore | None,
         *,
         half_life_days: float = 60.0,
         find_instructions: PassageFinder = find_nothing,

@@ -10,12 +10,14 @@ import contextlib
 import os
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args
 
 from toolfold.config.atomic import make_private_directory
+from toolfold.database import Database
 
 Origin = Literal["message", "search"]
 """Whether a text is a user's message or a model's query of `tool_search`."""
@@ -52,7 +54,7 @@ CREATE TABLE IF NOT EXISTS totals (
 )
 """,
 )
-_OVER_LIMIT = """
+OVER_LIMIT = """
 SELECT id FROM (
     SELECT id, ROW_NUMBER() OVER (PARTITION BY {group} ORDER BY last_used DESC, id DESC) AS place FROM learned
 ) WHERE place > ?
@@ -87,10 +89,64 @@ class LearnedMessage:
     id: int = 0
 
 
-_COLUMNS = tuple(each.name for each in fields(LearnedMessage) if each.name != "id")
+COLUMNS = tuple(each.name for each in fields(LearnedMessage) if each.name != "id")
 
 
-class LearnedStore:
+class LearnedMessageStore(ABC):
+    """The contract of a store of learned messages. Thread-safe."""
+
+    @abstractmethod
+    def version(self) -> object:
+        """Return a value that changes when the messages change, here or in another process. Fast."""
+
+    @abstractmethod
+    def load(self) -> list[LearnedMessage]:
+        """Return all messages, the latest used first. Invalid rows are skipped."""
+
+    @abstractmethod
+    def load_totals(self) -> dict[tuple[str, str, str], int]:
+        """Return how often each client's calls of a tool were learned from, by client, server and tool.
+
+        The number of requests of a client is under an empty server and tool.
+        """
+
+    @abstractmethod
+    def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
+        """Store a message, or count another use of it; remove expired messages and those over the limits.
+
+        `is_new_request` is False if the message was already stored for another tool that was called for it.
+        """
+
+    @abstractmethod
+    def add_misses(self, ids: Iterable[int]) -> None:
+        """Count for each message that its tool was found and another one was called."""
+
+    @abstractmethod
+    def set_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        """Store the vectors of messages, by message id."""
+
+    @abstractmethod
+    def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
+        """Remove the messages for which `wanted` returns True; return how many there were.
+
+        Without `wanted`, everything is removed, also invalid rows that another program has written.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file, or stop following the database."""
+
+
+def open_learned(state_directory: Path, database: Database | None) -> LearnedMessageStore:
+    """Open the learned messages: in the database that replicas share, else in a file."""
+    if database is None:
+        return LearnedStore(state_directory / LEARNED_DIRECTORY)
+    from toolfold.retrieval.shared_learned import SharedLearnedStore
+
+    return SharedLearnedStore(database)
+
+
+class LearnedStore(LearnedMessageStore):
     """Learned messages in an SQLite file, which is created when the first message is stored. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
@@ -112,12 +168,12 @@ class LearnedStore:
         with self._lock:
             if self._db is None and not self._file.exists():
                 return []
-            columns = ", ".join(("id", *_COLUMNS))
+            columns = ", ".join(("id", *COLUMNS))
             rows = self._open().execute(
                 f"SELECT {columns} FROM learned ORDER BY last_used DESC, id DESC LIMIT ?",  # noqa: S608
                 (MAX_LEARNED_MESSAGES,),
             )
-            return [message for row in rows if (message := _parse_row(row))]
+            return [message for row in rows if (message := parse_row(row))]
 
     def load_totals(self) -> dict[tuple[str, str, str], int]:
         """Return how often each client's calls of a tool were learned from, by client, server and tool.
@@ -137,15 +193,15 @@ class LearnedStore:
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
-        names = ", ".join(_COLUMNS)
-        marks = ", ".join("?" * len(_COLUMNS))
+        names = ", ".join(COLUMNS)
+        marks = ", ".join("?" * len(COLUMNS))
         with self._change() as db:
             db.execute(
                 f"INSERT INTO learned ({names}) VALUES ({marks})"  # noqa: S608
                 " ON CONFLICT (client, server, tool, text) DO UPDATE SET uses = MIN(uses + 1, ?),"
                 " last_used = excluded.last_used, name = excluded.name, checksum = excluded.checksum,"
                 " sketch = excluded.sketch",
-                (*(getattr(message, name) for name in _COLUMNS), MAX_COUNT),
+                (*(getattr(message, name) for name in COLUMNS), MAX_COUNT),
             )
             _count_use(db, message, is_new_request=is_new_request)
             db.execute("DELETE FROM learned WHERE last_used < ?", (expire_before,))
@@ -153,7 +209,7 @@ class LearnedStore:
                 ("client, server, tool", MAX_CLIENT_MESSAGES_PER_TOOL),
                 ("server, tool", MAX_MESSAGES_PER_TOOL),
             ):
-                over = _OVER_LIMIT.format(group=group)
+                over = OVER_LIMIT.format(group=group)
                 db.execute(f"DELETE FROM learned WHERE id IN ({over})", (limit,))  # noqa: S608
             _remove_excess(db)
 
@@ -286,9 +342,9 @@ def _remove_excess(db: sqlite3.Connection) -> None:
         )
 
 
-def _parse_row(row: tuple[object, ...]) -> LearnedMessage | None:
+def parse_row(row: tuple[object, ...]) -> LearnedMessage | None:
     """Return a row as a message; None if another program has written something else into it."""
-    values = dict(zip(("id", *_COLUMNS), row, strict=True))
+    values = dict(zip(("id", *COLUMNS), row, strict=True))
     kinds = {"id": int, "uses": int, "misses": int, "first_used": float, "last_used": float, "vector": bytes}
     if not all(isinstance(value, kinds.get(name, str)) for name, value in values.items()):
         return None

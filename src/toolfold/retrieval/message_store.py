@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from toolfold.config.atomic import lock_directory, make_private_directory, replace_file
+from toolfold.database import Database
 from toolfold.errors import SourceError
 from toolfold.retrieval.example_messages import MessageRecord, MessageSource, find_text_problem
 
@@ -25,42 +27,8 @@ MAX_RECORDS = 50_000
 MAX_FILE_BYTES = 256 << 20
 
 
-class MessageStore(MessageSource):
-    """Example messages in a file of the state directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self._file = directory / FILE_NAME
-
-    def version(self) -> object:
-        try:
-            found = self._file.stat()
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_ino, found.st_size)
-
-    def load(self) -> list[MessageRecord]:
-        """Return all records, checked again: another program may have changed the file.
-
-        Invalid lines and messages are skipped with a warning, so that search still works.
-        """
-        try:
-            if self._file.stat().st_size > MAX_FILE_BYTES:
-                raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes")
-            lines = self._file.read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        except (OSError, SourceError) as error:
-            log.warning("the example messages in %s cannot be read: %s", self._file, error)
-            return []
-        records = [_parse_line(line) for line in lines[:MAX_RECORDS] if line.strip()]
-        if invalid := records.count(None):
-            log.warning("%d lines of %s are not valid and are ignored", invalid, self._file)
-        checked = [_drop_unusable(record) for record in records if record]
-        if dropped := sum(len(record.messages) for record in records if record) - sum(
-            len(record.messages) for record in checked
-        ):
-            log.warning("%d messages in %s may not be used and are ignored", dropped, self._file)
-        return [record for record in checked if record.messages]
+class EditableMessages(MessageSource, ABC):
+    """Example messages that can be added and removed."""
 
     def add(self, new: Iterable[MessageRecord]) -> None:
         """Add records; each replaces those of the same definition and those of older versions of the tool."""
@@ -91,17 +59,82 @@ class MessageStore(MessageSource):
         self._rewrite(keep_others)
         return removed
 
+    @abstractmethod
+    def load(self) -> list[MessageRecord]:
+        """Return all records, checked again: another program may have changed them."""
+
+    @abstractmethod
+    def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
+        """Replace all records by what `change` returns for them. Raises SourceError if these are too many."""
+
+
+class MessageStore(EditableMessages):
+    """Example messages in a file of the state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / FILE_NAME
+
+    def version(self) -> object:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_ino, found.st_size)
+
+    def load(self) -> list[MessageRecord]:
+        """Return all records, checked again: another program may have changed the file.
+
+        Invalid lines and messages are skipped with a warning, so that search still works.
+        """
+        try:
+            if self._file.stat().st_size > MAX_FILE_BYTES:
+                raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes")
+            lines = self._file.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        except (OSError, SourceError) as error:
+            log.warning("the example messages in %s cannot be read: %s", self._file, error)
+            return []
+        return parse_lines([line for line in lines[:MAX_RECORDS] if line.strip()], str(self._file))
+
     def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
         make_private_directory(self._file.parent)
         with lock_directory(self._file.parent):
             records = change(self.load())
-            if len(records) > MAX_RECORDS:
-                raise SourceError(
-                    f"there would be messages for more than {MAX_RECORDS:,} tools; remove some with"
-                    " `toolfold enrich --remove`"
-                )
+            require_few(records)
             text = "".join(f"{format_record(record)}\n" for record in records)
             replace_file(self._file, text.encode(), mode=0o600)
+
+
+def parse_lines(lines: Sequence[bytes | str], place: str) -> list[MessageRecord]:
+    """Return the records of stored lines; invalid lines and messages are skipped with a warning."""
+    records = [_parse_line(line) for line in lines]
+    if invalid := records.count(None):
+        log.warning("%d lines of %s are not valid and are ignored", invalid, place)
+    checked = [_drop_unusable(record) for record in records if record]
+    if dropped := sum(len(record.messages) for record in records if record) - sum(
+        len(record.messages) for record in checked
+    ):
+        log.warning("%d messages in %s may not be used and are ignored", dropped, place)
+    return [record for record in checked if record.messages]
+
+
+def require_few(records: Sequence[MessageRecord]) -> None:
+    """Raise SourceError if there are too many records to store."""
+    if len(records) > MAX_RECORDS:
+        raise SourceError(
+            f"there would be messages for more than {MAX_RECORDS:,} tools; remove some with"
+            " `toolfold enrich --remove`"
+        )
+
+
+def open_messages(state_directory: Path, database: Database | None) -> EditableMessages:
+    """Open the example messages: in the database that replicas share, else in a file."""
+    if database is None:
+        return MessageStore(state_directory / MESSAGES_DIRECTORY)
+    from toolfold.retrieval.shared_messages import SharedMessageStore
+
+    return SharedMessageStore(database)
 
 
 def format_record(record: MessageRecord) -> str:
@@ -114,7 +147,7 @@ def _drop_unusable(record: MessageRecord) -> MessageRecord:
     return replace(record, messages=tuple(each for each in record.messages if not find_text_problem(each)))
 
 
-def _parse_line(line: bytes) -> MessageRecord | None:
+def _parse_line(line: bytes | str) -> MessageRecord | None:
     try:
         return MessageRecord.parse(json.loads(line))
     except (ValueError, RecursionError):

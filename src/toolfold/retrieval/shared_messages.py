@@ -1,0 +1,78 @@
+"""Example messages in the database that replicas share, in memory for searches.
+
+A search never waits for the database: a change by any replica is read in the thread that gets its notice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from toolfold.database import Database, RowCursor
+from toolfold.model import make_encodable
+from toolfold.retrieval.example_messages import MessageRecord
+from toolfold.retrieval.message_store import (
+    MAX_RECORDS,
+    EditableMessages,
+    format_record,
+    parse_lines,
+    require_few,
+)
+
+_LOCK_KEY = 0x746F6F6C6D736773
+"""Number of the advisory lock under which the records are changed."""
+_SELECT = "SELECT line FROM example_messages ORDER BY row LIMIT %s"
+
+
+class SharedMessageStore(EditableMessages):
+    """Example messages of all replicas."""
+
+    def __init__(self, database: Database) -> None:
+        """Read the messages. Raises DatabaseError."""
+        self._database = database
+        self._reload_lock = threading.Lock()
+        self._records: list[MessageRecord] = []
+        self._version = 0
+        self._reload()
+        database.on_change("example_messages", self._reload)
+
+    def version(self) -> object:
+        return self._version
+
+    def load(self) -> list[MessageRecord]:
+        return self._records
+
+    def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
+        def rewrite(cursor: RowCursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            rows = cursor.execute(_SELECT, (MAX_RECORDS,)).fetchall()
+            before = self._parse(rows)
+            after = change(before)
+            require_few(after)
+            kept = {record.checksum for record in after}
+            if gone := [record.checksum for record in before if record.checksum not in kept]:
+                cursor.execute("DELETE FROM example_messages WHERE checksum = ANY(%s)", (gone,))
+            known = {record.checksum: record for record in before}
+            changed = [record for record in after if known.get(record.checksum) != record]
+            cursor.executemany(
+                "INSERT INTO example_messages (checksum, line) VALUES (%s, %s)"
+                " ON CONFLICT (checksum) DO UPDATE SET line = excluded.line",
+                [(record.checksum, _to_line(record)) for record in changed],
+            )
+
+        self._database.run(rewrite)
+        self._reload()
+
+    def _parse(self, rows: list[dict[str, str]]) -> list[MessageRecord]:
+        return parse_lines([row["line"] for row in rows], f"the database {self._database.address}")
+
+    def _reload(self) -> None:
+        with self._reload_lock:
+            records = self._parse(self._database.query(_SELECT, (MAX_RECORDS,)))
+            if records != self._records:
+                self._records = records
+                self._version += 1
+
+
+def _to_line(record: MessageRecord) -> str:
+    return make_encodable(format_record(record)).replace("\0", "\ufffd")
