@@ -24,6 +24,8 @@ MAX_SMALL_CHUNKS = 1_000
 MIN_CHUNK_BYTES = 256
 SLICE_BYTES = 16_384
 """Bytes that are parsed before other connections get their turn."""
+BODY_SLICE_BYTES = 262_144
+"""The same inside of a body of known length, which costs little to parse."""
 LINGER_TIMEOUT_S = 2.0
 """Time for which a refused client may go on sending, so that it can read the response."""
 MAX_LINGER_BYTES = 16_000_000
@@ -42,6 +44,13 @@ class LimitedConnection(h11.Connection):
         self.problem = ""
         """Reason for refusing the request, as sent to the client."""
         self._parts = self._body_bytes = 0
+        self._body_length = 0
+        """Length of the request's body; 0 if it is sent in chunks."""
+
+    @property
+    def missing_body_bytes(self) -> int:
+        """Return how much of a body of known length was not parsed yet."""
+        return max(0, self._body_length - self._body_bytes) if self.their_state is h11.SEND_BODY else 0
 
     def next_event(self) -> Any:
         if self.is_paused:
@@ -51,6 +60,7 @@ class LimitedConnection(h11.Connection):
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._parts = self._body_bytes = 0
+            self._body_length = _find_body_length(event)
             self.is_paused = len(self.trailing_data[0]) > _MAX_SMALL_BODY_BYTES
         elif isinstance(event, h11.Data):
             self._count_part(event)
@@ -73,6 +83,12 @@ class LimitedConnection(h11.Connection):
     def _refuse_request(self, problem: str) -> None:
         self.problem = problem
         raise h11.RemoteProtocolError(problem)
+
+
+def _find_body_length(request: h11.Request) -> int:
+    """Return the length that the headers of a request declare; 0 if its body is sent in chunks."""
+    headers = dict(request.headers)
+    return 0 if b"transfer-encoding" in headers else int(headers.get(b"content-length", b"0"))
 
 
 class LimitedProtocol(H11Protocol):
@@ -151,8 +167,9 @@ class LimitedProtocol(H11Protocol):
             self.conn.is_paused = False
             self.handle_events()
         else:
-            piece = bytes(self._received[:SLICE_BYTES])
-            del self._received[:SLICE_BYTES]
+            size = max(SLICE_BYTES, min(self.conn.missing_body_bytes, BODY_SLICE_BYTES))
+            piece = bytes(self._received[:size])
+            del self._received[:size]
             super().data_received(piece)
         self._schedule_next_slice()
 

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolfold.gateway.http_app import AccessPolicy, parse_headers, send_while_valid
 from toolfold.gateway.http_sessions import Scope, Send
@@ -26,23 +26,19 @@ from toolfold.gateway.request_bodies import (
     RequestBodies,
     RequestRefused,
 )
-from toolfold.gateway.tokens import GatewayClient
 from toolfold.json_limits import find_excess
 from toolfold.model import Json
 from toolfold.providers.wire import COUNTING_WIRES, WIRES, Wire
 from toolfold.proxy.access import AdmittedClient, admit_client, require_single_keys
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
-from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, relay_response
+from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, UpstreamResponse, relay_response
 from toolfold.proxy.native_forms import NativeForms, add_header_value
 from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
-
-if TYPE_CHECKING:
-    import httpx2
 
 log = logging.getLogger(__name__)
 
@@ -300,9 +296,8 @@ class Proxy:
 
         Raises FoldingFailed or AccessEnded if nothing was sent to the client.
         """
-        client = request.admitted.client
         try:
-            fold = await self._fold(request.content or {}, wire, client, native=native)
+            fold = await self._fold(request, wire, native=native)
         except Exception:
             log.exception("a request for model %r could not be folded and is forwarded", request.model)
             return False
@@ -327,18 +322,23 @@ class Proxy:
             return self._max_search_rounds
         return max(self._max_search_rounds, self._max_tool_rounds)
 
-    async def _fold(self, content: Json, wire: Wire, client: GatewayClient, *, native: bool) -> Fold | None:
+    async def _fold(self, request: ProxyRequest, wire: Wire, *, native: bool) -> Fold | None:
+        """Fold a request, in a thread if that may take some time."""
+        client, content, tools = request.admitted.client, request.content or {}, self._tools
         if self._folder is None:
             return None
-        tools = self._tools
         find = functools.partial(tools.find, client, wire) if tools is not None else None
-        return await asyncio.to_thread(
+        fold = functools.partial(
             self._folder.fold, content, wire, client.id, client.name, native=native, find_added=find
         )
+        is_short = len(request.body or b"") <= LARGE_BODY_BYTES
+        if is_short and find is None and self._folder.is_prepared(content, wire):
+            return fold()
+        return await asyncio.to_thread(fold)
 
     def _open_round(
         self, request: ProxyRequest, upstream: Upstream, added_headers: Mapping[str, str], body: Json
-    ) -> AbstractAsyncContextManager[httpx2.Response]:
+    ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send a rewritten request to a provider, whose response must not be compressed."""
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
@@ -380,7 +380,7 @@ class Proxy:
             if not any(name.lower() == b"transfer-encoding" for name, _ in request.headers):
                 headers += [each for each in request.headers if each[0].lower() == b"content-length"]
         async with self._connections.send(upstream, request.method, url, headers, content) as response:
-            await relay_response(response, upstream, send)
+            await relay_response(response, send)
 
 
 class _ClientBody:

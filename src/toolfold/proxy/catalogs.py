@@ -90,6 +90,11 @@ class Catalogs:
             each.retriever.close()
         return catalog
 
+    def is_prepared(self, checksum: bytes) -> bool:
+        """Return True if these tools are known, and are not searched for each message."""
+        is_searched = self._runtime.config.tools.selection != "eager"
+        return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
+
     def close(self) -> None:
         """Stop the indexing of all catalogs."""
         with self._lock:

@@ -230,6 +230,15 @@ class Folder:
             added,
         )
 
+    def is_prepared(self, body: Json, wire: Wire) -> bool:
+        """Return True if folding a request takes almost no time: its tools are known and not searched."""
+        tools = body.get("tools")
+        with self._lock:
+            known = self._arrays.get((id(tools), wire.dialect.name))
+        if known is None or known.entries is not tools:
+            return False
+        return not known.tools or self._catalogs.is_prepared(known.checksum)
+
     def _restore_history(
         self, conversation: bytes, written: list[Json], wire: Wire, native: bool
     ) -> list[Json]:

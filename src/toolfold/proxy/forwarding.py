@@ -6,12 +6,17 @@ connection is closed when the client goes away.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import re
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 from toolfold.gateway.http_sessions import Send
+from toolfold.proxy.http_connections import ConnectionPool, ExchangeFailed, Origin
 from toolfold.proxy.upstreams import HOP_HEADERS, Headers, Upstream
 
 if TYPE_CHECKING:
@@ -21,7 +26,13 @@ CONNECT_TIMEOUT_S = 20.0
 MAX_IDLE_CONNECTIONS = 100
 IDLE_CONNECTION_S = 30.0
 MAX_PROBLEM_CHARS = 300
-_OWN_RESPONSE_HEADERS = frozenset({*HOP_HEADERS, "date"})  # the server writes its own
+_OWN_RESPONSE_HEADERS = frozenset(name.encode() for name in (*HOP_HEADERS, "date"))  # the server's own
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_TARGET = re.compile(r"[!-~]+")
+_FIELD_VALUE = re.compile(rb"[^\x00\r\n]*")
+
+RequestBody = bytes | AsyncIterator[bytes] | None
 
 
 class UpstreamFailed(Exception):
@@ -32,26 +43,87 @@ class UpstreamFailed(Exception):
         self.problem, self.is_timeout = problem, is_timeout
 
 
+@dataclass(frozen=True, slots=True)
+class UpstreamResponse:
+    """A provider's response, whose body was not read yet."""
+
+    status_code: int
+    headers: Headers
+    read: Callable[[], AsyncIterator[bytes]]
+    """Yields the body as it arrives, without decoding it.
+
+    What it raises leaves the `async with` block of the request as UpstreamFailed.
+    """
+
+
 class UpstreamConnections:
     """Connections to all providers, used by all clients. Keeps no cookies and follows no redirects."""
 
     def __init__(self, max_connections: int) -> None:
         self._max_connections = max_connections
+        self._pool = ConnectionPool()
         self._http: httpx2.AsyncClient | None = None
+        """Sends requests to providers that are reached through a forward proxy."""
+        self._direct: dict[str, bool] = {}
+        """Whether a provider is reached without a forward proxy, by scheme, host and port of its URL."""
 
     @asynccontextmanager
     async def send(
-        self,
-        upstream: Upstream,
-        method: str,
-        url: str,
-        headers: Headers,
-        body: bytes | AsyncIterator[bytes] | None,
-    ) -> AsyncIterator[httpx2.Response]:
+        self, upstream: Upstream, method: str, url: str, headers: Headers, body: RequestBody
+    ) -> AsyncIterator[UpstreamResponse]:
         """Send a request and yield the response, whose body is read in the `async with` block.
 
         Raises UpstreamFailed. The connection is closed at the end if the response was not read completely.
         """
+        parts = urlsplit(url)
+        if not self._is_direct(parts):
+            async with self._send_by_proxy(upstream, method, url, headers, body) as response:
+                yield response
+            return
+        origin = Origin(
+            parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme], parts.scheme == "https"
+        )
+        head, content = _render_request(method, parts, headers, body)
+        try:
+            connection = await self._pool.take(origin, min(CONNECT_TIMEOUT_S, upstream.timeout_s))
+        except ExchangeFailed as error:
+            raise _describe_failure(error, upstream, is_timeout=error.is_timeout) from None
+        is_sent = False
+        try:
+            is_sent = await connection.send(head, content, upstream.timeout_s)
+            received = await connection.receive(method, upstream.timeout_s)
+            yield UpstreamResponse(received.status, received.headers, received.read)
+        except ExchangeFailed as error:
+            raise _describe_failure(error, upstream, is_timeout=error.is_timeout) from None
+        finally:
+            if is_sent:
+                self._pool.give_back(origin, connection)
+            else:
+                connection.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    def _is_direct(self, url: SplitResult) -> bool:
+        """Return False if the environment names a forward proxy for a URL, or the URL is unusual."""
+        key = f"{url.scheme}://{url.netloc}"
+        known = self._direct.get(key)
+        if known is None:
+            proxies = urllib.request.getproxies()
+            is_proxied = bool({url.scheme, "all"} & proxies.keys())
+            known = not is_proxied or bool(urllib.request.proxy_bypass(url.hostname or ""))
+            known = known and url.scheme in _DEFAULT_PORTS and not url.username and url.netloc.isascii()
+            self._direct[key] = known
+        return known
+
+    @asynccontextmanager
+    async def _send_by_proxy(
+        self, upstream: Upstream, method: str, url: str, headers: Headers, body: RequestBody
+    ) -> AsyncIterator[UpstreamResponse]:
         import httpx2
 
         timeout = httpx2.Timeout(upstream.timeout_s, connect=min(CONNECT_TIMEOUT_S, upstream.timeout_s))
@@ -60,20 +132,15 @@ class UpstreamConnections:
                 method, url, headers=headers, content=body, extensions={"timeout": timeout.as_dict()}
             )
             response = await self._client().send(request, stream=True)
+            try:
+                yield UpstreamResponse(response.status_code, response.headers.raw, response.aiter_raw)
+            finally:
+                await response.aclose()
         except httpx2.InvalidURL as error:
             raise UpstreamFailed(f"The path or query of the request is not valid: {error}") from None
         except httpx2.HTTPError as error:
-            raise _describe_failure(error, upstream) from None
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    async def close(self) -> None:
-        """Close all connections."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+            is_timeout = isinstance(error, httpx2.TimeoutException)
+            raise _describe_failure(error, upstream, is_timeout=is_timeout) from None
 
     def _client(self) -> httpx2.AsyncClient:
         import httpx2
@@ -90,8 +157,43 @@ class UpstreamConnections:
         return self._http
 
 
+def _render_request(
+    method: str, url: SplitResult, headers: Headers, body: RequestBody
+) -> tuple[bytes, bytes | AsyncIterator[bytes]]:
+    """Return the head of a request, and its body as it is sent. Raises UpstreamFailed if it is not valid."""
+    target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+    if _TARGET.fullmatch(target) is None or not method.isalpha():
+        raise UpstreamFailed("The path or query of the request is not valid.")
+    lines = [f"{method} {target} HTTP/1.1".encode(), b"host: " + url.netloc.encode()]
+    for name, value in headers:
+        if _FIELD_VALUE.fullmatch(value) is None:
+            raise UpstreamFailed(f"The header {name.decode('latin-1')} is not valid.")
+        lines.append(name + b": " + value)
+    content: bytes | AsyncIterator[bytes] = b""
+    if isinstance(body, bytes):
+        content = body
+        lines.append(b"content-length: %d" % len(body))
+    elif body is None:
+        if method in _METHODS_WITH_BODY:
+            lines.append(b"content-length: 0")
+    elif any(name.lower() == b"content-length" for name, _ in headers):
+        content = body
+    else:
+        content = _add_chunks(body)
+        lines.append(b"transfer-encoding: chunked")
+    return b"\r\n".join([*lines, b"", b""]), content
+
+
+async def _add_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield a body in the transfer coding `chunked`."""
+    async for part in body:
+        if part:
+            yield b"%x\r\n%b\r\n" % (len(part), part)
+    yield b"0\r\n\r\n"
+
+
 async def relay_response(
-    response: httpx2.Response, upstream: Upstream, send: Send, added: Sequence[tuple[bytes, bytes]] = ()
+    response: UpstreamResponse, send: Send, added: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
     """Pass a provider's response on, with added headers. Raises UpstreamFailed if it ends early."""
     await send(
@@ -101,35 +203,19 @@ async def relay_response(
             "headers": [*select_response_headers(response), *added],
         }
     )
-    async for part in read_raw(response, upstream):
+    async for part in response.read():
         await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def read_raw(response: httpx2.Response, upstream: Upstream) -> AsyncIterator[bytes]:
-    """Yield the body of a response as it arrives, without decoding it. Raises UpstreamFailed."""
-    import httpx2
-
-    try:
-        async for part in response.aiter_raw():
-            yield part
-    except httpx2.HTTPError as error:
-        raise _describe_failure(error, upstream) from None
-
-
-def select_response_headers(response: httpx2.Response) -> Headers:
+def select_response_headers(response: UpstreamResponse) -> Headers:
     """Return the headers of a provider's response that the client gets."""
-    return [
-        (name.lower(), value)
-        for name, value in response.headers.raw
-        if name.decode("latin-1").lower() not in _OWN_RESPONSE_HEADERS
-    ]
+    lowered = [(name.lower(), value) for name, value in response.headers]
+    return [each for each in lowered if each[0] not in _OWN_RESPONSE_HEADERS]
 
 
-def _describe_failure(error: httpx2.HTTPError, upstream: Upstream) -> UpstreamFailed:
-    import httpx2
-
-    if isinstance(error, httpx2.TimeoutException):
+def _describe_failure(error: Exception, upstream: Upstream, *, is_timeout: bool) -> UpstreamFailed:
+    if is_timeout:
         problem = f"The provider {upstream.provider!r} did not answer in time."
         return UpstreamFailed(problem, is_timeout=True)
     reason = " ".join(str(error).split())[:MAX_PROBLEM_CHARS] or type(error).__name__

@@ -9,21 +9,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from toolfold.gateway.http_sessions import Send
 from toolfold.model import Json
 from toolfold.providers.reply import Reply
-from toolfold.providers.wire import BodyMerger, EventParser, EventTooLong, StreamMerger
+from toolfold.providers.wire import BodyMerger, EventParser, EventTooLong, ServerSentEvent, StreamMerger
 from toolfold.proxy.folding import Fold
-from toolfold.proxy.forwarding import UpstreamFailed, read_raw, relay_response, select_response_headers
+from toolfold.proxy.forwarding import (
+    UpstreamFailed,
+    UpstreamResponse,
+    relay_response,
+    select_response_headers,
+)
 from toolfold.proxy.upstreams import Headers, Upstream
-
-if TYPE_CHECKING:
-    import httpx2
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ _FOLDING_STATUSES = frozenset({400, 404, 413, 415, 422})
 """Statuses with which a provider may refuse a request because of its tools."""
 _REWRITTEN_HEADERS = frozenset({b"content-length", b"content-encoding"})
 
-OpenRound = Callable[[Json], AbstractAsyncContextManager["httpx2.Response"]]
+OpenRound = Callable[[Json], AbstractAsyncContextManager[UpstreamResponse]]
 """Sends a request body to the provider."""
 
 
@@ -112,7 +113,7 @@ class FoldedExchange:
         with suppress(_ResponseRelayed):
             async with self._open_round(self._fold.body) as response:
                 await self._require_success(response, 1, has_started=False)
-                await relay_response(response, self._upstream, self._send, [self._report_header()])
+                await relay_response(response, self._send, [self._report_header()])
 
     async def _run_stream(self) -> None:
         fold, client = self._fold, _StreamClient(self._send)
@@ -231,7 +232,7 @@ class FoldedExchange:
             messages = [*self._added, *self._fold.wire.render_reply(reply), *results]
             self._fold.remember(shown, self._text + reply.text, messages)
 
-    async def _require_success(self, response: httpx2.Response, number: int, *, has_started: bool) -> None:
+    async def _require_success(self, response: UpstreamResponse, number: int, *, has_started: bool) -> None:
         """Pass on or report a response that is no reply, and raise an exception that says which."""
         status = response.status_code
         if status == 200:
@@ -244,24 +245,23 @@ class FoldedExchange:
                 is_refused=True,
                 has_run=bool(self._fold.report.ran),
             )
-        await relay_response(response, self._upstream, self._send)
+        await relay_response(response, self._send)
         raise _ResponseRelayed
 
-    async def _read_events(self, response: httpx2.Response, merger: StreamMerger) -> AsyncIterator[bytes]:
+    async def _read_events(self, response: UpstreamResponse, merger: StreamMerger) -> AsyncIterator[bytes]:
+        """Yield what the client sees of a reply: all events that arrived together as one part."""
         parser = EventParser()
         received = 0
-        async for part in read_raw(response, self._upstream):
+        async for part in response.read():
             received += len(part)
             if received > MAX_REPLY_BYTES:
                 raise UpstreamFailed(f"The reply is longer than {MAX_REPLY_BYTES:,} bytes.")
-            for event in parser.feed(part):
-                for shown in merger.feed(event):
-                    yield shown
-        for event in parser.finish():
-            for shown in merger.feed(event):
+            for shown in _merge_together(parser.feed(part), merger):
                 yield shown
+        for shown in _merge_together(parser.finish(), merger):
+            yield shown
 
-    def _client_headers(self, response: httpx2.Response) -> Headers:
+    def _client_headers(self, response: UpstreamResponse) -> Headers:
         """Return the headers for the client: the provider's, and last the report."""
         kept = [each for each in select_response_headers(response) if each[0] not in _REWRITTEN_HEADERS]
         return [*kept, self._report_header()]
@@ -289,6 +289,20 @@ class _StreamClient:
         await self._send({"type": "http.response.body", "body": b""})
 
 
+def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:
+    """Yield what the client sees of events as one part, also if one of them cannot be read."""
+    shown: list[bytes] = []
+    try:
+        for event in events:
+            shown += merger.feed(event)
+    except Exception:
+        if shown:
+            yield b"".join(shown)
+        raise
+    if shown:
+        yield b"".join(shown)
+
+
 def _parse_reply(content: bytes) -> Json:
     """Return the JSON object of a reply. Raises ValueError or TypeError for anything else."""
     parsed = json.loads(content)
@@ -297,10 +311,10 @@ def _parse_reply(content: bytes) -> Json:
     return parsed
 
 
-async def _read_whole(response: httpx2.Response, upstream: Upstream) -> bytes:
+async def _read_whole(response: UpstreamResponse, upstream: Upstream) -> bytes:
     """Return the body of a response. Raises UpstreamFailed if it is too long."""
     received = bytearray()
-    async for part in read_raw(response, upstream):
+    async for part in response.read():
         received += part
         if len(received) > MAX_REPLY_BYTES:
             raise UpstreamFailed(f"The reply of the provider {upstream.provider!r} is too long.")

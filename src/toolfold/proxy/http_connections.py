@@ -1,0 +1,441 @@
+"""HTTP/1.1 connections to model providers, kept open between requests.
+
+Does what a proxy needs, and little work for each request: a response's body is read in the pieces in which it
+arrives from the network, without its chunks. Knows no redirects, cookies, compression or forward proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import select
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+Headers = list[tuple[bytes, bytes]]
+
+IDLE_TIMEOUT_S = 30.0
+MAX_IDLE_PER_ORIGIN = 100
+MAX_HEAD_BYTES = 100_000
+MAX_CHUNK_LINE_BYTES = 4_000
+WRITE_BYTES = 256_000
+"""How much of a request's body is given to the connection at once."""
+MAX_UNREAD_BYTES = 256_000
+_STATUS_LINE = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00\r\n]*)?")
+_LINE_END = re.compile(rb"\r?\n\r?\n")
+
+
+class ExchangeFailed(Exception):
+    """The connection failed, or the server did not follow the protocol."""
+
+    def __init__(self, problem: str, *, is_timeout: bool = False) -> None:
+        super().__init__(problem)
+        self.is_timeout = is_timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where requests are sent."""
+
+    host: str
+    port: int
+    is_encrypted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The status and the headers of a response."""
+
+    status: int
+    headers: Headers
+    is_version_1_0: bool
+
+    def find(self, name: bytes) -> list[bytes]:
+        return [value for key, value in self.headers if key.lower() == name]
+
+
+class ConnectionPool:
+    """Open connections to servers, one request at a time on each."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    async def take(self, origin: Origin, timeout_s: float) -> Connection:
+        """Return a connection that is not in use. Raises ExchangeFailed."""
+        idle = self._idle.get(origin, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_usable:
+                return connection
+            connection.close()
+        return await self._connect(origin, timeout_s)
+
+    def give_back(self, origin: Origin, connection: Connection) -> None:
+        """Keep a connection for another request if its response was read completely; close it otherwise."""
+        idle = self._idle.setdefault(origin, [])
+        if not connection.prepare_next() or len(idle) >= MAX_IDLE_PER_ORIGIN:
+            connection.close()
+            return
+        idle.append(connection)
+        if self._timer is None:
+            self._schedule_check()
+
+    async def close(self) -> None:
+        """Close the connections that are not in use."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().close()
+        await asyncio.sleep(0)  # the event loop closes the sockets in its next iteration
+
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._timer = None
+        for origin, idle in list(self._idle.items()):
+            for connection in [each for each in idle if not each.is_usable]:
+                idle.remove(connection)
+                connection.close()
+            if not idle:
+                del self._idle[origin]
+        if self._idle:
+            self._schedule_check()
+
+    async def _connect(self, origin: Origin, timeout_s: float) -> Connection:
+        context = await self._find_tls() if origin.is_encrypted else None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    Connection,
+                    origin.host,
+                    origin.port,
+                    ssl=context,
+                    server_hostname=origin.host if context else None,
+                    happy_eyeballs_delay=0.25,
+                )
+        except TimeoutError:
+            raise ExchangeFailed("the connection could not be opened in time", is_timeout=True) from None
+        except (OSError, ssl.SSLError, UnicodeError) as error:
+            raise ExchangeFailed(str(error) or type(error).__name__) from None
+        return connection
+
+    async def _find_tls(self) -> ssl.SSLContext:
+        if self._tls is None:
+            import httpx2
+
+            self._tls = await asyncio.to_thread(httpx2.create_ssl_context)
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
+
+
+class Connection(asyncio.Protocol):
+    """One connection to a server, for one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._poll = select.poll()
+        self._buffer = bytearray()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_lost = self._is_idle = self._is_reading_paused = self._is_writing_paused = False
+        self._error: Exception | None = None
+        self._can_be_kept = False
+        """True when a response that allows it was read completely."""
+        self._idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP connection
+        self._transport = transport
+        sock: socket.socket = transport.get_extra_info("socket")
+        self._poll.register(sock.fileno(), select.POLLIN)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_idle:  # nothing was requested: the server does not follow the protocol
+            self.close()
+            return
+        self._buffer += data
+        if len(self._buffer) > MAX_UNREAD_BYTES and not self._is_reading_paused and self._transport:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost, self._error = True, exc
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._wake()
+
+    @property
+    def is_usable(self) -> bool:
+        """Return True if another request can be sent: the server has neither closed it nor sent anything."""
+        is_old = time.monotonic() - self._idle_since > IDLE_TIMEOUT_S
+        return not self._is_lost and not is_old and not self._poll.poll(0)
+
+    def close(self) -> None:
+        self._is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def prepare_next(self) -> bool:
+        """Prepare for another request; return False if the connection cannot be used again."""
+        is_clean = self._can_be_kept and not self._is_lost and not self._buffer
+        if not is_clean or self._is_writing_paused:
+            return False
+        self._can_be_kept, self._is_idle, self._idle_since = False, True, time.monotonic()
+        return True
+
+    async def send(self, head: bytes, body: bytes | AsyncIterator[bytes], timeout_s: float) -> bool:
+        """Send a request, with the chunks of a streamed body as they are.
+
+        Returns False if the server closed the connection or responded before it had read everything; there
+        may be a response. Raises ExchangeFailed if the server does not read.
+        """
+        self._is_idle = self._can_be_kept = False
+        if not isinstance(body, bytes):
+            self._write(head)
+            async for part in body:
+                if not await self._write_whole(part, timeout_s):
+                    return False
+            return True
+        if len(body) <= WRITE_BYTES:
+            return await self._write_whole(head + body, timeout_s)
+        self._write(head)
+        return await self._write_whole(body, timeout_s)
+
+    async def _write_whole(self, data: bytes, timeout_s: float) -> bool:
+        view = memoryview(data)
+        for start in range(0, len(data), WRITE_BYTES):
+            self._write(view[start : start + WRITE_BYTES])
+            while self._is_writing_paused and not self._is_lost:
+                if self._buffer:
+                    return False
+                await self._wait(timeout_s)
+        return not self._is_lost
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._transport is not None and not self._is_lost:
+            self._transport.write(data)
+
+    async def receive(self, method: str, timeout_s: float) -> Response:
+        """Return the response to the request that was sent; its body is still to be read."""
+        while True:
+            head = await self._read_head(timeout_s)
+            if head.status >= 200:
+                return Response(self, head, method, timeout_s)
+            if head.status == 101:
+                raise ExchangeFailed("the server changed the protocol")
+
+    async def _read_head(self, timeout_s: float) -> _Head:
+        searched = 0
+        while (end := _LINE_END.search(self._buffer, max(0, searched - 3))) is None:
+            searched = len(self._buffer)
+            if searched > MAX_HEAD_BYTES:
+                raise ExchangeFailed("the headers of the response are too long")
+            if not await self.wait_for_data(timeout_s):
+                raise self._describe_end("the server disconnected without sending a response")
+        head = bytes(self._buffer[: end.start()])
+        del self._buffer[: end.end()]
+        return _parse_head(head)
+
+    async def wait_for_data(self, timeout_s: float) -> bool:
+        """Wait until more has arrived; return False at the end of the connection. Raises ExchangeFailed."""
+        before = len(self._buffer)
+        self._resume()
+        while len(self._buffer) == before:
+            if self._is_lost:
+                return False
+            await self._wait(timeout_s)
+        return True
+
+    def take_data(self, limit: int | None = None) -> bytes:
+        """Return and remove what has arrived, up to a limit."""
+        data = bytes(self._buffer if limit is None else self._buffer[:limit])
+        del self._buffer[: len(data)]
+        return data
+
+    @property
+    def buffer(self) -> bytearray:
+        """Return what has arrived and was not read."""
+        return self._buffer
+
+    def require_clean_end(self) -> None:
+        """Raise ExchangeFailed if the connection did not end in an orderly way."""
+        if self._error is not None:
+            raise self._describe_end("")
+
+    def fail_early_end(self) -> ExchangeFailed:
+        """Return the error for a connection that ended before the response was complete."""
+        return self._describe_end("the server closed the connection before the response was complete")
+
+    def mark_complete(self, *, can_be_kept: bool) -> None:
+        """Note that the response was read to its end."""
+        self._can_be_kept = can_be_kept
+
+    def _describe_end(self, problem: str) -> ExchangeFailed:
+        return ExchangeFailed(str(self._error or problem) or type(self._error).__name__)
+
+    def _resume(self) -> None:
+        if self._is_reading_paused and self._transport is not None and not self._is_lost:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self, timeout_s: float) -> None:
+        """Wait until something happens on the connection."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._waiter
+        except TimeoutError:
+            raise ExchangeFailed("the server did not respond in time", is_timeout=True) from None
+        finally:
+            self._waiter = None
+
+
+class Response:
+    """A response whose head was read."""
+
+    def __init__(self, connection: Connection, head: _Head, method: str, timeout_s: float) -> None:
+        """Raises ExchangeFailed if the length of the body is not certain."""
+        self.status, self.headers = head.status, head.headers
+        self._connection, self._timeout_s = connection, timeout_s
+        self._can_be_kept = not head.is_version_1_0 and not any(
+            b"close" in value.lower() for value in head.find(b"connection")
+        )
+        has_no_body = method == "HEAD" or head.status in (204, 304)
+        self._length = 0 if has_no_body else _find_length(head)
+        self._is_chunked = not has_no_body and bool(head.find(b"transfer-encoding"))
+
+    def read(self) -> AsyncIterator[bytes]:
+        """Yield the body in the pieces in which it arrives. Raises ExchangeFailed."""
+        if self._is_chunked:
+            return self._read_chunks()
+        return self._read_until_close() if self._length is None else self._read_length(self._length)
+
+    async def _read_length(self, length: int) -> AsyncIterator[bytes]:
+        connection, left = self._connection, length
+        while left:
+            if not connection.buffer and not await connection.wait_for_data(self._timeout_s):
+                raise connection.fail_early_end()
+            data = connection.take_data(left)
+            left -= len(data)
+            if not left:
+                connection.mark_complete(can_be_kept=self._can_be_kept)
+            yield data
+        connection.mark_complete(can_be_kept=self._can_be_kept)
+
+    async def _read_until_close(self) -> AsyncIterator[bytes]:
+        connection = self._connection
+        while connection.buffer or await connection.wait_for_data(self._timeout_s):
+            yield connection.take_data()
+        connection.require_clean_end()
+
+    async def _read_chunks(self) -> AsyncIterator[bytes]:
+        connection, decoder = self._connection, _ChunkDecoder()
+        while True:
+            data = decoder.decode(connection.buffer)
+            if decoder.is_complete:
+                connection.mark_complete(can_be_kept=self._can_be_kept)
+            if data:
+                yield data
+            if decoder.is_complete:
+                return
+            if not await connection.wait_for_data(self._timeout_s):
+                raise connection.fail_early_end()
+
+
+class _ChunkDecoder:
+    """Reads a body in the transfer coding `chunked`."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self._left = 0
+        """Bytes of the current chunk that have not arrived."""
+        self._needs_line_end = self._is_in_trailers = False
+
+    def decode(self, buffer: bytearray) -> bytes:
+        """Return the data of all chunks in a buffer, and remove them from it. Raises ExchangeFailed."""
+        parts: list[bytes] = []
+        position, end = 0, len(buffer)
+        while not self.is_complete:
+            if self._left:
+                piece = bytes(buffer[position : position + self._left])
+                if not piece:
+                    break
+                parts.append(piece)
+                position += len(piece)
+                self._left -= len(piece)
+                self._needs_line_end = True
+                continue
+            line_end = buffer.find(b"\n", position)
+            if line_end < 0:
+                if end - position > MAX_CHUNK_LINE_BYTES:
+                    raise ExchangeFailed("a line between the chunks of the response is too long")
+                break
+            line = bytes(buffer[position:line_end]).removesuffix(b"\r")
+            position = line_end + 1
+            self._read_line(line)
+        del buffer[:position]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read_line(self, line: bytes) -> None:
+        if self._needs_line_end:
+            self._needs_line_end = False
+            if line:
+                raise ExchangeFailed("a chunk of the response is longer than its length says")
+        elif self._is_in_trailers:
+            self.is_complete = not line
+        else:
+            found = _CHUNK_LINE.fullmatch(line)
+            if found is None:
+                raise ExchangeFailed("the length of a chunk of the response is not valid")
+            self._left = int(found[1], 16)
+            self._is_in_trailers = not self._left
+
+
+def _parse_head(head: bytes) -> _Head:
+    """Return the status and the headers of a response. Raises ExchangeFailed if they are malformed."""
+    first, *lines = re.split(rb"\r?\n", head)
+    status = _STATUS_LINE.fullmatch(first)
+    fields = [_FIELD.fullmatch(line) for line in lines]
+    if status is None:
+        raise ExchangeFailed("the response is not an HTTP response")
+    headers = [(field[1], field[2]) for field in fields if field is not None]
+    if len(headers) < len(fields):
+        raise ExchangeFailed("the headers of the response are malformed")
+    return _Head(int(status[2]), headers, status[1] == b"1.0")
+
+
+def _find_length(head: _Head) -> int | None:
+    """Return the length of a body; None if it has chunks or ends with the connection.
+
+    Raises ExchangeFailed if the headers contradict each other.
+    """
+    codings = head.find(b"transfer-encoding")
+    lengths = {part.strip() for value in head.find(b"content-length") for part in value.split(b",")}
+    if codings:
+        if len(codings) > 1 or codings[0].lower() != b"chunked":
+            raise ExchangeFailed("the transfer coding of the response is not supported")
+        return None
+    if len(lengths) > 1 or any(_LENGTH.fullmatch(each) is None for each in lengths):
+        raise ExchangeFailed("the length of the response is not valid")
+    return int(lengths.pop()) if lengths else None
