@@ -21,7 +21,10 @@ MAX_ARRAY_CHARS = 4_000_000
 MIN_ARRAY_CHARS = 2_000
 MAX_LEARN_ATTEMPTS = 4
 """How many arrays under keys `tools` are parsed to find the text of the request's own; each costs time."""
+MAX_KEYS = 32
+"""How many keys `tools` of a request are compared with the known arrays."""
 _TOOLS_KEY = re.compile(r'"tools"\s*:\s*(?=\[)')
+_TOOLS_KEY_BYTES = re.compile(_TOOLS_KEY.pattern.encode())
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -30,14 +33,13 @@ class ToolArrays:
 
     def __init__(self) -> None:
         self._placeholder = secrets.token_hex(16)
-        self._known: OrderedDict[str, list[Any]] = OrderedDict()
+        self._known: OrderedDict[bytes, list[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
     def parse(self, data: bytes) -> Json | None:
         """Return the JSON object in a body; None if it is something else."""
         try:
-            text = data.decode()
-            content = self._parse_known(text) or json.loads(text)
+            content = self._parse_known(data) or json.loads(text := data.decode())
         except (ValueError, RecursionError):
             return None
         if not isinstance(content, dict):
@@ -47,29 +49,33 @@ class ToolArrays:
             self._learn(text, tools)
         return content
 
-    def _parse_known(self, text: str) -> Json | None:
-        """Return the object in a text that contains a known array; None if it contains none.
+    def _parse_known(self, data: bytes) -> Json | None:
+        """Return the object in a body whose tools are a known array; None if they are not.
 
-        A tools array in a string of the text has escaped quotation marks, and so is not found there.
+        A tools array in a string of the body has escaped quotation marks, and so is not found there.
         """
-        for array in reversed(list(self._known)):
-            start = text.find(array)
-            if start < 0:
-                continue
-            shortened = f'{text[:start]}"{self._placeholder}"{text[start + len(array) :]}'
-            try:
-                content = json.loads(shortened)
-            except ValueError:  # the text of an array without quotation marks was found in a string
+        start, array = self._find_known(data)
+        if not array:
+            return None
+        shortened = b'%b"%b"%b' % (data[:start], self._placeholder.encode(), data[start + len(array) :])
+        content = json.loads(shortened.decode())
+        if not isinstance(content, dict) or content.get("tools") != self._placeholder:
+            return None
+        with self._lock:
+            tools = self._known.get(array)
+            if tools is None:
                 return None
-            if not isinstance(content, dict) or content.get("tools") != self._placeholder:
-                return None
-            with self._lock:
-                tools = self._known.get(array)
-                if tools is None:
-                    return None
-                self._known.move_to_end(array)
-            return {**content, "tools": tools}
-        return None
+            self._known.move_to_end(array)
+        return {**content, "tools": tools}
+
+    def _find_known(self, data: bytes) -> tuple[int, bytes]:
+        """Return where a known array follows a key `tools`, and the array; empty if none does."""
+        known = list(reversed(self._known))
+        for match in itertools.islice(_TOOLS_KEY_BYTES.finditer(data), MAX_KEYS if known else 0):
+            for array in known:
+                if data.startswith(array, match.end()):
+                    return match.end(), array
+        return 0, b""
 
     def _is_known(self, tools: list[Any]) -> bool:
         return any(tools is known for known in list(self._known.values()))
@@ -83,7 +89,7 @@ class ToolArrays:
             array = text[match.end() : end]
             if MIN_ARRAY_CHARS <= len(array) <= MAX_ARRAY_CHARS:
                 with self._lock:
-                    self._known[array] = tools
+                    self._known[array.encode()] = tools
                     while len(self._known) > MAX_ARRAYS:
                         self._known.popitem(last=False)
             return
