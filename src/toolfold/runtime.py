@@ -53,7 +53,7 @@ from toolfold.providers.model_access import ModelAccess
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import ResultStore, render
-from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, LightEmbedder
+from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, shipped_light_embedder
 from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import Progress
 from toolfold.retrieval.learned_messages import LearnedMessages
@@ -772,7 +772,7 @@ def _build_examples(config: Config, database: Database | None) -> ExampleMessage
 
 def _build_embedder(config: Config, name: str) -> Embedder:
     if name == "light":
-        return LightEmbedder()
+        return shipped_light_embedder()
     return MultilingualEmbedder() if name == "embedded" else _build_endpoint(config, name)
 
 

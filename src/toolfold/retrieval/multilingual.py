@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolfold.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, QueryEncoding, shipped_encoder
+from toolfold.retrieval.embedding import (
+    Encoder,
+    Kind,
+    LightEmbedder,
+    Matrix,
+    QueryEncoding,
+    shipped_encoder,
+    shipped_light_embedder,
+)
 from toolfold.retrieval.language import FOREIGN_THRESHOLD, foreign_probability, is_latin
 from toolfold.retrieval.message_vectors import merge_rows, weighted_means
 
@@ -25,7 +33,7 @@ class MultilingualEmbedder:
     """Embedding model that combines the English encoder and the multilingual light model."""
 
     def __init__(self, encoder: Encoder | None = None, light: LightEmbedder | None = None) -> None:
-        self._encoder, self._light = encoder or shipped_encoder(), light or LightEmbedder()
+        self._encoder, self._light = encoder or shipped_encoder(), light or shipped_light_embedder()
         self.name = f"{self._encoder.name}+{self._light.name}"
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
