@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,7 +50,8 @@ SLOW_DIRECTORIES = (
 @pytest.hookimpl(trylast=True)  # other plugins may add the marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order tests for parallel workers, and leave out the thorough ones unless `make test-all` runs."""
-    items.sort(key=_rank_by_duration)
+    rank_of = functools.cache(_rank_by_duration)
+    items.sort(key=lambda item: rank_of(item.path))
     if runs_all_tests():
         return
     chosen, left_out = split_items(items)
@@ -58,14 +60,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the modules and tests from garbage collection, which would walk all of them many times."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exclude modules and tests from garbage collection, which would walk all of them many times."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
-def _rank_by_duration(item: pytest.Item) -> int:
-    """Return the place of a test's directory among those with long tests; all others come last."""
-    directory = item.path.relative_to(HERE).parts[0]
+def _rank_by_duration(module: Path) -> int:
+    """Return the place of a module's directory among those with long tests; all others come last."""
+    directory = module.relative_to(HERE).parts[0]
     return SLOW_DIRECTORIES.index(directory) if directory in SLOW_DIRECTORIES else len(SLOW_DIRECTORIES)
 
 

@@ -18,7 +18,7 @@ from toolfold.providers.scripted import ScriptedProvider
 from toolfold.runtime import Runtime
 from toolfold.store import SqliteSessionStore
 
-POINTS = thorough_count(100, 10)
+POINTS = thorough_count(100, 6)
 PARTS = thorough_count(4, 1)  # so that they can run in parallel
 
 

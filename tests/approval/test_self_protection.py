@@ -9,6 +9,7 @@ import pytest
 import toolfold
 from shellverdict.effects.container_mounts import MAX_MOUNTS
 from shellverdict.paths.own_program import runtime_program_paths
+from tests.cases import check_cases
 from toolfold.approval.factory import build_approval
 from toolfold.approval.gate import Approval, ApprovalPreview
 from toolfold.config import load_config
@@ -309,7 +310,7 @@ def set_home(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("command", PROTECTED_COMMANDS)
+@check_cases("command", PROTECTED_COMMANDS)
 def test_toolfold_administration_commands_and_changes_of_its_files_need_approval_in_every_mode(
     command: str, tmp_path: Path
 ) -> None:
@@ -328,14 +329,14 @@ def test_mount_of_a_protected_path_needs_approval_even_after_the_maximum_of_anal
     ).runs_without_approval
 
 
-@pytest.mark.parametrize("command", ESCAPING_COMMANDS)
+@check_cases("command", ESCAPING_COMMANDS)
 def test_commands_whose_processes_escape_the_control_of_toolfold_need_approval(
     command: str, tmp_path: Path
 ) -> None:
     assert not preview(command, tmp_path, "manual").runs_without_approval
 
 
-@pytest.mark.parametrize("command", HARMLESS_COMMANDS)
+@check_cases("command", HARMLESS_COMMANDS)
 def test_harmless_commands_similar_to_toolfold_administration_run_without_approval(
     command: str, tmp_path: Path
 ) -> None:

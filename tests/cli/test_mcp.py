@@ -166,6 +166,7 @@ class TestAdd:
         assert "some-command" in done.out
         assert servers() == {}
 
+    @pytest.mark.thorough
     def test_mcp_add_asks_for_confirmation_at_a_terminal(self, small: SmallServer) -> None:
         asked = ("mcp", "add", "small", *small.command)
         assert "nothing was added" in run_at_terminal(*asked, typed=b"n\n", after=b"Add this server?")

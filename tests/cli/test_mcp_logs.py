@@ -112,6 +112,7 @@ def test_mcp_logs_command_prints_clients_calls_and_servers_of_a_gateway(
     assert toolfold("mcp", "logs", "notes", "--gateway").code == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.thorough(keep=1)
 def test_mcp_logs_follow_prints_lines_of_gateways_started_later(follower: queue.Queue[str]) -> None:
     for _ in range(2):

@@ -42,7 +42,7 @@ def test_one_time_link_signs_in_once(checked_page: CheckedPage, dashboard: Dashb
     other.close()
 
 
-@pytest.mark.thorough(keep=8)
+@pytest.mark.thorough(keep=4)
 @pytest.mark.parametrize(
     ("scheme", "name"), [(scheme, name) for scheme in ("light", "dark") for name in PAGES]
 )

@@ -200,6 +200,7 @@ async def test_slow_import_of_a_broken_cloud_sdk_does_not_block_the_event_loop(
     assert f"pip install 'toolfold[{name}]'" in readiness.advice
 
 
+@pytest.mark.thorough(keep=1)
 async def test_missing_cloud_credentials_are_reported_with_advice(name: str, options: Options) -> None:
     """Runs in a separate process, because an SDK caches credentials."""
     program = (

@@ -128,6 +128,7 @@ def test_client_of_the_user_is_asked_for_approval_and_named_in_the_log(
     ]
 
 
+@pytest.mark.thorough
 def test_stdio_gateway_started_by_a_tool_call_does_not_ask_for_approval(tmp_path: Path, victim: Path) -> None:
     script = tmp_path / "stdio_client.py"
     answer = tmp_path / "answer.json"

@@ -275,6 +275,7 @@ def test_call_of_a_recorded_tool_that_no_longer_exists_is_refused(home: GatewayH
         assert "not available" in json.dumps(gateway.answer(7))
 
 
+@pytest.mark.thorough
 def test_recorded_lists_are_ignored_if_one_of_their_inputs_has_changed(home: GatewayHome) -> None:
     run_once(home)
     folder, record = home.folder, ListingRecord(home.record)

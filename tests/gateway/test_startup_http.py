@@ -176,6 +176,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
         yield client
 
 
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_first_list_over_http_is_answered_while_the_gateway_loads_and_calls_wait_for_it(
     home: HttpGatewayHome, revision: str
@@ -192,6 +193,7 @@ async def test_first_list_over_http_is_answered_while_the_gateway_loads_and_call
             assert result_text(await client.call_tool("a_echo", {"text": "again"})) == "again"
 
 
+@pytest.mark.thorough
 async def test_list_that_differs_from_the_recorded_one_is_announced_over_http(home: HttpGatewayHome) -> None:
     changed = asyncio.Event()
 

@@ -158,6 +158,7 @@ turns = st.builds(
 numbers = itertools.count()
 
 
+@pytest.mark.thorough(keep=("stream",))
 @each_api
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @generated

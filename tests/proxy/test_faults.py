@@ -155,6 +155,7 @@ def test_error_status_is_passed_on_with_its_headers_and_not_retried(
     assert len(upstream.received) == 1
 
 
+@pytest.mark.thorough(keep=6)
 @each_api
 @folding_on_and_off
 @with_and_without_streaming

@@ -24,7 +24,7 @@ def effect_kinds(analysis: CodeAnalysis) -> list[tuple[EffectKind, frozenset[str
     return [(effect.kind, effect.traits) for effect in analysis.effects]
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("python", 'import os; os.system("rm -rf /")'),
@@ -505,7 +505,7 @@ def test_fork_bombs_in_perl_ruby_and_php_are_found(language: str, code: str) -> 
     assert (EffectKind.FORK_BOMB, frozenset()) in effect_kinds(analyze(language, code))
 
 
-@pytest.mark.parametrize(
+@check_cases(
     ("language", "code"),
     [
         ("node", 'const {execSync: x} = require("child_process"); x("rm -rf /")'),

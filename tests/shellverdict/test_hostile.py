@@ -25,8 +25,8 @@ def count_characters(reading: CommandReading) -> int:
     return sum(len(word) for run in reading.runs for word in run.argv)
 
 
-@pytest.mark.parametrize("kilobytes", [2, 64])
-@pytest.mark.parametrize("name", HOSTILE_INPUTS)
+@check_cases("kilobytes", [2, 64])
+@check_cases("name", HOSTILE_INPUTS)
 def test_analysis_of_hostile_commands_stays_within_its_work_limits(name: str, kilobytes: int) -> None:
     command = HOSTILE_INPUTS[name](kilobytes * 1024)[:MAX_COMMAND_BYTES]
     reading = read_command(command, home="/home/someone", cwd="/home/someone/project")

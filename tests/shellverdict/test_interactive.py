@@ -20,6 +20,7 @@ from shellverdict.paths import PathClassifier
 from shellverdict.rules import builtin_rules
 from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.verdict import Verdict
+from tests.cases import check_cases
 from tests.shellverdict.input_sequences import DANGEROUS, HARMLESS, Sequence
 from tests.thorough import try_examples
 
@@ -49,14 +50,14 @@ def judge_sequence(judge: Judge, sequence: Sequence) -> list[Verdict]:
     return results
 
 
-@pytest.mark.parametrize("sequence", DANGEROUS, ids=str)
+@check_cases("sequence", DANGEROUS)
 def test_sequence_of_process_inputs_that_is_dangerous_together_is_flagged(
     judge: Judge, sequence: Sequence
 ) -> None:
     assert any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
-@pytest.mark.parametrize("sequence", HARMLESS, ids=str)
+@check_cases("sequence", HARMLESS)
 def test_harmless_sequence_of_process_inputs_is_not_flagged(judge: Judge, sequence: Sequence) -> None:
     flagged = [
         (text, finding.reason)
