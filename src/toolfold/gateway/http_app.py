@@ -115,8 +115,7 @@ class AccessPolicy:
         """Return the client of a token; None if there is none. Raises RequestRefused like `authenticate`."""
         try:
             return self.tokens.find(token)
-        except DatabaseUnavailable as error:
-            log.warning("%s", error)
+        except DatabaseUnavailable:  # logged once by what follows the database's changes
             raise RequestRefused(503, _TOKENS_UNKNOWN) from None
 
     def is_accepted(self, headers: MutableMapping[str, str]) -> bool:

@@ -713,7 +713,8 @@ def open_session(
 
     `approver` is asked instead of the runtime's own.
     """
-    disabled = LOCAL_TOOLSETS if toolsets is None else ()
+    known = runtime.toolsets()  # some exist only if their tools are configured
+    disabled = [name for name in LOCAL_TOOLSETS if known.knows(name)] if toolsets is None else ()
     return runtime.session(
         toolsets, disabled_toolsets=disabled, client=client, caller=caller, approver=approver
     )
