@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import subprocess
@@ -219,6 +220,34 @@ async def test_tool_accepted_on_one_replica_can_be_used_on_the_other(
     async with two.client() as client:
         result = await client.call_tool("notes_export", {"text": "hello"})
     assert "hello" in result_text(result)
+
+
+class RoundRobin(httpx2.AsyncHTTPTransport):
+    """Sends each request to the next replica, like a load balancer."""
+
+    def __init__(self, replicas: tuple[Replica, Replica]) -> None:
+        super().__init__()
+        self._ports = itertools.cycle(each.gateway.port for each in replicas)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        port = next(self._ports)
+        request.url = request.url.copy_with(port=port)
+        request.headers["host"] = f"127.0.0.1:{port}"
+        return await super().handle_async_request(request)
+
+
+async def test_requests_of_a_client_without_sessions_can_go_to_any_replica(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    async with (
+        httpx2.AsyncClient(transport=RoundRobin(replicas), timeout=TIMEOUT_S) as http,
+        Client(
+            streamable_http_client(replicas[0].gateway.url, http_client=http), mode="2026-07-28"
+        ) as client,
+    ):
+        for number in range(4):
+            result = await client.call_tool("notes_read", {"text": f"note {number}"})
+            assert f"note {number}" in result_text(result)
 
 
 async def test_token_is_valid_and_revoked_on_both_replicas(replicas: tuple[Replica, Replica]) -> None:
