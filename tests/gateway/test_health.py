@@ -18,7 +18,8 @@ from toolfold.gateway.health import Readiness
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     home = tmp_path_factory.mktemp("drained")
-    write_settings(home, {"gateway": {"drain_seconds": 300.0}, "dashboard": {"enabled": False}})
+    settings = {"gateway": {"drain_seconds": 300.0}, "telemetry": {"prometheus": True}}
+    write_settings(home, {**settings, "dashboard": {"enabled": False}})
     with gateway_process(home) as running:
         yield running
 
@@ -33,6 +34,13 @@ def test_gateway_is_healthy_and_ready_for_any_host_name(gateway: GatewayProcess)
         assert (response.status_code, response.json()) == (200, {"status": "ok"})
     posted = httpx2.post(f"http://127.0.0.1:{gateway.port}/healthz", timeout=TIMEOUT_S)
     assert posted.status_code == 405
+
+
+def test_metrics_are_served_in_the_format_of_prometheus(gateway: GatewayProcess) -> None:
+    response = get(gateway, "/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'toolfold_tool_calls_total{outcome="ok"} 0\n' in response.text
+    assert "toolfold_ready 1\n" in response.text
 
 
 def test_gateway_answers_while_it_is_drained_and_a_second_signal_stops_it(gateway: GatewayProcess) -> None:

@@ -24,7 +24,7 @@ from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
-from toolfold.gateway.health import Readiness
+from toolfold.gateway.health import MetricsApp, Readiness
 from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
@@ -284,7 +284,8 @@ async def _serve_http(
 
     listings = _record_listings(config, guard, record)
     readiness = Readiness(runtime.database)
-    beside: list[MountedApp] = [*proxies, *dashboards, *readiness.make_apps()]
+    metrics = [MetricsApp(runtime.events, readiness)] if config.telemetry.prometheus else []
+    beside: list[MountedApp] = [*proxies, *dashboards, *readiness.make_apps(), *metrics]
     server = build_server(
         make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings),
         on_ready,

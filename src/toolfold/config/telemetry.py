@@ -32,6 +32,12 @@ class TelemetrySettings(Section):
         description="Name of the service in traces and metrics.",
         json_schema_extra=USER_ONLY,
     )
+    prometheus: bool = Field(
+        default=False,
+        description="Serve counters for Prometheus at /metrics of `toolfold serve`, without a token; they "
+        "contain no names and no content.",
+        json_schema_extra=USER_ONLY,
+    )
     include_content: bool = Field(
         default=False,
         description="Include messages, arguments, results, commands and reasons in the log and in traces.",

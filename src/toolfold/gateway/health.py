@@ -1,7 +1,8 @@
 """Health and readiness of a gateway, for load balancers and process managers.
 
 `/healthz` answers as long as the process can answer. `/readyz` tells whether new requests should be sent to
-this replica. Both are answered without a token and for any host name, and say nothing of tools and clients.
+this replica. `/metrics` counts what happens here, for Prometheus. All are answered without a token and for
+any host name, and name no tools and clients.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from toolfold.database import Database
+    from toolfold.events import EventBus
     from toolfold.gateway.http_app import MountedApp
     from toolfold.gateway.http_sessions import Scope, Send
     from toolfold.gateway.request_bodies import Receive
@@ -53,26 +55,48 @@ class _ProbeApp:
         return self._path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - no body
-        if scope["method"] not in ("GET", "HEAD"):
-            await _send_json(send, 405, {"error": "Use GET."})
-            return
         problems = self._find_problems()
-        content: dict[str, Any] = (
-            {"status": "not ready", "problems": problems} if problems else {"status": "ok"}
-        )
-        await _send_json(send, 503 if problems else 200, content, with_body=scope["method"] == "GET")
+        content: dict[str, Any] = {"status": "ok"}
+        if problems:
+            content = {"status": "not ready", "problems": problems}
+        await _answer(scope, send, 503 if problems else 200, json.dumps(content), "application/json")
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
 
-async def _send_json(send: Send, status: int, content: dict[str, Any], *, with_body: bool = True) -> None:
-    body = json.dumps(content).encode()
+class MetricsApp:
+    """Answers requests for `/metrics` with the counters of a runtime."""
+
+    def __init__(self, bus: EventBus, readiness: Readiness) -> None:
+        from toolfold.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
+
+        self._metrics, self._readiness, self._content_type = PrometheusMetrics(), readiness, CONTENT_TYPE
+        self._unsubscribe = bus.subscribe(self._metrics)
+
+    @property
+    def path(self) -> str:
+        return "/metrics"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - no body
+        text = self._metrics.render(is_ready=not self._readiness.find_problems())
+        await _answer(scope, send, 200, text, self._content_type)
+
+    async def close(self) -> None:
+        """Stop counting."""
+        self._unsubscribe()
+
+
+async def _answer(scope: Scope, send: Send, status: int, text: str, content_type: str) -> None:
+    """Send a text in answer to GET or HEAD; other methods are refused."""
+    if scope["method"] not in ("GET", "HEAD"):
+        status, text, content_type = 405, json.dumps({"error": "Use GET."}), "application/json"
+    body = text.encode()
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", content_type.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]
     start: MutableMapping[str, Any] = {"type": "http.response.start", "status": status, "headers": headers}
     await send(start)
-    await send({"type": "http.response.body", "body": body if with_body else b""})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
