@@ -101,6 +101,7 @@ def test_model_is_not_called_without_consent(toolfold: Toolfold, server: Scripte
     assert server.requests == []
 
 
+@pytest.mark.thorough  # embeds the sample catalog
 def test_openai_compatible_server_writes_messages_in_batches(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:

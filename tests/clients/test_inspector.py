@@ -137,6 +137,7 @@ def home(tmp_path: Path, record: Path) -> Home:
 
 
 class TestMcpInspector:
+    @pytest.mark.thorough
     def test_gateway_answers_one_shot_inspector_requests_over_http(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:

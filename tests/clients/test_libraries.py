@@ -115,6 +115,7 @@ class TestTypeScriptSdk(LibraryTests):
         return node, str(HERE / "typescript_sdk_client.mjs"), plan, str(folder)
 
 
+@pytest.mark.thorough  # `make test` runs tests/gateway/test_fastmcp_client.py
 class TestFastMcp(LibraryTests):
     def command(self, plan: str) -> Sequence[str]:
         return fastmcp_python(), str(HERE / "fastmcp_client.py"), plan

@@ -37,7 +37,7 @@ REPRESENTATIVE = frozenset(
 SMALL_PART = frozenset(
     {"test_exit_code_of_a_command_is_returned", "test_command_that_times_out_leaves_no_process"}
 )
-"""Contract tests that `make test` runs for a second container engine."""
+"""Contract tests that `make test` runs for the other container engines."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _is_left_out(item: pytest.Function) -> bool:
     kind = item.callspec.params.get("site") if hasattr(item, "callspec") else None
     if not isinstance(kind, Kind):
         return False
-    if kind.name == "podman":  # like docker, which runs the full contract
+    if kind.name in ("podman", "apptainer"):  # like docker, which runs the full contract
         return item.originalname not in SMALL_PART
     return kind.name not in FULL_CONTRACT and item.originalname not in REPRESENTATIVE
 

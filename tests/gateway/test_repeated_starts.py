@@ -60,6 +60,7 @@ def test_gateway_started_many_times_with_dead_and_slow_servers_always_responds(t
     assert [each for each in json.loads(done.stdout) if each] == []
 
 
+@pytest.mark.thorough
 def test_mcp_sdk_can_be_loaded_by_several_threads_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

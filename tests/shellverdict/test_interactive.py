@@ -22,7 +22,7 @@ from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.verdict import Verdict
 from tests.cases import check_cases
 from tests.shellverdict.input_sequences import DANGEROUS, HARMLESS, Sequence
-from tests.thorough import try_examples
+from tests.thorough import thorough_count, try_examples
 
 WORKDIR = "/home/user/project"
 
@@ -197,7 +197,11 @@ def is_flagged(judge: Judge, command: str, *writes: str, pty: bool = False) -> b
 
 @pytest.mark.parametrize("process", ["bash", "./unknown", "ssh host"])
 def test_dangerous_commands_are_flagged_as_process_input_too(judge: Judge, process: str) -> None:
-    known = [each for each in commands("own_dangerous.jsonl")[::3] if judge(each, cwd=WORKDIR).dangerous]
+    known = [
+        each
+        for each in commands("own_dangerous.jsonl")[:: thorough_count(3, 9)]
+        if judge(each, cwd=WORKDIR).dangerous
+    ]
     if process != "bash":  # elsewhere, directories and programs are unknown
         known = [each for each in known if judge(each, cwd=WORKDIR).blocked]
     assert [each for each in known if not is_flagged(judge, process, each + "\n")] == []
@@ -205,13 +209,21 @@ def test_dangerous_commands_are_flagged_as_process_input_too(judge: Judge, proce
 
 def test_dangerous_commands_split_over_several_process_inputs_are_flagged(judge: Judge) -> None:
     random = Random(5)
-    known = [each for each in commands("own_dangerous.jsonl")[1::4] if judge(each, cwd=WORKDIR).dangerous]
+    known = [
+        each
+        for each in commands("own_dangerous.jsonl")[1 :: thorough_count(4, 12)]
+        if judge(each, cwd=WORKDIR).dangerous
+    ]
     missed = [each for each in known if not is_flagged(judge, "bash", *split_randomly(each + "\n", random))]
     assert missed == []
 
 
 def test_ordinary_commands_are_not_flagged_as_process_input(judge: Judge) -> None:
-    known = [each for each in commands("own_benign.jsonl") if not judge(each, cwd=WORKDIR).dangerous]
+    known = [
+        each
+        for each in commands("own_benign.jsonl")[:: thorough_count(1, 3)]
+        if not judge(each, cwd=WORKDIR).dangerous
+    ]
     assert [each for each in known if is_flagged(judge, "bash", each + "\n")] == []
     typed = [each for each in known if each.isprintable()]
     assert [each for each in typed if is_flagged(judge, "bash", each + "\r", pty=True)] == []
