@@ -110,6 +110,23 @@ def take_all(
     context.close()
 
 
+def _wait_for_rows(page: Page, _: DashboardProcess) -> None:
+    page.get_by_role("grid", name="Tools").get_by_role("row").nth(3).wait_for()
+
+
+def _wait_for_tool(page: Page, dashboard: DashboardProcess) -> None:
+    _wait_for_rows(page, dashboard)
+    page.get_by_role("complementary", name="Tool").get_by_role("heading", level=2).wait_for()
+
+
+def _wait_for_figures(page: Page, _: DashboardProcess) -> None:
+    page.get_by_text("Most used tools").wait_for()
+
+
+def _wait_for_servers(page: Page, _: DashboardProcess) -> None:
+    page.get_by_role("region", name="Server notes").wait_for()
+
+
 def _prepare_playground(page: Page, _: DashboardProcess) -> None:
     page.get_by_role("combobox", name="Mode", exact=True).select_option("hybrid")
     with page.expect_response(
@@ -151,6 +168,10 @@ def _prepare_chat(page: Page, _: DashboardProcess) -> None:
 
 
 PREPARE: dict[str, Callable[[Page, DashboardProcess], Answers | None]] = {
+    "overview": _wait_for_figures,
+    "catalog": _wait_for_rows,
+    "tool": _wait_for_tool,
+    "servers": _wait_for_servers,
     "playground": _prepare_playground,
     "evaluation": _prepare_evaluation,
     "activity": _prepare_activity,

@@ -181,7 +181,7 @@ def write_sample_history(home: Path, tools: list[str], hours: float = 26.0) -> N
                     else 5
                     if ok or rng.random() < 0.6
                     else 0,
-                    saved_tokens=rng.randint(9_000, 14_000) if kind == "model" else 0,
+                    saved_tokens=rng.randint(9_000, 14_000) if kind == "model" else rng.choice((0, 0, 6_200)),
                     cost=0.006 * rng.random() if kind == "model" else 0.0,
                     saved_cost=0.018 * rng.random() if kind == "model" else 0.0,
                 )

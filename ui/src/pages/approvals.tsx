@@ -46,7 +46,7 @@ export function Question({ approval }: { approval: Approval }) {
         <div><dt>Why you are asked</dt><dd>{approval.reason}</dd></div>
         {approval.part && <div><dt>The part that matters</dt><dd><code>{approval.part}</code></dd></div>}
         {approval.also.length > 0 && <div><dt>Also</dt><dd><ul>{approval.also.map((each) => <li key={each}>{each}</li>)}</ul></dd></div>}
-        {approval.answers.length > 2 && <div><dt>What the answers mean</dt><dd><ul class="plain">{approval.answers.map((each) => <li key={each.value}><b>{each.text}</b>: {each.meaning}</li>)}</ul></dd></div>}
+        {approval.answers.length > 2 && <div><dt>Broader answers</dt><dd><ul class="plain">{approval.answers.filter((each) => each.value !== "once" && each.value !== "deny").map((each) => <li key={each.value}><b>{each.text}</b>: {each.meaning}</li>)}</ul></dd></div>}
       </dl>
       <Problem error={error} />
       <div class="buttons">

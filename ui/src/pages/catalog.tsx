@@ -131,15 +131,16 @@ export function CatalogPage({ detail }: { detail: string }) {
         </select>
       </div>
       <div class={`split ${detail ? "with-detail" : ""}`}>
-        <VirtualList count={count} row={row} load={load} chosen={detail} resetOn={JSON.stringify(query)} />
+        <VirtualList count={count} isLoading={!listing} row={row} load={load} chosen={detail} resetOn={JSON.stringify(query)} />
         {detail && <ToolDetail key={detail} name={detail} onChange={() => setVersion((number) => number + 1)} />}
       </div>
     </Page>
   );
 }
 
-function VirtualList({ count, row, load, chosen, resetOn }: {
+function VirtualList({ count, isLoading, row, load, chosen, resetOn }: {
   count: number;
+  isLoading: boolean;
   row: (index: number) => Row | undefined;
   load: (page: number) => void;
   chosen: string;
@@ -185,7 +186,7 @@ function VirtualList({ count, row, load, chosen, resetOn }: {
         <span role="columnheader" class="num">Tokens</span><span role="columnheader" class="num">Calls</span>
       </div>
       <div class="list-body" role="rowgroup" style={{ height: `${Math.max(1, count) * ROW_HEIGHT}px` }}>
-        {!count && <div role="row" class="list-row"><span role="gridcell" class="muted">No tool matches.</span></div>}
+        {!count && <div role="row" class="list-row"><span role="gridcell" class="muted">{isLoading ? "Loading…" : "No tool matches."}</span></div>}
         {Array.from({ length: Math.max(0, last - first) }, (_, offset) => {
           const index = first + offset;
           const each = row(index);
@@ -296,7 +297,7 @@ function KnownTool({ tool, busy, onSend }: { tool: Detail; busy: boolean; onSend
         <div><h3>What the model is sent <span class="muted">{plural(tool.tokens_sent, "token")}</span></h3><Json value={tool.sent} label="What the model is sent" /></div>
       </div>
       <div class="narrow-only">
-        <Segmented label="View" values={VIEWS} value={view} onChange={setView} text={(each) => ({ sent: "Sent to the model", schema: "Schema", signature: "In a search" })[each]} />
+        <Segmented label="View" values={VIEWS} value={view} onChange={setView} text={(each) => ({ sent: "Sent", schema: "Schema", signature: "Search result" })[each]} />
         {view === "signature" ? <pre class="code" tabIndex={0} role="region" aria-label="Search result">{tool.signature}</pre> : <Json value={view === "sent" ? tool.sent : tool.schema} label={view} />}
       </div>
       <div class="wide-only">

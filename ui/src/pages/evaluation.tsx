@@ -204,10 +204,12 @@ function ResultView({ result }: { result: Result }) {
       {result.problems.map((each) => <p key={each} class="warn-text flat">{each}</p>)}
       <p class="muted" role="status">{plural(result.tools, "tool")} ({whole(result.tokens_all)} tokens), {plural(result.messages, "message")}, {whole(result.messages_with_tools)} of which need a tool. Measured in {duration(result.seconds * 1000)}.</p>
       <Card title="Modes">{hasQuality ? <ModeTable result={result} /> : <p>No message has a <code>gold</code> tool, so recall cannot be measured.</p>}</Card>
+      <div class={hasQuality ? "columns start" : ""}>
       {hasQuality && <RecallCard result={result} numbered={chosen.mode} />}
       <Card title="Worst messages" aside={result.modes.length > 1 && <Segmented label="Mode of the worst messages" values={result.modes.map((each) => each.mode)} value={chosen.mode} onChange={setMode} />}>
         <WorstTable result={chosen} />
       </Card>
+      </div>
       <KindTable result={chosen} />
     </>
   );

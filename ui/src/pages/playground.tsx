@@ -108,11 +108,11 @@ export function PlaygroundPage() {
           <label class="field"><span>Mode</span>
             <select value={mode} onChange={(event) => setMode(event.currentTarget.value)}><option value="">{`As configured${choices?.mode ? ` (${choices.mode})` : ""}`}</option>{(choices?.modes ?? []).map((each) => <option key={each} value={each}>{MODE_TEXTS[each] ?? each}</option>)}</select>
           </label>
-          <label class="field"><span>Tools to select</span>
-            <input type="number" min={1} max={50} value={topK} onInput={(event) => setTopK(Math.max(1, Math.min(50, Number(event.currentTarget.value) || 1)))} />
-          </label>
           <label class="field"><span>Toolset</span>
             <select value={toolset} onChange={(event) => setToolset(event.currentTarget.value)}><option value="">All that are granted</option>{(choices?.toolsets ?? []).map((each) => <option key={each} value={each}>{each}</option>)}</select>
+          </label>
+          <label class="field"><span>Tools to select</span>
+            <input type="number" min={1} max={50} value={topK} onInput={(event) => setTopK(Math.max(1, Math.min(50, Number(event.currentTarget.value) || 1)))} />
           </label>
           <label class="field"><span>Model</span>
             <select value={model} onChange={(event) => setModel(event.currentTarget.value)}><option value="">Unknown model</option>{(choices?.models ?? []).map((each) => <option key={each} value={each}>{each}</option>)}</select>
