@@ -7,6 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.dashboard.conftest import CheckedPage
+from tests.dashboard.harness import DashboardProcess
+from tests.dashboard.test_access import Visitor
 from tests.dashboard.test_pages import HOSTILE
 
 if TYPE_CHECKING:
@@ -83,8 +85,11 @@ def test_gzipped_file_of_messages_is_read_in_the_browser(checked_page: CheckedPa
     choose_file(page, "messages.jsonl.gz", gzip.compress(write_lines(MESSAGES).encode()))
     page.get_by_text("3 lines").wait_for()
     page.get_by_role("button", name="Run").click()
+    rows = page.get_by_role("region", name="Modes compared").get_by_role("row")
+    rows.nth(2).wait_for(state="detached")  # of the result of an earlier evaluation
+    rows.nth(1).wait_for()
     page.get_by_text("3 messages, 3 of which need a tool.", exact=False).wait_for()
-    assert page.get_by_role("region", name="Modes compared").get_by_role("row").count() == 2
+    assert rows.count() == 2
 
 
 def test_invalid_line_is_reported_with_its_number(checked_page: CheckedPage) -> None:
@@ -121,3 +126,20 @@ def test_hostile_tools_and_messages_are_shown_as_text(checked_page: CheckedPage)
     assert page.evaluate("window.hacked") is None
     assert page.locator("#app img[src=x]").count() == 0
     assert page.title() == "Evaluation · Toolfold"
+
+
+def test_evaluations_and_tests_of_servers_are_started_by_the_page_only(dashboard: DashboardProcess) -> None:
+    visitor = Visitor(dashboard)
+    key = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
+    elsewhere = {"origin": "http://127.0.0.1:9"}
+    for path in ("evaluation/start", "evaluation/cancel", "servers/test", "servers/cancel-test"):
+        assert visitor.post(path, {"name": "notes"}).status_code == 401, path
+        assert visitor.post(path, {"name": "notes"}, **key, **elsewhere).status_code == 403, path
+        assert visitor.http.post(f"/ui/api/{path}", json={}, headers=key).status_code == 403, path
+        assert visitor.http.get(f"/ui/api/{path}", headers=key).status_code == 404, path
+    for path in ("evaluation", "evaluation/result"):
+        assert visitor.http.get(f"/ui/api/{path}").status_code == 401, path
+    large = {"tools": "file", "catalog": "x" * 10_000_001}
+    assert visitor.post("evaluation/start", large, **key).status_code == 413
+    assert visitor.http.get("/ui/api/evaluation", headers=key).json()["state"] != "running"
+    visitor.http.close()

@@ -101,7 +101,10 @@ export function EvaluationPage() {
   }, [state?.state, state?.number]);
   const start = (body: object) => {
     setError(null);
-    post<State>("evaluation/start", body).then(setState, setError);
+    post<State>("evaluation/start", body).then((started) => {
+      setResult(null);
+      setState(started);
+    }, setError);
   };
   return (
     <Page title="Evaluation" about="Measure how well tools are found for your messages, and what that costs, before you change settings.">
