@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
     Answers = queue.Queue[dict[str, Any]]
 
+MAX_COLOURS = 192
 SIZES = {"desktop": (1360, 900, 1), "phone": (390, 844, 2)}
+HEIGHTS = {("evaluation", "desktop"): 1120, ("evaluation", "phone"): 1500}
+"""Pages whose main content is further down."""
 PAGES = (
     *("overview", "catalog", "tool", "playground", "evaluation", "activity", "approvals"),
     *("servers", "clients", "chat"),
@@ -101,21 +104,32 @@ def take_all(
         page.goto(dashboard.url + {"tool": "catalog/almanac_createEvent"}.get(name, name))
         page.get_by_role("heading", level=1).wait_for()
         prepare = PREPARE.get(name)
+        page.set_viewport_size({"width": width, "height": HEIGHTS.get((name, size), height)})
         waiting = prepare(page, dashboard) if prepare else None
         page.wait_for_timeout(600)  # charts and lists are drawn after their data has arrived
-        page.screenshot(path=folder / f"{name}-{scheme}-{size}.png")
+        file = folder / f"{name}-{scheme}-{size}.png"
+        page.screenshot(path=file)
+        reduce_colours(file)
         if waiting is not None:
             page.get_by_role("button", name="Refuse").first.click()
             read_answer(waiting)
     context.close()
 
 
+def reduce_colours(file: Path) -> None:
+    """Make a picture smaller; the pages have few colours."""
+    from PIL import Image
+
+    with Image.open(file) as picture:
+        reduced = picture.convert("RGB").quantize(MAX_COLOURS, dither=Image.Dither.NONE)
+    reduced.save(file, optimize=True)
+
+
 def _wait_for_rows(page: Page, _: DashboardProcess) -> None:
     page.get_by_role("grid", name="Tools").get_by_role("row").nth(3).wait_for()
 
 
-def _wait_for_tool(page: Page, dashboard: DashboardProcess) -> None:
-    _wait_for_rows(page, dashboard)
+def _wait_for_tool(page: Page, _: DashboardProcess) -> None:
     page.get_by_role("complementary", name="Tool").get_by_role("heading", level=2).wait_for()
 
 
