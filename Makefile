@@ -64,5 +64,5 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing packages for development"
-	@$(PIP) install -c constraints.txt -e '.[dev,docs,plot,modal,daytona,web,browser,message]'
+	@$(PIP) install -c constraints.txt -e '.[dev,docs,plot,modal,daytona,web,browser,message,homeassistant]'
 	@touch $@ $(VENV)/.runtime

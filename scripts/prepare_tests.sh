@@ -35,6 +35,7 @@ began=$(date +%s)
 sh scripts/test_servers/mcp.sh "$tools/mcp" & # independent of the packages below
 sh scripts/test_servers/models.sh "$tools/aimock" &
 sh scripts/test_servers/frameworks.sh "$tools/frameworks" &
+sh scripts/test_servers/homeassistant.sh "$tools/homeassistant" &
 sh scripts/test_servers/postgres.sh "$tools/postgres" &
 sh scripts/test_servers/sdk_tests.sh "$tools/sdk_tests" &
 sh scripts/test_servers/ui.sh & # the engine that examines the dashboard's accessibility

@@ -48,7 +48,7 @@ async def test_destructive_call_is_refused_without_an_approver(loops: EventLoops
     )
 
 
-@pytest.mark.parametrize("effect", sorted(set(Effect) - {Effect.DESTRUCTIVE, Effect.SEND}))
+@pytest.mark.parametrize("effect", [Effect.READ, Effect.WRITE, Effect.EXECUTE, Effect.NETWORK])
 async def test_tool_with_only_read_or_write_effects_runs_without_approval(
     loops: EventLoops, effect: Effect
 ) -> None:
@@ -60,6 +60,16 @@ async def test_tool_with_only_read_or_write_effects_runs_without_approval(
 
     await Approval(refuse, loops).require(tool_with(effect), {}, CONTEXT)
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "effect", [Effect.DESTRUCTIVE, Effect.SEND, Effect.SPEND, Effect.CONTROL, Effect.SCHEDULE]
+)
+async def test_tool_with_an_effect_that_needs_approval_is_refused_without_an_approver(
+    loops: EventLoops, effect: Effect
+) -> None:
+    with pytest.raises(Refused, match="nobody could be asked"):
+        await Approval(None, loops).require(tool_with(effect), {}, CONTEXT)
 
 
 async def test_call_runs_after_the_approver_allows_it(loops: EventLoops) -> None:

@@ -46,6 +46,8 @@ class Effect(StrEnum):
     """Sends something to other people, which cannot be taken back."""
     SPEND = "spend"
     """Uses a service that charges for each call."""
+    CONTROL = "control"
+    """Operates devices in the physical world."""
     SCHEDULE = "schedule"
     """Lets a model work later, when nobody can be asked."""
     DESTRUCTIVE = "destructive"

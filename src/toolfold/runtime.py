@@ -227,6 +227,9 @@ def _build_services(
         models=ModelAccess(config),
         vision=config.vision,
         mixture=config.mixture,
+        homeassistant=config.homeassistant,
+        training=config.training,
+        training_directory=config.paths.state_dir / "training",
         skills=SkillLibrary(
             config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
         ),

@@ -21,7 +21,7 @@ from shellverdict.interactive.process_input import ProcessInput, replace_surroga
 from shellverdict.paths import PathClassifier, PathInfo, PathKind
 from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
-from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, PAID_PREFIX, PATTERN_PREFIXES
+from toolfold.approval.kinds import CONTROL_PREFIX, DESTRUCTIVE_PREFIX, PAID_PREFIX, PATTERN_PREFIXES
 from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, INPUT_NAMES, PATH_NAMES
 from toolfold.errors import shorten
 from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
@@ -43,7 +43,7 @@ _UNKNOWN_INPUT = "< ..."  # marks unknown input in a command shape
 # Marks the working directory of one command in a shape; the directory is shell-quoted.
 _WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM_KINDS = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
-_CHANGING_EFFECTS = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.SEND, Effect.DESTRUCTIVE})
+_CHANGING_EFFECTS = frozenset(Effect) - {Effect.READ, Effect.NETWORK}
 _RUN_MEANINGS = frozenset({Meaning.COMMAND, Meaning.PYTHON})
 _NEVER_PATHS = frozenset({*_RUN_MEANINGS, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
 _PLAIN_TYPES = (bool, int, float, type(None))
@@ -80,7 +80,11 @@ class CallAnalysis:
     @property
     def declared_effects(self) -> frozenset[str]:
         """Return the declared effects that need approval; empty if there is any other finding."""
-        known = {declared_rule(self.tool): Effect.DESTRUCTIVE.value, paid_rule(self.tool): Effect.SPEND.value}
+        known = {
+            declared_rule(self.tool): Effect.DESTRUCTIVE.value,
+            paid_rule(self.tool): Effect.SPEND.value,
+            control_rule(self.tool): Effect.CONTROL.value,
+        }
         if self.verdict.unread or any(rule not in known for rule in self.rules):
             return frozenset()
         return frozenset(known[rule] for rule in self.rules)
@@ -295,6 +299,9 @@ class CallAnalyzer:
         if Effect.SPEND in tool.effects:
             reason = f"{tool.name} uses a service that charges for each call"
             yield Finding(paid_rule(tool), "cost", Severity.MEDIUM, reason)
+        if Effect.CONTROL in tool.effects:
+            reason = f"{tool.name} operates devices in the physical world"
+            yield Finding(control_rule(tool), "devices", Severity.MEDIUM, reason)
         if Effect.SCHEDULE in tool.effects:
             reason = f"{tool.name} lets a model work later, when nobody can be asked"
             yield Finding(SCHEDULE_RULE, "unattended", Severity.MEDIUM, reason)
@@ -324,6 +331,11 @@ def declared_rule(tool: Tool) -> str:
 def paid_rule(tool: Tool) -> str:
     """Return the rule name for the finding that a tool uses a service that charges for each call."""
     return f"{PAID_PREFIX}{tool.name}"
+
+
+def control_rule(tool: Tool) -> str:
+    """Return the rule name for the finding that a tool operates devices."""
+    return f"{CONTROL_PREFIX}{tool.name}"
 
 
 _ANY_SHELL = Tool(

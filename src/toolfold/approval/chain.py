@@ -18,7 +18,13 @@ from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.call_analysis import SCHEDULE_RULE, SELF_PROTECTION, CallAnalysis, declared_rule
 from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, DESTRUCTIVE_SERVER_PREFIX, PAID_PREFIX, FindingKinds
+from toolfold.approval.kinds import (
+    CONTROL_PREFIX,
+    DESTRUCTIVE_PREFIX,
+    DESTRUCTIVE_SERVER_PREFIX,
+    PAID_PREFIX,
+    FindingKinds,
+)
 from toolfold.approval.session_grants import SessionGrants
 from toolfold.model import Answer, Caller
 
@@ -197,7 +203,7 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
     protect Toolfold or files that shells run at start.
     """
     is_protected = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
-    is_declared = rule.startswith((DESTRUCTIVE_PREFIX, PAID_PREFIX)) or rule == SCHEDULE_RULE
+    is_declared = rule.startswith((DESTRUCTIVE_PREFIX, PAID_PREFIX, CONTROL_PREFIX)) or rule == SCHEDULE_RULE
     return not is_protected and severity < Severity.CRITICAL and not is_declared
 
 

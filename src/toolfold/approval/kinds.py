@@ -21,6 +21,8 @@ DESTRUCTIVE_PREFIX: Final = "destructive:"
 """Prefix of the rule name for a tool that declares itself destructive; the tool's name follows."""
 PAID_PREFIX: Final = "paid:"
 """Prefix of the rule name for a tool that uses a paid service; the tool's name follows."""
+CONTROL_PREFIX: Final = "devices:"
+"""Prefix of the rule name for a tool that operates devices; the tool's name follows."""
 DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
 """Prefix of the kind for all declared destructive tools of a server; the server's name follows."""
 
@@ -78,6 +80,8 @@ def describe_kind(kind: str) -> str:
         return f"call of {kind.removeprefix(DESTRUCTIVE_PREFIX)}"
     if kind.startswith(PAID_PREFIX):
         return f"call of {kind.removeprefix(PAID_PREFIX)}, which costs money"
+    if kind.startswith(CONTROL_PREFIX):
+        return f"call of {kind.removeprefix(CONTROL_PREFIX)}, which operates devices"
     if kind.startswith(DESTRUCTIVE_SERVER_PREFIX):
         return f"call of {kind.removeprefix(DESTRUCTIVE_SERVER_PREFIX)} that can destroy data"
     return kind.replace("-", " ")

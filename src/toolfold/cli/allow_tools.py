@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from toolfold.model import Tool
     from toolfold.registry import Snapshot
 
+_DECLARATIONS = {
+    "destructive": "can destroy data",
+    "spend": "uses a service that charges for each call",
+    "control": "operates devices",
+}
+
 __all__ = ["allow_destructive_option", "find_targets", "offer_to_allow"]
 
 allow_destructive_option = click.option(
@@ -116,8 +122,9 @@ def _find_target(
     declared = [each for each in DECLARED_EFFECTS if Effect(each) in tool.effects]
     effect = effect or (declared[0] if declared else DECLARED_EFFECTS[0])
     if effect not in declared:
-        what = "uses a service that charges for each call" if effect == "spend" else "can destroy data"
-        raise click.ClickException(f"{name!r} does not declare that it {what}, so there is nothing to allow.")
+        raise click.ClickException(
+            f"{name!r} does not declare that it {_DECLARATIONS[effect]}, so there is nothing to allow."
+        )
     server = tool.server if tool.source.kind == MCP_SOURCE else ""
     return _make_entry(config, "tool", tool.name, server, effect, client, in_project)
 

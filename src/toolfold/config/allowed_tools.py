@@ -19,14 +19,17 @@ from toolfold.config.field_types import check_text
 
 __all__ = ["DECLARED_EFFECTS", "AllowedTool", "AllowedToolEntry"]
 
-DECLARED_EFFECTS = ("destructive", "spend")
+DECLARED_EFFECTS = ("destructive", "spend", "control")
 """Effects declared by tools that need approval, and that an entry can allow; the first is the default."""
 MAX_ENTRY_CHARS = 5_000
 _ENTRY = re.compile(
     r"(?P<target>tool|server):(?P<name>[^\s:]{1,256})(?::(?P<effect>[^\s:]*))?"
     r"(?: +client=(?P<client>[^\s]{1,256}))?(?: +project=(?P<project>/.*))?"
 )
-_FORM = "tool:NAME or server:NAME, then optionally :destructive or :spend, client=NAME and project=/DIRECTORY"
+_FORM = (
+    "tool:NAME or server:NAME, then optionally :destructive, :spend or :control, client=NAME and"
+    " project=/DIRECTORY"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,14 @@ from toolfold.config.field_types import (
     parse_switch,
 )
 from toolfold.config.gateway import GatewaySettings
+from toolfold.config.homeassistant import HomeAssistantSettings
 from toolfold.config.images import ImagesSettings
 from toolfold.config.models import MixtureSettings, VisionSettings
 from toolfold.config.proxy import ProxySettings
 from toolfold.config.servers import McpSettings
 from toolfold.config.speech import SpeechSettings
 from toolfold.config.telemetry import TelemetrySettings
+from toolfold.config.training import TrainingSettings
 from toolfold.config.web import BrowserSettings, MessagesSettings, WebSettings
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import FrozenDict
@@ -487,8 +489,9 @@ class ApprovalSettings(Section):
     allowed_tools: tuple[AllowedToolEntry, ...] = Field(
         default=(),
         description="Tools whose declared effects need no approval: `tool:NAME` or `server:NAME`, then "
-        "`:destructive` (the default) or `:spend` (they cost money), optionally followed by `client=NAME` or "
-        "`project=/DIRECTORY`. Written by `toolfold approvals allow`.",
+        "`:destructive` (the default), `:spend` (they cost money) or `:control` (they operate devices), "
+        "optionally followed by `client=NAME` or `project=/DIRECTORY`. Written by "
+        "`toolfold approvals allow`.",
         json_schema_extra=USER_ONLY,
     )
     smart_model: Text = Field(
@@ -684,6 +687,12 @@ class Settings(Section):
     vision: VisionSettings = Field(default_factory=VisionSettings, description="Model that looks at images.")
     mixture: MixtureSettings = Field(
         default_factory=MixtureSettings, description="Models that answer a hard question together."
+    )
+    training: TrainingSettings = Field(
+        default_factory=TrainingSettings, description="Training runs of an external trainer."
+    )
+    homeassistant: HomeAssistantSettings = Field(
+        default_factory=HomeAssistantSettings, description="Home Assistant server with your devices."
     )
     cron: CronSettings = Field(default_factory=CronSettings, description="Scheduled jobs and their limits.")
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")

@@ -51,7 +51,10 @@ class ServiceClient:
         document = await self.fetcher(0).fetch(url, method=method, headers=sent, body=body)
         if not 200 <= document.status < 300:
             details = await self.mark(shorten(document.data.decode(errors="replace"), MAX_ERROR_CHARS))
-            raise self.error(f"The {self.name} answered with the status {document.status}: {details}")
+            raise self.error(
+                f"The {self.name} answered with the status {document.status}: {details}",
+                status=document.status,
+            )
         if document.is_truncated:
             raise self.error(f"The answer of the {self.name} has more than {self.max_bytes:,} bytes.")
         return document

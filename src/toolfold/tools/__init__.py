@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from toolfold.config.homeassistant import HomeAssistantSettings
 from toolfold.config.images import ImagesSettings
 from toolfold.config.models import MixtureSettings, VisionSettings
 from toolfold.config.speech import SpeechSettings
+from toolfold.config.training import TrainingSettings
 from toolfold.config.web import MessagesSettings, WebSettings
 from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import Refused
@@ -74,6 +77,10 @@ class Services:
     """Models of the configuration; without it there are no tools that ask models."""
     vision: VisionSettings = field(default_factory=VisionSettings)
     mixture: MixtureSettings = field(default_factory=MixtureSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    training_directory: Path | None = None
+    """Directory of training runs; without it there are no tools for them."""
+    homeassistant: HomeAssistantSettings = field(default_factory=HomeAssistantSettings)
     jobs: ScheduledJobs | None = None
     """Scheduled jobs of the user; without it there are no tools for them."""
     skills: SkillLibrary | None = None

@@ -1,0 +1,68 @@
+"""Training runs of a trainer over HTTP.
+
+POST {url}/runs              {"environment": …, "parameters": {…}}  → {"id": …}
+GET  {url}/runs/{id}         → {"state": …, "metrics": {…}, "log": …}
+POST {url}/runs/{id}/stop    → {"state": …}
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from toolfold.internet.service_client import ServiceClient
+from toolfold.model import Json
+from toolfold.training.runs import TrainingFailed
+
+STATES = ("queued", "starting", "running", "completed", "failed", "stopped", "timed_out")
+MAX_METRICS = 50
+_RUN_ID = re.compile(r"[\w.-]{1,80}")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTrainer:
+    """Client of one trainer over HTTP."""
+
+    url: str
+    key: str
+    service: ServiceClient
+
+    async def start(self, environment: str, parameters: Json) -> str:
+        """Start a training run and return the trainer's id of it. Raises TrainingFailed."""
+        payload = {"environment": environment, "parameters": parameters}
+        run_id = (await self._request("/runs", method="POST", payload=payload)).get("id")
+        if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+            raise TrainingFailed("The trainer returned no valid id of the run.")
+        return run_id
+
+    async def read(self, run_id: str) -> Json:
+        """Return state, metrics and the end of the log of a run."""
+        return _check_run(await self._request(f"/runs/{run_id}"))
+
+    async def stop(self, run_id: str) -> Json:
+        """End a run."""
+        return _check_run(await self._request(f"/runs/{run_id}/stop", method="POST", payload={}))
+
+    async def _request(self, path: str, *, method: str = "GET", payload: Json | None = None) -> Json:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        return await self.service.request_object(
+            f"{self.url.rstrip('/')}{path}", method=method, payload=payload, headers=headers
+        )
+
+
+def _check_run(answer: Json) -> Json:
+    state = answer.get("state")
+    if state not in STATES:
+        raise TrainingFailed(f"The trainer reports the unknown state {str(state)[:40]!r}.")
+    metrics = answer.get("metrics")
+    numbers = {
+        str(name)[:60]: value
+        for name, value in (metrics.items() if isinstance(metrics, dict) else ())
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    log = answer.get("log")
+    return {
+        "state": state,
+        "metrics": dict(list(numbers.items())[:MAX_METRICS]),
+        "log": log if isinstance(log, str) else "",
+    }

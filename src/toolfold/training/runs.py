@@ -1,0 +1,215 @@
+"""Training runs on this machine: start a supervisor for each, read its state and log, and stop it.
+
+A run is a directory. Runs outlive the process that started them, and are found again by a later one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolfold.errors import CallError
+from toolfold.model import Json
+
+MAX_STORED_RUNS = 200
+MAX_METRIC_LINES = 50
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.1
+_RUN_ID = re.compile(r"[\w-]{1,80}")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_METRIC = re.compile(rf"([A-Za-z][\w/.-]{{0,40}})\s*[=:]\s*({_NUMBER})\b")
+
+
+class TrainingFailed(CallError):
+    """A training run cannot be started, found or stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What a training run on this machine executes, and its limits."""
+
+    name: str
+    """Name of the training environment."""
+    command: Sequence[str]
+    directory: Path
+    environment: Mapping[str, str] = field(repr=False)
+    parameters: Json
+    max_seconds: float
+    max_log_bytes: int
+
+
+class LocalRuns:
+    """The training runs on this machine, in one directory."""
+
+    def __init__(self, directory: Path, *, max_runs: int) -> None:
+        self._directory, self._max_runs = directory, max_runs
+
+    def start(self, spec: RunSpec) -> str:
+        """Start a training run and return its id. Raises TrainingFailed."""
+        active = sum(self.read(each)["state"] == "running" for each in self.list_ids())
+        if active >= self._max_runs:
+            raise TrainingFailed(
+                f"{active} training runs are running already, which is the limit (training.max_runs)."
+            )
+        self._remove_oldest()
+        run_id = f"{spec.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        folder = self._directory / run_id
+        folder.mkdir(parents=True, mode=0o700)
+        _write_private(folder / "run.json", json.dumps(_describe_spec(spec, folder)))
+        self._launch(folder)
+        return run_id
+
+    def _launch(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "toolfold.training.supervisor", str(folder)]
+        subprocess.run(  # noqa: S603 - a module of this package
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_TIMEOUT_S, check=False
+        )
+        end = time.monotonic() + START_TIMEOUT_S
+        while not (folder / "state.json").exists():
+            if time.monotonic() > end:
+                raise TrainingFailed("The training run did not start in time.")
+            time.sleep(POLL_S)
+        (folder / "run.json").unlink(missing_ok=True)  # the environment of the command may contain keys
+        state = _read_json(folder / "state.json")
+        if state.get("error"):
+            raise TrainingFailed(f"The training run failed: {state['error']}.")
+
+    def list_ids(self) -> list[str]:
+        """Return the ids of all stored runs, the newest first."""
+        folders = self._directory.iterdir() if self._directory.is_dir() else ()
+        found = [each for each in folders if (each / "summary.json").is_file()]
+        return [each.name for each in sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)]
+
+    def read(self, run_id: str) -> Json:
+        """Return the state of a run. Raises TrainingFailed if there is none with this id."""
+        folder = self._find(run_id)
+        state = _read_json(folder / "state.json") or {"state": "starting"}
+        if state["state"] in ("running", "starting") and not _is_locked(folder / "lock"):
+            state = _read_json(folder / "state.json") or state  # it may have ended in the meantime
+            if state["state"] in ("running", "starting"):
+                state = {**state, "state": "lost"}
+        summary = _read_json(folder / "summary.json")
+        return {"run": run_id, **summary, **{key: state[key] for key in state if key != "process"}}
+
+    def read_log(self, run_id: str, max_chars: int) -> str:
+        """Return the end of a run's output."""
+        folder = self._find(run_id)
+        text = b""
+        for name in ("output.old", "output.log"):
+            try:
+                text += (folder / name).read_bytes()[-max_chars * 4 :]
+            except FileNotFoundError:
+                continue
+        return text.decode(errors="replace")[-max_chars:]
+
+    def read_metrics(self, run_id: str) -> Json:
+        """Return the last values of the metrics that a run has printed as `name=value` or JSON lines."""
+        return find_metrics(self.read_log(run_id, 200_000))
+
+    def stop(self, run_id: str) -> Json:
+        """End a run and wait until it has ended."""
+        folder = self._find(run_id)
+        if self.read(run_id)["state"] != "running":
+            raise TrainingFailed(f"The training run {run_id!r} is not running.")
+        (folder / "stop").touch(mode=0o600)
+        end = time.monotonic() + STOP_TIMEOUT_S
+        while _is_locked(folder / "lock"):
+            if time.monotonic() > end:
+                raise TrainingFailed(f"The training run {run_id!r} did not end in time; it is still ending.")
+            time.sleep(POLL_S)
+        return self.read(run_id)
+
+    def has(self, run_id: str) -> bool:
+        """Return True if a run of this id is stored."""
+        return bool(_RUN_ID.fullmatch(run_id)) and (self._directory / run_id / "summary.json").is_file()
+
+    def _find(self, run_id: str) -> Path:
+        if not self.has(run_id):
+            raise TrainingFailed(f"There is no training run {run_id[:80]!r}. rl_list_runs lists them.")
+        return self._directory / run_id
+
+    def _remove_oldest(self) -> None:
+        import shutil
+
+        for run_id in self.list_ids()[MAX_STORED_RUNS - 1 :]:
+            if self.read(run_id)["state"] != "running":
+                shutil.rmtree(self._directory / run_id, ignore_errors=True)
+
+
+def find_metrics(text: str) -> Json:
+    """Return the last value of each metric in a text: JSON lines, or pairs such as `loss=0.5`."""
+    metrics: Json = {}
+    for line in text.splitlines():
+        values = _read_line(line)
+        if values:
+            metrics = {**{k: v for k, v in metrics.items() if k not in values}, **values}
+    return dict(list(metrics.items())[-MAX_METRIC_LINES:])
+
+
+def _read_line(line: str) -> Json:
+    stripped = line.strip()
+    if stripped.startswith("{"):
+        try:
+            data = json.loads(stripped)
+        except (ValueError, RecursionError):
+            data = None
+        if isinstance(data, dict):
+            return {
+                key: value
+                for key, value in data.items()
+                if isinstance(value, (int, float)) and not isinstance(value, bool)
+            }
+    return {name: float(value) for name, value in _METRIC.findall(stripped[:2_000])}
+
+
+def _describe_spec(spec: RunSpec, folder: Path) -> Json:
+    summary = {"environment": spec.name, "parameters": spec.parameters, "created": time.time()}
+    _write_private(folder / "summary.json", json.dumps(summary))
+    marked = {"TOOLFOLD_RUN": f"training {folder.name}"}
+    return {
+        "command": list(spec.command),
+        "directory": str(spec.directory),
+        "environment": {**spec.environment, **marked},
+        "max_seconds": spec.max_seconds,
+        "max_log_bytes": spec.max_log_bytes,
+    }
+
+
+def _is_locked(file: Path) -> bool:
+    """Return True if a supervisor holds the lock of its run."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _write_private(file: Path, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
