@@ -99,7 +99,7 @@ def wait_for(runtime: Runtime, run: str, is_reached: Callable[[Json], bool]) -> 
 
 
 def has_ended(status: Json) -> bool:
-    return status["state"] != "running"
+    return bool(status["state"] != "running")
 
 
 def test_agent_configures_starts_and_evaluates_a_run(open_training: TrainingRuntimes) -> None:

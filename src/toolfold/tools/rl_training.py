@@ -310,11 +310,15 @@ def _check_value(name: str, parameter: TrainingParameter, value: Any) -> Any:
         raise TrainingRejected(f"{name} must be a {parameter.type}.")
     if isinstance(value, str):
         _check_text(name, parameter, value)
-    elif not is_boolean:
-        low, high = parameter.minimum, parameter.maximum
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise TrainingRejected(f"{name} must be between {low} and {high}, not {value}.")
+    elif isinstance(value, (int, float)) and not is_boolean:
+        _check_range(name, parameter, value)
     return value
+
+
+def _check_range(name: str, parameter: TrainingParameter, value: float) -> None:
+    low, high = parameter.minimum, parameter.maximum
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise TrainingRejected(f"{name} must be between {low} and {high}, not {value}.")
 
 
 def _check_text(name: str, parameter: TrainingParameter, value: str) -> None:

@@ -1,0 +1,51 @@
+"""Every built-in tool is called by an agent, found by a natural message, and listed in the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.internet.web_server import WebServer
+from tests.tools.tool_examples import (
+    EXAMPLES,
+    call_all_tools,
+    find_missed_tools,
+    open_everything,
+    render_table,
+)
+from toolfold import Runtime
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runtime, WebServer]]:
+    with open_everything(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("project")) as opened:
+        yield opened
+
+
+@pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")
+def test_agent_calls_every_built_in_tool(everything: tuple[Runtime, WebServer]) -> None:
+    runtime, server = everything
+    statuses = runtime.statuses(each.tool for each in EXAMPLES)
+    missing = {name for name, status in statuses.items() if not status.usable}
+    problems = {name: problem for name, problem in call_all_tools(runtime, server).items() if problem}
+    assert {name: problems[name] for name in problems.keys() - missing} == {}
+
+
+def test_every_built_in_tool_is_selected_for_a_natural_message(
+    everything: tuple[Runtime, WebServer],
+) -> None:
+    assert find_missed_tools(everything[0]) == {}
+
+
+def test_every_built_in_tool_has_an_example_that_the_documentation_shows(
+    everything: tuple[Runtime, WebServer],
+) -> None:
+    tools = everything[0].registry.snapshot().values()
+    builtin = {tool.name for tool in tools if tool.source.kind == "builtin"}
+    assert {each.tool for each in EXAMPLES} == builtin
+    page = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+    assert render_table() in page, "run python scripts/tools_table.py --write"
