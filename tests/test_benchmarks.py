@@ -128,6 +128,7 @@ def test_benchmark_reuses_results_of_the_compared_retrievers_in_the_next_run(
     assert ".123 first_ones" in run(out, data, peers).stdout
 
 
+@pytest.mark.thorough
 def test_benchmark_in_a_new_process_reports_times_and_memory_and_the_cost_of_a_tool_change(
     data: Path, tmp_path: Path
 ) -> None:

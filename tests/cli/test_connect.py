@@ -220,6 +220,7 @@ class TestEveryClient:
         assert set(read_servers(person, client)) == {"git"}
         assert comment in file.read_text()
 
+    @pytest.mark.thorough(keep=("claude-code", "codex", "goose"))
     def test_connect_does_not_change_an_unreadable_client_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
