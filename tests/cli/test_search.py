@@ -165,9 +165,11 @@ def test_embedding_endpoint_is_called_once_for_tools_and_once_per_message(
         )
         asked = ("search", "abc", "--mode", "semantic", "--catalog", str(catalog), "--json")
         first, second = toolfold(*settings, *asked), toolfold(*settings, *asked)
-    tools, *messages = [body["input"] for _, _, body in server.requests]
-    assert all(text.startswith("search_document: ") for text in tools)
-    assert messages == [["search_query: abc"]] * 2
+    *tools, query, again = [body["input"] for _, _, body in server.requests]
+    embedded = [text for texts in tools for text in texts]  # tools, and their example messages
+    assert all(text.startswith("search_document: ") for text in embedded)
+    assert len(embedded) == len(set(embedded))
+    assert query == again == ["search_query: abc"]
     assert first.json[0]["similarity"] == pytest.approx(second.json[0]["similarity"], abs=0.02)
 
 
