@@ -18,7 +18,8 @@ from urllib.parse import unquote
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from site_reference import PAGES
+from site_leaderboard import render_leaderboard
+from site_reference import PAGES as REFERENCE_PAGES
 
 log = logging.getLogger("mkdocs.hooks.site")
 
@@ -32,6 +33,7 @@ ALWAYS_INCLUDED = (
     "CODE_OF_CONDUCT.md",
     "benchmarks/README.md",
 )
+PAGES = {**REFERENCE_PAGES, "leaderboard.md": render_leaderboard}
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".sh": "sh", ".mjs": "js", ".json": "json"}
 
 FENCE = re.compile(r"^ *(```+|~~~+)", re.MULTILINE)

@@ -79,3 +79,12 @@ def test_reference_describes_every_public_name_command_setting_and_event() -> No
     assert "### toolfold mcp add\n" in commands
     assert [each.key for each in describe_settings() if f"| `{each.key}` |" not in settings] == []
     assert [each.__name__ for each in Event.__subclasses__() if f"## {each.__name__}\n" not in events] == []
+
+
+def test_leaderboard_compares_toolfold_only_on_sets_that_its_models_were_not_trained_on() -> None:
+    leaderboard = importlib.import_module("site_leaderboard")
+    before, heading, after = leaderboard.render_leaderboard().partition("## Recall@5 of the other projects")
+    assert "| **Toolfold** |" in before
+    assert heading
+    assert "| **Toolfold**" not in after
+    assert {row["set"] for row in leaderboard.read_results() if not row["seen"]} == {"sample"}

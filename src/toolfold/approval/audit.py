@@ -32,7 +32,8 @@ LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.002
 _TAIL_BYTES = (8_000, 2 * MAX_LINE_CHARS)
 """Bytes at the end of a file in which its last entry is looked for; the second is longer than any entry."""
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))  # Windows has neither
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_LINKS
 
 
 class DecisionLog(ABC):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -302,7 +301,9 @@ class _KeyHolder:
         self._before: list[Any] | None = None
 
     def hold(self) -> None:
-        with contextlib.suppress(termios.error, OSError, ValueError):
+        with _ignore_terminal_errors():
+            import termios
+
             before = termios.tcgetattr(sys.stdin.fileno())
             changed = list(before)
             changed[0] &= ~termios.ICRNL
@@ -313,12 +314,28 @@ class _KeyHolder:
     def release(self) -> None:
         before, self._before = self._before, None
         if before is not None:
-            with contextlib.suppress(termios.error, OSError, ValueError):
+            with _ignore_terminal_errors():
+                import termios
+
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
 
 
+@contextlib.contextmanager
+def _ignore_terminal_errors() -> Iterator[None]:
+    """Ignore that standard input is no terminal, or that the system has no `termios` (Windows)."""
+    try:
+        yield
+    except (ImportError, OSError, ValueError):
+        return
+    except Exception as error:
+        if type(error).__module__ != "termios":  # its errors are no OSError
+            raise
+
+
 def _discard_input() -> None:
-    with contextlib.suppress(termios.error, OSError, ValueError):
+    with _ignore_terminal_errors():
+        import termios
+
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 

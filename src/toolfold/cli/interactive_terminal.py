@@ -11,8 +11,6 @@ import os
 import re
 import signal
 import sys
-import termios
-import tty
 from collections.abc import Iterator
 from typing import Literal
 
@@ -101,6 +99,9 @@ class InteractiveTerminal:
     @contextlib.contextmanager
     def _raw_mode(self) -> Iterator[None]:
         """Switch the terminal to raw mode, so that every key press, including Ctrl-C, reaches the command."""
+        import termios
+        import tty
+
         before = termios.tcgetattr(self._source)
         try:
             tty.setraw(self._source, termios.TCSADRAIN)

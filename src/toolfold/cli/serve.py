@@ -476,8 +476,9 @@ async def _run_until_signal(work: Any) -> None:
     """Run a coroutine until it ends or a termination signal arrives."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(each, task.cancel)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        with suppress(AttributeError, NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
+            loop.add_signal_handler(getattr(signal, name), task.cancel)
     try:
         await task
     except asyncio.CancelledError:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import signal
 import struct
 import subprocess
-import termios
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -96,6 +94,8 @@ class LocalProcess:
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
         with contextlib.suppress(OSError, AttributeError):  # a larger pipe is only faster
+            import fcntl
+
             fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _CHUNK_BYTES)
         output_fd, input_fd = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
         process.stdin.close()
@@ -250,4 +250,7 @@ async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
 
 
 def _set_terminal_size(descriptor: int, size: TerminalSize) -> None:
+    import fcntl
+    import termios
+
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))

@@ -12,7 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Windows lacks these flags. It cannot open files relative to a directory either, so file tools fail there.
+_OPEN_DIRECTORY = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
+)
 
 
 def resolve_links(path: str | Path) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,8 +18,7 @@ from typing import Any, BinaryIO
 def main(source: BinaryIO) -> None:
     """Compile the regular expression in the first line of input, then search each file that follows."""
     request = json.loads(source.readline())
-    _set_limit(resource.RLIMIT_CPU, request["seconds"])
-    _set_limit(resource.RLIMIT_AS, request["memory"])
+    _limit_resources(request["seconds"], request["memory"])
     try:
         pattern = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
@@ -33,11 +31,16 @@ def main(source: BinaryIO) -> None:
         _write_answer(list(islice(_find_hits(pattern, text, request["width"]), max_hits)))
 
 
-def _set_limit(kind: int, limit: int) -> None:
-    soft, hard = resource.getrlimit(kind)
-    bound = min(each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY)
-    with suppress(ValueError):  # macOS cannot limit memory; the time limit must suffice there
-        resource.setrlimit(kind, (bound, bound))
+def _limit_resources(seconds: int, memory: int) -> None:
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows: the parent kills this process in time
+        return
+    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, memory)):
+        soft, hard = resource.getrlimit(kind)
+        bound = min(each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY)
+        with suppress(ValueError):  # macOS cannot limit memory; the time limit must suffice there
+            resource.setrlimit(kind, (bound, bound))
 
 
 def _find_hits(pattern: re.Pattern[str], text: str, width: int) -> Iterator[tuple[int, str]]:

@@ -26,7 +26,7 @@ _GIT_SIGNATURES = (("objects", "refs"), ("config", "hooks"), ("commondir",))
 _GIT_FILE_PREFIX = b"gitdir:"
 _MAX_GIT_FILE_BYTES = 5_000
 # O_NONBLOCK: a FIFO instead of a `.git` file must not block.
-_OPEN_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
 
 
 def require_unprotected(target: Path, *, named: str | Path = "") -> None:

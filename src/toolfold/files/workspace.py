@@ -39,8 +39,10 @@ MAX_ENTRIES_SHOWN = 20
 MAX_NAME_ATTEMPTS = 1_000
 
 # O_NONBLOCK: a FIFO that replaces the file between check and open must not block.
-_OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_OPEN_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Windows lacks these flags. It cannot open files relative to a directory either, so file tools fail there.
+_NO_LINKS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))
+_OPEN_READ = os.O_RDONLY | _NO_LINKS | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY"))
+_OPEN_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS
 
 
 @dataclass(frozen=True, slots=True)

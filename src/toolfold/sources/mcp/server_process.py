@@ -24,10 +24,13 @@ from typing import TypeVar
 from toolfold.provenance import SERVER_MARK_KB
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.faults import NotStarted
+from toolfold.sources.mcp.process_tree import ProcessTree, WatchedGroup, WindowsJob, load_kernel32
 
 T = TypeVar("T")
 
 EXIT_GRACE_S = 2.0
+CREATE_NEW_PROCESS_GROUP = 0x200
+"""Windows flag: Ctrl-C at the terminal does not reach the server."""
 STDERR_DRAIN_TIMEOUT_S = 1.0
 """Time to read stderr after the server has exited; a descendant may hold it open forever."""
 MAX_LOG_BYTES = 1_000_000
@@ -59,8 +62,8 @@ exec "$@"
 class ServerProcess:
     """A running stdio server. `close` terminates it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, log: ServerLog) -> None:
-        self._process, self._watcher_pipe, self._log = process, lifeline, log
+    def __init__(self, process: asyncio.subprocess.Process, tree: ProcessTree, log: ServerLog) -> None:
+        self._process, self._tree, self._log = process, tree, log
         self._stderr_task = asyncio.create_task(log.copy_stream(_require_stream(process.stderr)))
 
     @property
@@ -91,10 +94,9 @@ class ServerProcess:
         try:
             await self._wait_for_exit(grace)
         finally:
-            self._trigger_watcher()  # also if cancelled
+            self._tree.end()  # also if cancelled
         if not await self._wait_for_exit(EXIT_GRACE_S):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._tree.kill_group()
             await self._wait_for_exit(EXIT_GRACE_S)
         self._stderr_task.cancel()
         self._log.close()
@@ -102,12 +104,6 @@ class ServerProcess:
         transport = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()
-
-    def _trigger_watcher(self) -> None:
-        """Close the pipe to the watcher process, which then kills the remaining processes of the server."""
-        lifeline, self._watcher_pipe = self._watcher_pipe, -1
-        if lifeline >= 0:
-            os.close(lifeline)
 
     async def _wait_for_exit(self, seconds: float) -> bool:
         """Return True if the server process exits in time.
@@ -133,6 +129,8 @@ async def start_server(
 ) -> ServerProcess:
     """Start a stdio server. Raises NotStarted with advice."""
     program = _find_program(server, command, environment, cwd)
+    if sys.platform == "win32":
+        return await _start_in_job(server, [program, *args], environment, cwd, log)
     hold, lifeline = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -163,7 +161,30 @@ async def start_server(
         raise
     finally:
         os.close(hold)
-    return ServerProcess(process, lifeline, log)
+    return ServerProcess(process, WatchedGroup(process.pid, lifeline), log)
+
+
+async def _start_in_job(
+    server: str, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None, log: ServerLog
+) -> ServerProcess:
+    """Start a server on Windows, without a shell, in a job object."""
+    process = None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            cwd=cwd,
+            creationflags=CREATE_NEW_PROCESS_GROUP,
+            limit=1 << 20,
+        )
+        return ServerProcess(process, WindowsJob(process.pid, load_kernel32()), log)
+    except (OSError, ValueError) as error:
+        if process is not None:
+            process.kill()
+        raise NotStarted(server, f"could not be started: {error}.", advice=_CHECK_COMMAND_ADVICE) from None
 
 
 _CHECK_COMMAND_ADVICE = "Check its command, args and cwd in the configuration."
@@ -274,7 +295,7 @@ class ServerLog:
     def _write(self, text: str) -> None:
         if self._descriptor < 0:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
             self._descriptor = os.open(self._file, flags, 0o600)
             self._size = os.fstat(self._descriptor).st_size
         written = text.encode("utf-8", "replace")

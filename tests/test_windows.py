@@ -1,0 +1,108 @@
+"""Toolfold can be imported without the modules and names that Windows lacks, and ends process trees there.
+
+Windows itself is not available: an interpreter without these modules and names stands in for it, and a
+recorder for the functions of its kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from toolfold.sources.mcp.process_tree import ExtendedLimits, WindowsJob
+
+LIKE_WINDOWS = """
+import asyncio, concurrent.futures, getpass, importlib, importlib.abc, multiprocessing, os, shutil, signal
+import socket, subprocess, sys, tempfile
+import httpx2, mcp, numpy, onnxruntime, prompt_toolkit, pydantic, rich, uvicorn  # they support Windows
+
+MISSING = {"fcntl", "pwd", "grp", "termios", "tty", "resource", "pty"}
+
+class MissingModules(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+for name in MISSING:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, MissingModules())
+for name in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "killpg", "getuid",
+             "geteuid", "fork", "setsid", "getpgid", "fchmod", "mkfifo", "openpty"):
+    delattr(os, name)
+for name in ("SIGKILL", "SIGHUP", "SIGWINCH", "SIGQUIT", "SIGUSR1", "SIGCHLD", "SIGALRM"):
+    delattr(signal, name)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+MODULES = [
+    *(
+        "toolfold",
+        "toolfold.runtime",
+        "toolfold.gateway.server",
+        "toolfold.gateway.http_app",
+        "toolfold.agent.loop",
+    ),
+    *("toolfold.sources.mcp.pool", "toolfold.proxy", "toolfold.dashboard.app", "toolfold.cli.app"),
+    *(
+        f"toolfold.cli.{name}"
+        for name in ("call", "chat", "config", "connect", "doctor", "mcp", "run", "serve", "ui")
+    ),
+]
+
+
+def test_no_module_needs_posix_modules_or_names_when_it_is_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIKE_WINDOWS, *MODULES],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class RecordedKernel:
+    """Records the calls of kernel functions; each returns a handle, or 0 for the function in `failing`."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._failing = failing
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append((name, arguments))
+            return 0 if name == self._failing else 1000 + len(self.calls)
+
+        return call
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def test_windows_job_gets_the_process_and_kills_it_when_it_ends() -> None:
+    kernel = RecordedKernel()
+    job = WindowsJob(4711, kernel)
+    assert kernel.names() == [
+        *("CreateJobObjectW", "SetInformationJobObject", "OpenProcess"),
+        *("AssignProcessToJobObject", "CloseHandle"),
+    ]
+    assert kernel.calls[2][1][2] == 4711
+    job.end()
+    job.end()
+    assert kernel.calls[5:] == [("TerminateJobObject", (1001, 1)), ("CloseHandle", (1001,))]
+
+
+@pytest.mark.parametrize("failing", ["SetInformationJobObject", "OpenProcess", "AssignProcessToJobObject"])
+def test_windows_job_that_cannot_be_set_up_is_closed(failing: str) -> None:
+    kernel = RecordedKernel(failing)
+    with pytest.raises(OSError, match="while a job object was set up"):
+        WindowsJob(4711, kernel)
+    assert kernel.calls[-1] == ("CloseHandle", (1001,))
+
+
+def test_job_limits_have_the_size_that_windows_expects() -> None:
+    assert ctypes.sizeof(ExtendedLimits) == (144 if ctypes.sizeof(ctypes.c_void_p) == 8 else 112)
