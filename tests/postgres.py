@@ -125,7 +125,8 @@ def _unprivileged_user() -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGINT)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -46,6 +46,14 @@ def test_files_on_this_machine_need_no_database() -> None:
     assert open_database("sqlite") is None
 
 
+def test_driver_is_loaded_only_if_a_database_is_configured() -> None:
+    script = (
+        "import sys, toolfold.runtime; from toolfold.database import open_database\n"
+        "open_database('sqlite'); assert 'psycopg' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=WAIT_S, cwd=ROOT)
+
+
 class TestMigrations:
     def test_every_migration_can_be_undone_and_applied_again(self, database: Database) -> None:
         tables = list_tables(database)
