@@ -3,8 +3,9 @@
     python conversations.py --mcp ../../shared/mcp --more ../../shared/bench/distractors-mcp/catalog.jsonl \\
         --out DIR
 
-Writes `catalog.jsonl`, `tune.jsonl`, `held-out.jsonl` and `unserved.jsonl`. Every third conversation of a
-file is held out: it is measured, never tuned on.
+Writes `catalog.jsonl`, `tune.jsonl`, `held-out.jsonl`, `unseen.jsonl` and `unserved.jsonl`. Every third
+conversation of a file is held out: it is measured, never tuned on. `unseen.txt` was written later, blind, and
+is held out as a whole.
 
 A conversation starts with `# SERVER`, the server of the tools that are named without one. Each further line
 is a message of the user: a letter for its kind, the tools it needs, a colon and the text. Tools separated by
@@ -26,6 +27,7 @@ from data import read
 
 CONVERSATIONS = Path(__file__).resolve().parent / "conversations"
 UNSERVED = "unserved.txt"
+TUNE, HELD_OUT, UNSEEN = "tune", "held-out", "unseen"
 KINDS = {
     "o": "opening",
     "f": "follow-up",
@@ -63,8 +65,8 @@ class Message:
     needs: tuple[tuple[str, ...], ...]
 
 
-def load_conversations() -> Iterator[tuple[str, bool, list[Message]]]:
-    """Yield the id of each conversation, True if it is held out, and its messages."""
+def load_conversations() -> Iterator[tuple[str, str, list[Message]]]:
+    """Yield the id of each conversation, its split (tune, held-out, unseen), and its messages."""
     for file in sorted(CONVERSATIONS.glob("*.txt")):
         if file.name == UNSERVED:
             continue
@@ -72,8 +74,9 @@ def load_conversations() -> Iterator[tuple[str, bool, list[Message]]]:
         for number, block in enumerate(blocks, 1):
             header, *lines = block.strip().splitlines()
             server = header.removeprefix("#").split()[0]
-            held_out = number % HELD_OUT_EVERY == 0
-            yield f"{file.stem}-{number:02}", held_out, [_parse_line(line, server) for line in lines]
+            split = HELD_OUT if number % HELD_OUT_EVERY == 0 else TUNE
+            split = UNSEEN if file.stem == UNSEEN else split
+            yield f"{file.stem}-{number:02}", split, [_parse_line(line, server) for line in lines]
 
 
 def _parse_line(line: str, server: str) -> Message:
@@ -156,19 +159,20 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     tools = load_catalog(options.mcp, options.more)
     equivalents = find_equivalents(tools)
-    rows: dict[bool, list[Row]] = {False: [], True: []}
-    for key, held_out, messages in load_conversations():
-        rows[held_out] += make_rows(key, messages, equivalents)
+    rows: dict[str, list[Row]] = {TUNE: [], HELD_OUT: [], UNSEEN: []}
+    for key, split, messages in load_conversations():
+        rows[split] += make_rows(key, messages, equivalents)
     texts = (CONVERSATIONS / UNSERVED).read_text(encoding="utf-8").splitlines()
     unserved = [
         {"id": f"unserved-{number}", "query": text, "gold": [], "kind": "unserved", "history": []}
         for number, text in enumerate(texts, 1)
     ]
     write_rows(options.out / "catalog.jsonl", tools)
-    write_rows(options.out / "tune.jsonl", rows[False])
-    write_rows(options.out / "held-out.jsonl", rows[True])
+    for split, messages in rows.items():
+        write_rows(options.out / f"{split}.jsonl", messages)
     write_rows(options.out / "unserved.jsonl", unserved)
-    print(f"{len(tools)} tools, {len(rows[False])} messages to tune on, {len(rows[True])} held out")
+    counts = ", ".join(f"{len(messages)} {split}" for split, messages in rows.items())
+    print(f"{len(tools)} tools; messages: {counts}")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Graph:
 
 def build(model: Encoder, style: str) -> onnx.ModelProto:
     """The whole graph: `ids` and `mask` (rows, tokens) in, `vectors` (rows, 384) of length one out, and the
-    `states` that the lowest layers leave."""
+    `states` that the lowest layers leave and `tokens.last`, those of the last layer."""
     weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
     graph = Graph(style)
     x = _add_embedding(graph, weights)
@@ -96,6 +96,7 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
         x = attended(graph, weights, x, f"blocks.{layer}", mask="mask32")
         if layer == SHARED - 1:
             graph.node("Identity", [x], "states")
+    graph.node("Identity", [x], "tokens.last")
     _add_pooling(graph, x)
     whole = helper.make_graph(
         graph.nodes,
@@ -107,6 +108,7 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
         [
             helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["rows", WIDTH]),
             helper.make_tensor_value_info("states", TensorProto.FLOAT, ["rows", "tokens", WIDTH]),
+            helper.make_tensor_value_info("tokens.last", TensorProto.FLOAT, ["rows", "tokens", WIDTH]),
         ],
         graph.constants,
     )

@@ -79,10 +79,11 @@ class CachingEncoder(Encoder):
                 self._tools[text] = super().embed([text], kind)[0]
         return np.stack([self._tools[text] for text in texts]) if texts else np.zeros((0, 384), np.float32)
 
-    def read(self, messages: Sequence[str]) -> QueryEncoding:
-        (message,) = messages
+    def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
+        if parts:
+            return super().read(message, parts)
         if message not in self._queries:
-            self._queries[message] = super().read([message])
+            self._queries[message] = super().read(message)
         return self._queries[message]
 
 
@@ -118,7 +119,7 @@ class Models:
         for head, embedder in self.embedders.items():
             text = query_text(message)
             read = (
-                embedder.read([text])
+                embedder.read(text)
                 if isinstance(embedder, MultilingualEmbedder)
                 else QueryEncoding(embedder.embed([text], "query"))
             )

@@ -15,7 +15,7 @@ from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold import load_config, open_runtime
 from toolfold.model import Source, Tool
 from toolfold.registry import Registry
-from toolfold.retrieval.embedding import FunctionEmbedder, Matrix, normalize_rows
+from toolfold.retrieval.embedding import Encoder, FunctionEmbedder, LightEmbedder, Matrix, normalize_rows
 from toolfold.retrieval.example_messages import (
     MAX_MESSAGES,
     ExampleMessages,
@@ -222,6 +222,25 @@ def test_messages_move_the_vector_of_their_tool_towards_similar_queries() -> Non
     query = model.embed(["can we go swimming this afternoon?"], "query")[0]
     assert float(merged[0] @ query) > float(plain[0] @ query)
     assert np.allclose(np.linalg.norm(merged[:, :384], axis=1), 1, atol=1e-5)
+
+
+def test_what_all_messages_have_in_common_is_not_merged_into_a_tool() -> None:
+    class CommonWording(LightEmbedder):
+        """Embedder for which all messages are alike."""
+
+        def message_mean(self) -> Matrix:
+            return self.embed(["could you please do that"], "tool")[0]
+
+    model, texts = CommonWording(), ["place hours. return the opening hours of a place"]
+    merged = embed_with_messages(model, texts, [["could you please do that"] * 3])
+    np.testing.assert_allclose(merged, model.embed(texts, "tool"), atol=1e-6)
+
+
+@check_cases("model", [Encoder(), LightEmbedder()])
+def test_shipped_models_have_a_mean_vector_of_messages(model: Encoder | LightEmbedder) -> None:
+    (vector,) = model.embed(["could you please show me the latest one"], "tool")
+    assert model.message_mean().shape == vector.shape
+    assert 0 < np.linalg.norm(model.message_mean()) < 1
 
 
 def test_changed_messages_embed_only_their_tool_again(registry: Registry, tmp_path: Path) -> None:

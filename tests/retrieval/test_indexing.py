@@ -19,9 +19,10 @@ from toolfold import Runtime
 from toolfold.events import Event, IndexUpdated
 from toolfold.model import Tool
 from toolfold.registry import Snapshot
-from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
+from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, LightEmbedder, Matrix
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import MAX_INLINE_TEXTS, Indexer
+from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
 
 MANY_TOOLS = tuple(
@@ -103,6 +104,26 @@ def test_search_does_not_wait_for_the_vectors_of_many_new_tools(open_indexer: Ca
         Indexer(CountingModel().embedder, None).index(MANY_TOOLS)
     )
     assert model.counting.take_count() == len(MANY_TOOLS)
+
+
+@pytest.mark.thorough
+def test_ten_thousand_new_tools_are_found_by_keyword_while_the_light_model_embeds_them() -> None:
+    places = ("harbour", "library", "airport", "museum", "station")
+    tools = [
+        make_tool(f"tool_{n}", f"Return the opening hours of {places[n % 5]} number {n}") for n in range(10_000)
+    ]
+    snapshot = Snapshot({tool.name: tool for tool in tools}, 0)
+    retriever = Retriever(LightEmbedder(), lambda: Ranker.shipped("light"), None, max_wait_s=0.0)
+    try:
+        (first,) = retriever.find(snapshot, "opening hours of museum number 7003", mode="hybrid", limit=1)
+        assert (first.name, first.similarity) == ("tool_7003", None)
+        for thread in background_threads():
+            thread.join(300)
+        (later,) = retriever.find(snapshot, "opening hours of museum number 7003", mode="hybrid", limit=1)
+        assert later.similarity is not None
+        assert retriever.index_state().is_complete
+    finally:
+        retriever.close()
 
 
 def test_search_waits_up_to_the_limit_for_vectors(open_indexer: Callable[..., Indexer]) -> None:

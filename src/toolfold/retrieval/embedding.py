@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,19 +77,20 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryEncoding:
-    """Vectors of one or more messages, and the hidden states of the first message's tokens."""
+    """Vectors of a message and of its parts, and the hidden states of the message's tokens."""
 
     vectors: Matrix
+    """The message's vector, then one row per part."""
     states: Matrix | None = None
-    """Hidden states of the first message from the model's lower layers, one row per token."""
+    """Hidden states of the message from the model's lower layers, one row per token."""
 
 
 @runtime_checkable
 class QueryEncoder(Protocol):
     """Embedder that also returns the hidden states of a message's tokens."""
 
-    def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Return the vectors of messages in the same order, and the hidden states of the first one."""
+    def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
+        """Return the vectors of a message and of its parts, and the hidden states of the message."""
 
 
 class Encoder:
@@ -108,17 +109,33 @@ class Encoder:
         vectors: Matrix = np.zeros((len(texts), 384), np.float32)
         # One by one: faster than a padded batch, and no text influences the vector of another.
         for position, text in enumerate(texts):
-            vectors[position], _ = _run_session(session, pieces.ids(text, limit))
+            vectors[position] = _run_session(session, pieces.ids(text, limit)).vector
         return vectors
 
-    def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Return the vectors of messages, and the hidden states of the first one's tokens."""
+    def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
+        """Return the vectors of a message and of its parts, and the hidden states of the message's tokens.
+
+        The model runs once: the vector of a part is the mean of its tokens' states in the message. A part
+        beyond the tokens that the model reads is embedded by itself.
+        """
         session, pieces = self._get_model()
-        found = [_run_session(session, pieces.ids(text, MAX_QUERY_TOKENS)) for text in messages]
-        vectors: Matrix = np.zeros((len(found), 384), np.float32)
-        for position, (vector, _) in enumerate(found):
-            vectors[position] = vector
-        return QueryEncoding(vectors, found[0][1] if found else None)
+        ids = pieces.ids(message, MAX_QUERY_TOKENS)
+        whole = _run_session(session, ids)
+        rows = [whole.vector]
+        end = 1
+        for part in parts:
+            own = pieces.ids(part, MAX_QUERY_TOKENS)
+            start = _find_sequence(ids, own[1:-1], end) if whole.tokens is not None else None
+            if whole.tokens is None or start is None:
+                rows.append(_run_session(session, own).vector)
+            else:
+                end = start + len(own) - 2
+                rows.append(normalize_rows(whole.tokens[start:end].sum(0, keepdims=True))[0])
+        return QueryEncoding(np.stack(rows), whole.states)
+
+    def message_mean(self) -> Matrix:
+        """Return the mean vector of the messages in the phrasebook."""
+        return read_message_mean(self._weights, "encoder", 384)
 
     def pieces(self, word: str) -> int:
         """Return the number of subword pieces of a word; 1 if the vocabulary contains the word."""
@@ -167,11 +184,28 @@ def _import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def _run_session(session: Any, ids: Sequence[int]) -> tuple[Matrix, Matrix | None]:
-    """Return the vector of a text and, if the model outputs them, the hidden states of its tokens."""
+class _EncoderOutput(NamedTuple):
+    """What the encoder computes for a text; exports of older models lack the states of tokens."""
+
+    vector: Matrix
+    states: Matrix | None = None
+    """States of the tokens after the lower layers."""
+    tokens: Matrix | None = None
+    """States of the tokens after the last layer, whose mean is the vector."""
+
+
+def _run_session(session: Any, ids: Sequence[int]) -> _EncoderOutput:
     row = np.array([ids], np.int64)
-    vectors, *states = session.run(None, {"ids": row, "mask": np.ones_like(row)})
-    return vectors[0], states[0][0] if states else None
+    outputs = session.run(None, {"ids": row, "mask": np.ones_like(row)})
+    return _EncoderOutput(*(each[0] for each in outputs))
+
+
+def _find_sequence(ids: Sequence[int], wanted: Sequence[int], start: int) -> int | None:
+    """Return where the wanted ids occur one after the other, at `start` or later; None if they do not."""
+    if not wanted:
+        return None
+    last = len(ids) - len(wanted)
+    return next((at for at in range(start, last) if ids[at : at + len(wanted)] == wanted), None)
 
 
 class LightEmbedder:
@@ -193,6 +227,10 @@ class LightEmbedder:
             if len(ids):
                 vectors[position] = (rows[ids] * scales[ids]).sum(0)
         return normalize_rows(vectors)
+
+    def message_mean(self) -> Matrix:
+        """Return the mean vector of the messages in the phrasebook."""
+        return read_message_mean(self._weights, "light", self.width)
 
     def _get_model(self) -> tuple[Any, Matrix, Unigram]:
         with self._lock:
@@ -365,6 +403,16 @@ class FunctionEmbedder:
 def shipped_weights() -> Traversable:
     """Return the directory of the model weights that ship with the package."""
     return files("toolfold").joinpath("retrieval/weights")
+
+
+def read_message_mean(weights: Traversable, model: str, width: int) -> Matrix:
+    """Return a model's mean vector of example messages; zero if the weights have none."""
+    file = weights.joinpath("message_means.npz")
+    if not file.is_file():
+        return np.zeros(width, np.float32)
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+        mean: Matrix = stored[model]
+        return mean
 
 
 def normalize_rows(vectors: Matrix) -> Matrix:

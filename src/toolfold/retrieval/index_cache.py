@@ -22,7 +22,7 @@ from toolfold.retrieval.lexical import FIELDS, MAX_NAME_TERMS, KeywordIndex
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import MAX_DIMENSIONS, PackedVectors, Sketch, Vectors
 
-FORMAT = 3
+FORMAT = 4
 MAX_INDEX_FILE_BYTES = 1 << 30
 _EMPTY_CHECKSUM = bytes(16)
 _PROBE_SIZE = 64

@@ -43,7 +43,7 @@ FIELDS: Mapping[str, FieldConfig] = {
     "parameter descriptions": FieldConfig(0.4, 0.6),
     "values": FieldConfig(0.4, 0.6),
     "server": FieldConfig(0.5, 0.0),
-    MESSAGES_FIELD: FieldConfig(0.4, 0.0),
+    MESSAGES_FIELD: FieldConfig(0.1, 0.0),
 }
 
 

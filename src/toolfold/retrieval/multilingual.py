@@ -38,29 +38,37 @@ class MultilingualEmbedder:
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
         """Embed tools with both models; embed messages with model weights that depend on their language."""
+        encoded = self._encoder.embed(texts, kind)
         if kind == "query":
-            return self.read(texts).vectors
+            return self._weigh_by_language(texts, encoded)
         light = self._light.embed(texts, kind) * np.float32(LIGHT_SCALE)
-        return np.hstack((self._encoder.embed(texts, kind), light))
+        return np.hstack((encoded, light))
 
-    def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode messages with both models, weighted by language; add the English encoder's token states."""
-        first = self._encoder.read(messages)
-        width = first.vectors.shape[1]
+    def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
+        """Encode a message and its parts with both models; add the English encoder's token states."""
+        encoded = self._encoder.read(message, parts)
+        return QueryEncoding(self._weigh_by_language((message, *parts), encoded.vectors), encoded.states)
+
+    def _weigh_by_language(self, messages: Sequence[str], encoded: Matrix) -> Matrix:
+        """Return the encoder's and the light model's vectors of messages, weighted by language."""
+        width = encoded.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
         for position, text in enumerate(messages):
             share = self.share(text)
-            whole[position, :width] = first.vectors[position] * share
+            whole[position, :width] = encoded[position] * share
             if share < 1:
                 whole[position, width:] = self._light.embed([text], "query")[0] * (1 - share)
-        return QueryEncoding(whole, first.states)
+        return whole
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
         """Merge example messages into both parts of the tool vectors, English and multilingual."""
         flat = [text for each in messages for text in each]
         width = vectors.shape[1] - self._light.width
         shares = np.array([self.share(text) for text in flat], np.float32)[:, None]
-        halves = (self._encoder.embed(flat, "tool") * shares, self._light.embed(flat, "tool"))
+        halves = (
+            self._encoder.embed(flat, "tool") * shares - self._encoder.message_mean(),
+            self._light.embed(flat, "tool") - self._light.message_mean(),
+        )
         parts = (vectors[:, :width], vectors[:, width:])
         merged = [
             merge_rows(part, weighted_means(rows, messages)) for part, rows in zip(parts, halves, strict=True)

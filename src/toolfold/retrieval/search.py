@@ -302,7 +302,7 @@ class Searcher:
         """Return the vectors of earlier messages, most of which were encoded when they were the latest."""
         known = self._earlier_vectors
         missing = [message for message in messages if message not in known]
-        encoding = self._encode_queries(index, missing) if missing else None
+        encoding = self._encode(index, missing) if missing else None
         if encoding is not None:
             for message, vector in zip(missing, encoding.vectors, strict=True):
                 self._keep_vector(message, vector)
@@ -336,7 +336,7 @@ class Searcher:
         if mode == "keyword":
             return [_keyword_query(index, message, grant)]
         texts = [message, *(split_intents(message, index.lexical.words) if in_parts else ())]
-        encoding = self._encode_queries(index, texts)
+        encoding = self._encode(index, texts, are_parts=True)
         if encoding is None or index.vectors is None or not encoding.vectors[0].any():
             return [_keyword_query(index, message, grant)]
         self._keep_vector(message, encoding.vectors[0])
@@ -378,16 +378,21 @@ class Searcher:
         scores[list(tools)] = similarities
         return {_RERANKER: scores}
 
-    def _encode_queries(self, index: Index, messages: Sequence[str]) -> QueryEncoding | None:
-        """Return the vectors of messages; if the model is unavailable, log that once and return None."""
+    def _encode(
+        self, index: Index, messages: Sequence[str], *, are_parts: bool = False
+    ) -> QueryEncoding | None:
+        """Return the vectors of messages; if the model is unavailable, log that once and return None.
+
+        If `are_parts`, all messages after the first are parts of it, which takes less time.
+        """
         if self._embedder is None or index.vectors is None:
             return None
         texts = [query_text(message) for message in messages]
         if not texts[0]:
             return None
         try:
-            if self._query_encoder:
-                encoding = self._query_encoder.read(texts)
+            if self._query_encoder and are_parts:
+                encoding = self._query_encoder.read(texts[0], texts[1:])
             else:
                 encoding = QueryEncoding(self._embedder.embed(texts, "query"))
         except EmbeddingUnavailable as error:
