@@ -52,7 +52,8 @@ SMALL_TALK = "small talk"
 CORRECTION = "correction"
 SWITCH = "new topic"
 MESSAGES = Path(__file__).resolve().parent / "messages"
-NEW_SMALL_TALK = Path(__file__).resolve().parent / "unserved" / "no_tool.txt"
+UNSERVED = Path(__file__).resolve().parent / "unserved"
+NEW_SMALL_TALK = ("no_tool.txt", "remarks.txt")
 """Small talk that the need classifier for single messages was not trained on."""
 NO_TOOL_MESSAGES = 1_400
 OWN_WEIGHT = 3.0
@@ -60,6 +61,7 @@ WITHOUT_CALLS = 0.15  # share of conversations whose calls are unknown
 MISSED = 0.08
 SHIPPED_THRESHOLD = 0.17
 STATE_SCALE = 0.125
+MIN_STATE_SPREAD = 0.05
 SPLITS = ("tune", "held-out")
 
 
@@ -119,7 +121,11 @@ def make_examples(data: Path, name: str, mode: Mode, retriever: Retriever, tools
             row["text"] for file in ("no_tool", "more_no_tool") for row in read(MESSAGES / f"{file}.jsonl")
         ]
         idle = set(chance.sample(every, NO_TOOL_MESSAGES))
-        fresh = NEW_SMALL_TALK.read_text(encoding="utf-8").splitlines()
+        fresh = [
+            line
+            for file in NEW_SMALL_TALK
+            for line in (UNSERVED / file).read_text(encoding="utf-8").splitlines()
+        ]
         rows += [(SMALL_TALK, text, chance.choice(later)[2], []) for text in (*sorted(idle), *fresh)]
     found = []
     index = retriever._index_snapshot(tools, mode)
@@ -234,10 +240,11 @@ def train_need(
     needs = np.array([float(each.needs) for each in examples], np.float32)
     weight = np.array([each.weight for each in examples], np.float32)
     width = len(examples[0].states) if states else 0
-    scale = np.ones(rows.shape[1], np.float32)
-    if width:  # the states have very different ranges
-        scale[-width:] = STATE_SCALE / (rows[:, -width:].std(0) + 1e-6)
-    rows *= scale
+    scale, middle = np.ones(rows.shape[1], np.float32), np.zeros(rows.shape[1], np.float32)
+    if width:  # the states have very different ranges, and some are the same for all messages
+        scale[-width:] = STATE_SCALE / np.maximum(rows[:, -width:].std(0), MIN_STATE_SPREAD)
+        middle[-width:] = rows[:, -width:].mean(0)
+    rows = (rows - middle) * scale
     fold = np.array([zlib.crc32(each.text.encode()) % 3 for each in examples])
     unseen = np.zeros(len(rows))
     for one in range(3):
@@ -247,6 +254,7 @@ def train_need(
     bound = float(np.quantile(unseen[usual], MISSED))
     found, shift = _fit_logistic(rows, needs, weight)
     found = found * scale
+    shift -= float(middle @ found)
     words = found[:NEED_BUCKETS]
     step = np.abs(words).max() / 127
     kept = {

@@ -110,7 +110,8 @@ def test_search_does_not_wait_for_the_vectors_of_many_new_tools(open_indexer: Ca
 def test_ten_thousand_new_tools_are_found_by_keyword_while_the_light_model_embeds_them() -> None:
     places = ("harbour", "library", "airport", "museum", "station")
     tools = [
-        make_tool(f"tool_{n}", f"Return the opening hours of {places[n % 5]} number {n}") for n in range(10_000)
+        make_tool(f"tool_{n}", f"Return the opening hours of {places[n % 5]} number {n}")
+        for n in range(10_000)
     ]
     snapshot = Snapshot({tool.name: tool for tool in tools}, 0)
     retriever = Retriever(LightEmbedder(), lambda: Ranker.shipped("light"), None, max_wait_s=0.0)

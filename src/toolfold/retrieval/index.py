@@ -75,6 +75,7 @@ class Index:
     _grants: dict[frozenset[str] | None, GrantMask] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _servers: list[Positions] = field(default_factory=list)
+    _auxiliary: list[frozenset[int]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -103,6 +104,13 @@ class Index:
             while len(self._grants) > MAX_CACHED_GRANTS:
                 del self._grants[next(iter(self._grants))]
         return found
+
+    def auxiliary_positions(self) -> frozenset[int]:
+        """Return the positions of auxiliary tools, such as those for the resources of a server."""
+        if not self._auxiliary:
+            found = (position for position, tool in enumerate(self.tools) if tool and tool.is_auxiliary)
+            self._auxiliary.append(frozenset(found))
+        return self._auxiliary[0]
 
     def server_numbers(self) -> Positions:
         """Return a number for each tool that all tools of its server share, and only they."""

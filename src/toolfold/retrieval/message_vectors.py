@@ -17,8 +17,8 @@ import numpy as np
 
 from toolfold.retrieval.embedding import Embedder, Matrix
 
-# Chosen on five catalogs, one left out at a time (docs/retrieval.md). With more weight, tools that have messages
-# displace those that have none; a single message says little and gets less.
+# Compared on five catalogs, one left out at a time (docs/retrieval.md). With more weight, tools that have
+# messages displace those that have none; a single message says little and gets less.
 WEIGHT_PER_MESSAGE = 0.22
 MAX_MESSAGE_WEIGHT = 0.55
 MAX_SHIFT = 0.4

@@ -145,11 +145,8 @@ def _foreign_share(text: str) -> float:
 
     Models compare other languages less well, so a low similarity says less.
     """
-    return min(8.0 * sum(map(_is_not_ascii, text)) / max(len(text), 1), 1.0)
-
-
-def _is_not_ascii(character: str) -> bool:
-    return not character.isascii()
+    ascii_only = len(text.encode("ascii", "ignore"))
+    return min(8.0 * (len(text) - ascii_only) / max(len(text), 1), 1.0)
 
 
 def _normalize_text(message: str) -> str:

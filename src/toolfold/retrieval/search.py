@@ -517,12 +517,10 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
     """Return the positions in the same order, but auxiliary tools, such as those for resources, last."""
-
-    def is_auxiliary(position: int) -> bool:
-        tool = index.tools[position]
-        return tool is not None and tool.is_auxiliary
-
-    return sorted(positions, key=is_auxiliary)
+    auxiliary = index.auxiliary_positions()
+    if auxiliary.isdisjoint(positions):
+        return list(positions)
+    return sorted(positions, key=auxiliary.__contains__)
 
 
 def _make_hits(
