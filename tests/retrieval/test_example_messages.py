@@ -229,7 +229,7 @@ def test_what_all_messages_have_in_common_is_not_merged_into_a_tool() -> None:
         """Embedder for which all messages are alike."""
 
         def message_mean(self) -> Matrix:
-            return self.embed(["could you please do that"], "tool")[0]
+            return self.embed(["could you please do that"], "tool").reshape(-1)
 
     model, texts = CommonWording(), ["place hours. return the opening hours of a place"]
     merged = embed_with_messages(model, texts, [["could you please do that"] * 3])
