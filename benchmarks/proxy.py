@@ -48,7 +48,7 @@ CLIENTS = 16
 BURST = 10
 STREAMS = 200
 WARM_CALLS = 5
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 600.0
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Connection:
         )
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
+        if self._streams is None or self._streams[0].at_eof():  # servers close it after some seconds
             self._streams = await asyncio.open_connection(
                 self._address.hostname, self._address.port, limit=1 << 24
             )

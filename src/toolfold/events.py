@@ -79,7 +79,8 @@ class TurnStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSelected(Event):
-    """The tools for the next model calls were chosen: by an agent, or as the list of a gateway client."""
+    """The tools for the next model calls were chosen: by an agent, by the model proxy, or as the list of a
+    gateway client."""
 
     type: ClassVar[str] = "tools_selected"
     turn: int
@@ -267,7 +268,7 @@ class IndexUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(Event):
-    """The agent stopped working on a user message."""
+    """The agent stopped working on a user message, or a request through the model proxy failed."""
 
     type: ClassVar[str] = "turn_finished"
     turn: int

@@ -175,6 +175,8 @@ class UsageRecorder:
     def _add_model_call(self, event: ModelReplied) -> None:
         from toolfold.turn.pricing import find_prices
 
+        found = self._found.get(event.session_id, {})  # clients of the proxy run their tools themselves
+        self._used_searches += [key for name in event.calls if (key := found.pop(name, ""))]
         saved = self._selected.pop(event.session_id, 0) if event.purpose == "answer" else 0
         prices = find_prices(event.model)
         cached_share = event.usage.cached_tokens / event.usage.input_tokens if event.usage.input_tokens else 0

@@ -34,6 +34,7 @@ from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, UpstreamResponse, relay_response
 from toolfold.proxy.native_forms import NativeForms, add_header_value
+from toolfold.proxy.request_events import RequestEvents
 from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
@@ -104,6 +105,7 @@ class Proxy:
     def __init__(self, runtime: Runtime, policy: AccessPolicy) -> None:
         """Read the settings of the proxy. Raises ConfigError if they name an unknown provider."""
         settings = runtime.config.proxy
+        self._bus = runtime.events
         self.upstreams = Upstreams(runtime.config)
         self._policy = policy
         self._max_requests = settings.max_requests
@@ -252,11 +254,21 @@ class Proxy:
         """
         upstream = self.upstreams.find(request.model, request.family)
         recorder = _StartRecorder(send)
+        events = RequestEvents(
+            self._bus,
+            client=request.admitted.client.name,
+            model=request.model,
+            provider=upstream.provider,
+        )
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
                 request = self._continue_stored(request, upstream)
-                if not await self._respond_folded(request, upstream, recorder):
+                if not await self._respond_folded(request, upstream, recorder, events):
                     await self._forward(request, upstream, body, recorder)
+                    if request.path in WIRES and recorder.status == 200:
+                        events.note_forwarded()
+            if recorder.status >= 400:
+                events.note_failure(f"{upstream.provider} answered with status {recorder.status}")
         except (UpstreamFailed, TimeoutError) as error:
             failure = (
                 error
@@ -264,12 +276,15 @@ class Proxy:
                 else UpstreamFailed("The response took too long.", is_timeout=True)
             )
             log.warning("a request for model %r failed: %s", request.model, failure.problem)
+            events.note_failure(failure.problem)
             if not recorder.has_started:
                 status = 504 if failure.is_timeout else 502
                 await send_error(send, request.family, status, failure.problem)
             # Otherwise the response stays incomplete, and the server closes the connection.
 
-    async def _respond_folded(self, request: ProxyRequest, upstream: Upstream, send: _StartRecorder) -> bool:
+    async def _respond_folded(
+        self, request: ProxyRequest, upstream: Upstream, send: _StartRecorder, events: RequestEvents
+    ) -> bool:
         """Fold a request and answer it; return False if it has to be forwarded unchanged."""
         wire = _find_wire(request.path)
         if self._folder is None or wire is None or not (request.content and request.content.get("tools")):
@@ -277,11 +292,11 @@ class Proxy:
         native = self._native.are_used(upstream, wire, request.model)
         try:
             try:
-                return await self._answer_folded(request, upstream, wire, send, native=native)
+                return await self._answer_folded(request, upstream, wire, send, events, native=native)
             except FoldingFailed as error:
                 if not (native and error.is_refused) or error.has_run:
                     raise
-            is_answered = await self._answer_folded(request, upstream, wire, send, native=False)
+            is_answered = await self._answer_folded(request, upstream, wire, send, events, native=False)
             if is_answered:
                 self._native.mark_refused(upstream, request.model)
             return is_answered
@@ -290,7 +305,14 @@ class Proxy:
             return False
 
     async def _answer_folded(
-        self, request: ProxyRequest, upstream: Upstream, wire: Wire, send: _StartRecorder, *, native: bool
+        self,
+        request: ProxyRequest,
+        upstream: Upstream,
+        wire: Wire,
+        send: _StartRecorder,
+        events: RequestEvents,
+        *,
+        native: bool,
     ) -> bool:
         """Answer a request in one form of folding; return False if its tools stay as they are.
 
@@ -308,6 +330,7 @@ class Proxy:
             upstream,
             functools.partial(self._open_round, request, upstream, fold.request.headers),
             send,
+            events,
             max_rounds=self._choose_max_rounds(fold),
             is_still_valid=request.admitted.is_still_valid,
         )
@@ -419,14 +442,17 @@ class _ClientBody:
 
 
 class _StartRecorder:
-    """A `send` function that remembers whether the response has begun."""
+    """A `send` function that remembers whether the response has begun, and its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.has_started = False
+        self.status = 0
 
     async def __call__(self, message: Any) -> None:
         self.has_started = True
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
         await self._send(message)
 
 

@@ -50,6 +50,14 @@ class Catalog:
     _sessions: OrderedDict[bytes, Session] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _counted: tuple[tuple[str, ...], int] = ((), 0)
+    _total_tokens: int | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Return the tokens of the definitions of all tools."""
+        if self._total_tokens is None:
+            self._total_tokens = sum(map(self.weights.count_tool, self.snapshot.values()))
+        return self._total_tokens
 
     def open_session(self, prompts: bytes, client: str) -> Session:
         """Return the session that builds certain requests of a client; a new one if there is none yet."""

@@ -59,6 +59,8 @@ class FoldReport:
     """True if the provider loads tools on demand in its own form."""
     ran: int = 0
     """Number of calls of tools that the proxy added and ran."""
+    sent_tokens: int = 0
+    """Tokens of the tools that were sent."""
 
     def __str__(self) -> str:
         return (
@@ -89,6 +91,13 @@ class Fold:
     added: AddedTools | None = None
     """Tools that the proxy added to the request and runs itself."""
     _problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """Return the names of the tools whose definitions the model gets, without the bridge tools."""
+        sent = (each for each in self.body["tools"] if not each.get("defer_loading"))
+        tools = [tool.name for each in sent if (tool := self.wire.read_tool(each)) is not None]
+        return tuple(name for name in tools if name not in BRIDGE_NAMES)
 
     @property
     def is_native(self) -> bool:
@@ -214,7 +223,13 @@ class Folder:
         if added is not None:  # the report is about the client's own tools
             hidden = [name for name in hidden if name not in added.names]
         saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
-        report = FoldReport(len(hidden), len(array.tools) - len(hidden), saved, is_native=native)
+        report = FoldReport(
+            len(hidden),
+            len(array.tools) - len(hidden),
+            saved,
+            is_native=native,
+            sent_tokens=catalog.total_tokens - saved,
+        )
         return Fold(
             wire,
             body,

@@ -24,6 +24,7 @@ from toolfold.proxy.forwarding import (
     relay_response,
     select_response_headers,
 )
+from toolfold.proxy.request_events import RequestEvents
 from toolfold.proxy.upstreams import Headers, Upstream
 
 log = logging.getLogger(__name__)
@@ -78,13 +79,14 @@ class FoldedExchange:
         upstream: Upstream,
         open_round: OpenRound,
         send: Send,
+        events: RequestEvents,
         *,
         max_rounds: int,
         is_still_valid: Callable[[], bool],
     ) -> None:
         """`is_still_valid` tells whether the client may still use the proxy; checked before every round."""
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
-        self._max_rounds, self._is_still_valid = max_rounds, is_still_valid
+        self._max_rounds, self._is_still_valid, self._events = max_rounds, is_still_valid, events
         self._added: list[Json] = []
         """The replies that only searched, and the results they got."""
         self._text = ""
@@ -123,6 +125,7 @@ class FoldedExchange:
         except (FoldingFailed, UpstreamFailed, EventTooLong) as error:
             if not client.has_started:
                 raise
+            self._events.note_failure(str(error))
             await client.write(merger.render_error(str(error)))
         except AccessEnded:
             if not client.has_started:
@@ -142,6 +145,7 @@ class FoldedExchange:
             merger.start_round()
             fold.report.rounds = number
             is_last = number > self._max_rounds
+            self._events.start_round(fold, has_all_tools=is_last and not fold.report.ran)
             async with self._open_round(self._last_request(body) if is_last else body) as response:
                 await self._require_success(response, number, has_started=client.has_started)
                 client.headers = self._client_headers(response)
@@ -153,6 +157,7 @@ class FoldedExchange:
                 raise UpstreamFailed(f"The reply of the provider {self._upstream.provider!r} ended early.")
             for part in merger.end_round():
                 await client.write(part)
+            self._events.end_round(merger.reply)
             if is_last or merger.visible_calls or not merger.hidden_calls:
                 break
             body = await self._continue(body, merger.reply, merger)
@@ -168,12 +173,14 @@ class FoldedExchange:
         for number in range(1, self._max_rounds + 2):
             fold.report.rounds = number
             is_last = number > self._max_rounds
+            self._events.start_round(fold, has_all_tools=is_last and not fold.report.ran)
             async with self._open_round(self._last_request(body) if is_last else body) as response:
                 await self._require_success(response, number, has_started=False)
                 headers = self._client_headers(response)
                 content = await _read_whole(response, self._upstream)
             try:
                 reply = merger.add(_parse_reply(content))
+                self._events.end_round(reply)
                 if is_last or merger.visible_calls or not merger.hidden_calls:
                     await self._keep(reply, merger, is_last=is_last)
                     merged = json.dumps(merger.merge(), ensure_ascii=False, separators=(",", ":")).encode()

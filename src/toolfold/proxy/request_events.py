@@ -1,0 +1,90 @@
+"""Publish what happens to model requests as events, for the dashboard, the usage history, logs and tracing.
+
+Texts of messages and replies are never published. Searches of the model are published by the session that
+answers them.
+"""
+
+from __future__ import annotations
+
+import time
+
+from toolfold.errors import CallError
+from toolfold.events import EventBus, ModelReplied, ToolsSelected, TurnFinished, Usage
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
+from toolfold.providers.reply import Reply
+from toolfold.proxy.folding import Fold
+from toolfold.turn import unwrap
+
+MAX_PROBLEM_CHARS = 500
+
+
+class RequestEvents:
+    """The events of one model request of a client."""
+
+    def __init__(self, bus: EventBus, *, client: str, model: str, provider: str) -> None:
+        """`client` is the name of the client; it identifies requests that have no session."""
+        self._bus, self._model, self._provider = bus, model, provider
+        self._session_id = f"proxy:{client}"
+        self._started = time.monotonic()
+
+    def start_round(self, fold: Fold, *, has_all_tools: bool = False) -> None:
+        """Publish which tools the next request to the provider contains."""
+        self._started = time.monotonic()
+        self._session_id = fold.session.id
+        if not self._bus.has_listeners_for(ToolsSelected):
+            return
+        report = fold.report
+        self._bus.publish(
+            ToolsSelected(
+                session_id=self._session_id,
+                turn=0,
+                shown=tuple(fold.entries) if has_all_tools else fold.shown_names,
+                available=len(fold.entries),
+                tool_search=not has_all_tools,
+                tokens=report.sent_tokens + (report.saved_tokens if has_all_tools else 0),
+                tokens_saved=0 if has_all_tools else max(0, report.saved_tokens),
+            )
+        )
+
+    def end_round(self, reply: Reply) -> None:
+        """Publish that the provider has replied."""
+        if self._bus.has_listeners_for(ModelReplied):
+            calls = tuple(name for call in reply.calls if (name := _find_tool(call)))
+            self._publish_reply(reply.model or self._model, reply.usage, calls)
+
+    def note_forwarded(self) -> None:
+        """Publish that the provider has replied to a request that was forwarded unread."""
+        if self._model and self._bus.has_listeners_for(ModelReplied):
+            self._publish_reply(self._model, Usage(), ())
+
+    def note_failure(self, problem: str) -> None:
+        """Publish that a request failed."""
+        if self._bus.has_listeners_for(TurnFinished):
+            text = f"{self._model or 'a model request'}: {problem}"[:MAX_PROBLEM_CHARS]
+            self._bus.publish(TurnFinished(session_id=self._session_id, turn=0, reason="error", error=text))
+
+    def _publish_reply(self, model: str, usage: Usage, calls: tuple[str, ...]) -> None:
+        from toolfold.turn.pricing import cost_of_call, find_prices
+
+        self._bus.publish(
+            ModelReplied(
+                session_id=self._session_id,
+                turn=0,
+                model=model,
+                usage=usage,
+                cost=cost_of_call(usage, find_prices(model)),
+                duration_s=time.monotonic() - self._started,
+                calls=calls,
+                provider=self._provider,
+            )
+        )
+
+
+def _find_tool(call: ToolCall) -> str:
+    """Return the name of the tool that a call runs; empty for a tool search or a malformed call."""
+    if call.name != BRIDGE_CALL:
+        return "" if call.name in BRIDGE_NAMES else call.name
+    try:
+        return unwrap(call).name
+    except CallError:
+        return ""
