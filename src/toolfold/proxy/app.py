@@ -352,7 +352,14 @@ class Proxy:
             return None
         find = functools.partial(tools.find, client, wire) if tools is not None else None
         fold = functools.partial(
-            self._folder.fold, content, wire, client.id, client.name, native=native, find_added=find
+            self._folder.fold,
+            content,
+            wire,
+            client.id,
+            client.name,
+            native=native,
+            find_added=find,
+            is_counted=request.path in COUNTING_WIRES,
         )
         is_short = len(request.body or b"") <= LARGE_BODY_BYTES
         if is_short and find is None and self._folder.is_prepared(content, wire):

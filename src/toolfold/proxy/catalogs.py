@@ -12,13 +12,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.errors import CallError
 from toolfold.model import CallContext, Caller, Json, Source, Tool, freeze
-from toolfold.providers import is_instruction
 from toolfold.providers.wire import ClientTool
+from toolfold.proxy.conversations import hash_json
 from toolfold.registry import Snapshot
 from toolfold.retrieval.search import Retriever
 from toolfold.runtime import Runtime
@@ -27,8 +27,6 @@ from toolfold.session import Session, SessionDeps
 from toolfold.turn.weights import ToolTokenCounts
 
 MAX_CATALOGS = 32
-CACHE_MARK = "cache_control"
-"""Where clients of Anthropic mark the end of what the provider caches."""
 MAX_SESSIONS_PER_CATALOG = 256
 _MCP_NAME_PREFIX = "mcp__"
 """How coding agents begin the names of tools of MCP servers: mcp__SERVER__TOOL."""
@@ -128,41 +126,12 @@ class Catalogs:
         return config.tools.model_copy(update={"tool_search": search})
 
 
-def identify_conversation(client: str, messages: Sequence[Json]) -> bytes:
-    """Return a key that is the same for all requests of a client's conversation: it always starts alike.
-
-    The first message counts without cache marks, which clients move from message to message.
-    """
-    first = next((each for each in messages if not is_instruction(each)), None)
-    return _hash_json([client, first and _normalize_message(first)])
-
-
 def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
     """Return a key for the requests of a conversation that one session builds, with a common prefix.
 
     Requests to another model or in the provider's own form of folding are built by another session.
     """
-    return _hash_json([conversation.hex(), model, native])
-
-
-def _normalize_message(message: Json) -> Json:
-    """Return a message as it is without cache marks; clients write a text with a mark as a block."""
-    content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if isinstance(blocks, list):
-        blocks = [_drop_mark(each) for each in blocks]
-    return {**_drop_mark(message), "content": blocks}
-
-
-def _drop_mark(value: Any) -> Any:
-    return (
-        {key: each for key, each in value.items() if key != CACHE_MARK} if isinstance(value, dict) else value
-    )
-
-
-def _hash_json(value: Any) -> bytes:
-    text = json.dumps(value, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return hash_json([conversation.hex(), model, native])
 
 
 def hash_tools(tools: Sequence[ClientTool]) -> bytes:

@@ -6,6 +6,7 @@ of other kinds, tools that `tool_choice` names and tools that the conversation h
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import threading
@@ -19,14 +20,8 @@ from toolfold.events import Usage
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
 from toolfold.naming import is_reserved
 from toolfold.providers.wire import ClientTool, Wire
-from toolfold.proxy.catalogs import (
-    CACHE_MARK,
-    Catalog,
-    Catalogs,
-    hash_tools,
-    identify_conversation,
-    identify_prompts,
-)
+from toolfold.proxy.catalogs import Catalog, Catalogs, hash_tools, identify_prompts
+from toolfold.proxy.conversations import CACHE_MARK, Conversations
 from toolfold.proxy.reply_memory import ReplyMemory
 from toolfold.proxy.runtime_tools import AddedTools
 from toolfold.proxy.tool_arrays import MAX_ARRAYS
@@ -90,6 +85,8 @@ class Fold:
     """The client's tools as it wrote them, by name."""
     added: AddedTools | None = None
     """Tools that the proxy added to the request and runs itself."""
+    note_first_reply: Callable[[Sequence[str], str], None] | None = None
+    """Gets calls and text of the reply if it is the first of its conversation, which is recognised by it."""
     _problems: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -166,6 +163,7 @@ class Folder:
         self._catalogs = catalogs
         self._validate = Validation()
         self._memory = ReplyMemory()
+        self._conversations = Conversations()
         self._arrays: OrderedDict[tuple[int, str], _ClientArray] = OrderedDict()
         """Arrays that were read, by the identity of the list and the dialect."""
         self._lock = threading.Lock()
@@ -181,18 +179,19 @@ class Folder:
         *,
         native: bool = False,
         find_added: FindAdded | None = None,
+        is_counted: bool = False,
     ) -> Fold | None:
         """Return the folded request; None if its tools stay as they are.
 
         `client` identifies the client's token, and `client_name` is its name. With `native`, the provider
         loads tools on demand in its own form, unless the tools do not allow it. `find_added` returns the
-        tools that the proxy adds to the request.
+        tools that the proxy adds to the request. With `is_counted`, the request only counts tokens.
         """
         array = self._read_array(body, wire)
         written = wire.read_messages(body)
         if array is None or written is None:
             return None
-        conversation = identify_conversation(client, written)
+        conversation = self._conversations.find(client, written, wire, is_counted=is_counted)
         added = find_added(conversation, _list_names(array)) if find_added else None
         if added is not None and not added.tools:
             added = None
@@ -243,6 +242,9 @@ class Folder:
             request,
             entries,
             added,
+            None
+            if any(map(wire.is_reply_message, written))
+            else functools.partial(self._conversations.note_reply, conversation, client, written),
         )
 
     def is_prepared(self, body: Json, wire: Wire) -> bool:

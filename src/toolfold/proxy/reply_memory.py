@@ -7,7 +7,6 @@ What was forgotten stays as the client wrote it, which is valid, too.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from itertools import groupby
 from toolfold.model import Json
 from toolfold.providers.dialect import select_mappings
 from toolfold.providers.wire import Wire
-from toolfold.proxy.catalogs import CACHE_MARK
+from toolfold.proxy.conversations import CACHE_MARK, identify_reply
 
 MAX_REMEMBERED_BYTES = 64_000_000
 
@@ -51,7 +50,7 @@ class ReplyMemory:
         They are restored in this conversation only: they may contain results of tools that the proxy ran.
         """
         reply = RememberedReply(tuple(call_ids), tuple(messages), len(json.dumps(messages)))
-        key = conversation, _reply_key(call_ids, text)
+        key = conversation, identify_reply(call_ids, text)
         with self._lock:
             self._bytes += reply.size - (self._replies.pop(key).size if key in self._replies else 0)
             self._replies[key] = reply
@@ -71,7 +70,7 @@ class ReplyMemory:
         call_ids = tuple(call_id for call_id, _ in wire.dialect.find_calls(group))
         text = "" if call_ids else "".join(map(wire.dialect.find_text, group))
         with self._lock:
-            known = self._replies.get((conversation, _reply_key(call_ids, text)))
+            known = self._replies.get((conversation, identify_reply(call_ids, text)))
         if known is None or known.call_ids != call_ids:
             return ()
         return _carry_cache_mark(group, known.messages)
@@ -86,10 +85,3 @@ def _carry_cache_mark(group: Sequence[Json], messages: Sequence[Json]) -> Sequen
     if not mark or not isinstance(content, list) or not content:
         return messages
     return [*first, {**last, "content": [*content[:-1], {**content[-1], CACHE_MARK: mark}]}]
-
-
-def _reply_key(call_ids: Sequence[str], text: str) -> str:
-    """Return what identifies a reply: its first call, or its text without regard to spaces."""
-    if call_ids:
-        return call_ids[0]
-    return hashlib.blake2b("".join(text.split()).encode(errors="replace"), digest_size=16).hexdigest()

@@ -225,17 +225,19 @@ class FoldedExchange:
         results = await self._fold.answer(hidden, run=False) if hidden else []
         if reply.id and (results or alias):
             self.stored = StoredReply(alias or reply.id, reply.id, results)
+        hidden_ids = {call.id for call in hidden}
+        shown = [call.id for call in reply.calls if call.id not in hidden_ids]
+        if self._fold.note_first_reply is not None:
+            self._fold.note_first_reply(shown, self._text + reply.text)
         if not is_last or self._fold.report.ran:
-            self._remember(reply, merger, results)
+            self._remember(reply, shown, results)
 
-    def _remember(self, reply: Reply, merger: StreamMerger | BodyMerger, results: list[Json]) -> None:
+    def _remember(self, reply: Reply, shown: list[str], results: list[Json]) -> None:
         """Remember how the provider gave a reply that the client sees in another form.
 
         The results of searches beside calls of the client come before those that the client will send.
         """
         if self._added or any(call.name in self._fold.hidden_names for call in reply.calls):
-            hidden = {call.id for call in merger.hidden_calls}
-            shown = [call.id for call in reply.calls if call.id not in hidden]
             messages = [*self._added, *self._fold.wire.render_reply(reply), *results]
             self._fold.remember(shown, self._text + reply.text, messages)
 
