@@ -255,13 +255,14 @@ def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(
 
 def test_each_conversation_of_a_client_has_its_own_session(served: RunningProxy, upstream: Upstream) -> None:
     call: tuple[str, Json] = ("delegate_to", {"name": "take_note"})
+    first = [{"role": "user", "content": "First."}]
+    more = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "More."}]
     sessions = []
-    for question in ("First.", "Second.", "First."):
-        messages = [{"role": "user", "content": question}]
-        script = Say("", [call]), Say("Done.")
+    for messages, answer in ((first, "Done."), (first, "Other."), ([*first, *more], "Again.")):
+        script = Say("", [call]), Say(answer)
         _, (_, after) = converse(served, upstream, "chat", False, *script, messages=messages)
-        (result,) = [each["content"] for each in after["messages"] if each["role"] == "tool"]
-        sessions.append(result)
+        results = [each["content"] for each in after["messages"] if each["role"] == "tool"]
+        sessions.append(results[-1])
     assert sessions[0] == sessions[2] != sessions[1]
 
 
