@@ -108,7 +108,9 @@ def test_empty_settings_file_or_section_gives_the_defaults(workspace: Workspace,
         *(("on", "on"), ("ON", "on"), ("off", "off"), ("false", "off"), ("False", "off")),
     ],
 )
-def test_setting_tool_search_can_be_one_word(workspace: Workspace, written: str, expected: str) -> None:
+def test_tool_search_in_the_settings_accepts_on_off_and_auto_instead_of_a_mapping(
+    workspace: Workspace, written: str, expected: str
+) -> None:
     assert workspace.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == expected
 
 

@@ -139,12 +139,16 @@ def test_subprocess_can_be_awaited_on_the_reused_event_loop(loops: EventLoops) -
 # -- callers from a running loop ------------------------------------------------------------------------
 
 
-async def test_sync_caller_inside_a_running_loop_gets_the_result(loops: EventLoops) -> None:
+async def test_sync_call_inside_a_running_event_loop_returns_the_result_of_the_coroutine(
+    loops: EventLoops,
+) -> None:
     assert loops.run(answer(5)) == 5
     assert loops.run(current_loop_and_thread()) is not asyncio.get_running_loop()
 
 
-async def test_sync_caller_inside_a_running_loop_gets_the_exception(loops: EventLoops) -> None:
+async def test_sync_call_inside_a_running_event_loop_raises_the_exception_of_the_coroutine(
+    loops: EventLoops,
+) -> None:
     async def fail() -> None:
         raise KeyError("x")
 

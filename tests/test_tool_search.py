@@ -252,7 +252,7 @@ def test_hook_may_refuse_a_tool_search(desk: Runtime) -> None:
     assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
 
 
-def test_approval_question_is_about_the_tool_that_is_called_through_tool_call(
+def test_approval_of_a_call_through_the_bridge_tool_names_the_real_tool(
     desk: Runtime, ran: list[Any]
 ) -> None:
     asked: list[tuple[str, Json]] = []

@@ -221,7 +221,7 @@ class SlowSettings:
         assert await asyncio.to_thread(self._is_waiting.wait, TIMEOUT_S)
 
 
-async def test_interrupt_stops_a_message_while_changed_settings_are_read(live: LiveAgent) -> None:
+async def test_interrupt_ends_the_work_on_a_message_while_changed_settings_are_read(live: LiveAgent) -> None:
     agent, model = live.open("Answer.")
     events: list[Event] = []
     live.runtime.events.subscribe(events.append)

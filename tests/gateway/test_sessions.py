@@ -188,7 +188,7 @@ def never_busy(_session: str) -> bool:
 
 
 @check_cases("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
-def test_sdk_session_manager_that_lacks_an_overridden_method_is_rejected(method: str) -> None:
+def test_version_of_the_sdk_without_a_method_that_the_gateway_overrides_is_rejected(method: str) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
     with pytest.raises(SourceError, match=f"Manager has no {method}"):
         http_sessions.make_limited_manager(reduced, lambda _: TokenClient(ANONYMOUS), never_busy)

@@ -243,7 +243,9 @@ def test_shipped_models_have_a_mean_vector_of_messages(model: Encoder | LightEmb
     assert 0 < np.linalg.norm(model.message_mean()) < 1
 
 
-def test_changed_messages_embed_only_their_tool_again(registry: Registry, tmp_path: Path) -> None:
+def test_only_the_tool_whose_example_messages_changed_is_embedded_again(
+    registry: Registry, tmp_path: Path
+) -> None:
     model = CountingModel()
     for examples, texts in (
         (ExampleMessages(), len(CATALOG) + 1),

@@ -185,7 +185,9 @@ def test_services_that_run_programs_are_refused(
         {"domain": "light", "service": "turn_on", "entity_id": ["light.a?x=1"]},
     ],
 )
-def test_names_that_are_no_names_are_rejected(open_home: HomeRuntimes, server: WebServer, args: Json) -> None:
+def test_values_that_are_not_valid_names_are_rejected(
+    open_home: HomeRuntimes, server: WebServer, args: Json
+) -> None:
     server.requests.clear()
     assert not call(open_home(server.url, "token"), "ha_call_service", **args).ok
     assert server.requests == []

@@ -87,7 +87,10 @@ class WrittenTexts:
                     self.edits.setdefault(text, run.span)
 
     def add_edited_texts(self) -> None:
-        """Treat all recorded edits as code that may run. Called when a script of unknown content is run."""
+        """Treat everything that the command line wrote into files as code that may run.
+
+        Called when a script of unknown content is run, which may be one of these files.
+        """
         for text, span in self.edits.items():
             self.texts.setdefault(text, ("", span))
         self.edits.clear()

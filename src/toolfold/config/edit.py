@@ -225,7 +225,7 @@ def _require_no_loss(draft: _FileDraft, path: KeyPath, node: Node) -> None:
             f"{key} contains other settings, which would be lost",
             key=key,
             file=str(draft.file),
-            hint=f"set one setting below {key} at a time, or unset {key} first",
+            hint=f"set the parts of {key} one at a time, such as {key}.NAME, or unset {key} first",
         )
 
 

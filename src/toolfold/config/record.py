@@ -208,7 +208,10 @@ class SettingsRecord:
 def write_settings(
     file: Path, content: bytes, record: SettingsRecord | None, *, mode: int | None = None
 ) -> None:
-    """Replace a settings file for the user, and record the change as Toolfold's own."""
+    """Replace a settings file at the user's request.
+
+    The change is recorded, so that it is not reported as one that a tool call made.
+    """
     require_user(f"changing {file}")
     if record is not None:
         record.note_change(file, content)

@@ -198,8 +198,8 @@ class ToolSearchSettings(Section):
     )
     listing: Switch = Field(
         default="off",
-        description="List the sources of hidden tools for the model: `on` as many as fit, `auto` "
-        "only if all fit, `off` none.",
+        description="Tell the model the sources of hidden tools: `on` as many as `listing_max_tokens` "
+        "allows, `auto` only if it allows all of them, `off` none.",
     )
     listing_max_tokens: Integer = Field(
         default=300, ge=20, le=5_000, description="Token limit of the list of sources that `listing` shows."

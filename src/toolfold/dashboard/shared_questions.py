@@ -79,7 +79,7 @@ class SharedQuestions:
         self._wake.set()
 
     def remove(self, question_id: str) -> None:
-        """Withdraw a question of this replica."""
+        """Withdraw an approval question that this replica of the gateway has asked."""
         with self._lock:
             self._own.pop(question_id, None)
         self._wake.set()

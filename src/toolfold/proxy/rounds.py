@@ -189,7 +189,9 @@ class FoldedExchange:
             except AccessEnded:
                 raise
             except Exception as error:
-                log.warning("the reply to a folded request could not be read: %s", type(error).__name__)
+                log.warning(
+                    "the reply to a request with shortened tools could not be read: %s", type(error).__name__
+                )
                 if any(name.encode() in content for name in fold.hidden_names):
                     raise FoldingFailed("the reply could not be read") from error
                 merged = content  # the provider's own, without a call that the client does not know

@@ -78,7 +78,10 @@ def read_function(function: Json, entry: Json) -> ClientTool | None:
 
 
 class _ChatStreamMerger(StreamMerger):
-    """Merges chunks. Calls after a bridge call are held until the round ends, to keep their order."""
+    """Merges the streams of several replies into one, which the client sees as a single reply.
+
+    Calls that follow a call of a bridge tool are held back until the reply ends, to keep their order.
+    """
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
