@@ -325,7 +325,9 @@ def test_revoked_token_ends_the_rounds_before_another_tool_runs(
     assert status == 200 or "revoked" in answer.json()["error"]["message"]
 
 
-def test_request_without_added_tools_has_only_search_rounds(tmp_path: Path, upstream: Upstream) -> None:
+def test_model_may_only_search_if_the_proxy_has_added_no_tools_to_the_request(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     settings = {"proxy.folding": "on", "proxy.max_tool_rounds": 5, "proxy.max_search_rounds": 1}
     with serve(tmp_path, upstream, **settings) as served:
         token = served.tokens.add("web", ["web"])

@@ -218,7 +218,7 @@ def test_invalid_parameters_are_rejected(
         assert problem in str(call(runtime, name, environment="counting", parameters=parameters).error)
 
 
-def test_unknown_environments_and_runs_are_named(open_training: TrainingRuntimes) -> None:
+def test_error_for_an_unknown_environment_or_training_run_names_it(open_training: TrainingRuntimes) -> None:
     runtime = open_training()
     assert "Did you mean counting" in str(call(runtime, "rl_configure", environment="countin").error)
     for run in ("nothing", "../counting", "remote:counting:1", "remote:other:1"):

@@ -246,7 +246,7 @@ def prints_secrets(run: ProgramRun, name: str) -> bool:
 
 
 def _contains_in_order(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
-    """Return True if the verbs occur in the given order, not necessarily adjacent, in the first words."""
+    """Return True if a command's first words contain the given verbs in this order."""
     wanted = iter(verbs)
     verb = next(wanted)
     for word in words[:12]:

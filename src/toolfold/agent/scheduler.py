@@ -155,7 +155,7 @@ class Scheduler:
         await self._wait_for_running(None)
 
     async def _wait_for_running(self, seconds: float | None) -> None:
-        """Wait until no job is running, for a limited time, and keep the claims meanwhile."""
+        """Wait for a limited time until no job is running, and keep other processes from running them."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while self._running and (end is None or loop.time() < end):

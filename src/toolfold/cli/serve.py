@@ -420,7 +420,7 @@ class Drain:
     seconds: float
 
     def start(self, stop: Callable[[], object]) -> bool:
-        """Report that the replica is about to stop, and stop it later; return False if it should stop now."""
+        """Report the gateway as not ready and stop it later; return False if it should stop at once."""
         if not self.seconds or self.readiness.is_draining:  # a second signal ends the waiting
             return False
         self.readiness.is_draining = True

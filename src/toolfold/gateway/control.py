@@ -223,7 +223,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
     if connection is None or problem:
         raise ControlError(f"the client {session.display_name} cannot be asked: {problem}")
     if not isinstance(max_tokens, int) or len(system) + len(text) > MAX_SAMPLING_CHARS:
-        raise ControlError("the request is larger than a client may be asked to answer")
+        raise ControlError("the request is too large to be sent to a client")
     await _require_listening(session, connection)
     content = mcp_types.TextContent(type="text", text=text)
     params = mcp_types.CreateMessageRequestParams(

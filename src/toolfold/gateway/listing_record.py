@@ -183,7 +183,8 @@ def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
         left -= size
         if len(found) > MAX_INPUTS or left < 0:
             raise ValueError(
-                "the files of settings and plugins are too many or too large to compare at every start"
+                "tool lists are not recorded for a quick start:"
+                " the settings and plugin files are too many or too large"
             )
     return found
 

@@ -240,7 +240,7 @@ class Proxy:
         return replace(request, body=data, content=content)
 
     async def _parse_body(self, data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
-        """Return the JSON object in a body; None if it is compressed, too complex or something else."""
+        """Return the JSON object in a body; None if the body is compressed, too complex or no JSON object."""
         if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
             return None
         if len(data) <= LARGE_BODY_BYTES:  # it can cost no more than a few megabytes
@@ -285,7 +285,7 @@ class Proxy:
     async def _respond_folded(
         self, request: ProxyRequest, upstream: Upstream, send: _StartRecorder, events: RequestEvents
     ) -> bool:
-        """Fold a request and answer it; return False if it has to be forwarded unchanged."""
+        """Shorten the tools of a request and answer it; return False if it must be forwarded unchanged."""
         wire = _find_wire(request.path)
         if self._folder is None or wire is None or not (request.content and request.content.get("tools")):
             return False
@@ -314,7 +314,7 @@ class Proxy:
         *,
         native: bool,
     ) -> bool:
-        """Answer a request in one form of folding; return False if its tools stay as they are.
+        """Answer a request with one way to shorten its tools; return False if they stay as they are.
 
         Raises FoldingFailed or AccessEnded if nothing was sent to the client.
         """
@@ -346,7 +346,7 @@ class Proxy:
         return max(self._max_search_rounds, self._max_tool_rounds)
 
     async def _fold(self, request: ProxyRequest, wire: Wire, *, native: bool) -> Fold | None:
-        """Fold a request, in a thread if that may take some time."""
+        """Shorten the tools of a request, in a thread if that may take some time."""
         client, content, tools = request.admitted.client, request.content or {}, self._tools
         if self._folder is None:
             return None
@@ -486,7 +486,7 @@ def _require_plain_path(path: str) -> None:
 
 
 def _find_wire(path: str) -> Wire | None:
-    """Return the API of a path whose requests can be folded; None for any other path."""
+    """Return the model API at a URL path if its requests have tools; None for any other path."""
     return WIRES.get(path) or COUNTING_WIRES.get(path)
 
 

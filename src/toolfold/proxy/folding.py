@@ -1,4 +1,4 @@
-"""Fold a model request: send the tools that the model needs now, and let it search for the others.
+"""Shorten the tools of a model request: send those that it needs now, and let it search for the others.
 
 The tools are chosen by a session over the client's own tools, with the rules of every other session. Tools
 of other kinds, tools that `tool_choice` names and tools that the conversation has called stay in the request.
@@ -39,7 +39,7 @@ FindAdded = Callable[[bytes, set[str]], AddedTools]
 
 @dataclass(slots=True)
 class FoldReport:
-    """What folding a request saved, and what it cost so far."""
+    """What shortening the tools of a request saved, and what it cost so far."""
 
     folded: int
     """Number of the client's tools that were not sent."""
@@ -67,7 +67,7 @@ class FoldReport:
 
 @dataclass(slots=True)
 class Fold:
-    """A folded request, and what is needed to unfold the replies to it."""
+    """A request with shortened tools, and what is needed to turn its replies into those for the client."""
 
     wire: Wire
     original: Json
@@ -142,7 +142,7 @@ class Fold:
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of a tool that the proxy runs, direct or in a bridge call; None for others."""
+        """Return the call of a tool that the proxy runs, direct or through `tool_call`; None for others."""
         try:
             inner = unwrap(call)
         except CallError:
@@ -157,7 +157,7 @@ def _refuse(call: ToolCall, problem: str) -> ToolResult:
 
 
 class Folder:
-    """Decides for each request whether and how its tools are folded. Thread-safe."""
+    """Decides for each model request whether and how its tools are shortened. Thread-safe."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
@@ -181,7 +181,7 @@ class Folder:
         find_added: FindAdded | None = None,
         is_counted: bool = False,
     ) -> Fold | None:
-        """Return the folded request; None if its tools stay as they are.
+        """Return the request with shortened tools; None if its tools stay as they are.
 
         `client` identifies the client's token, and `client_name` is its name. With `native`, the provider
         loads tools on demand in its own form, unless the tools do not allow it. `find_added` returns the
@@ -248,7 +248,7 @@ class Folder:
         )
 
     def is_prepared(self, body: Json, wire: Wire) -> bool:
-        """Return True if folding a request takes almost no time: its tools are known and not searched."""
+        """Return True if a request takes almost no time to shorten: its tools are known and not searched."""
         tools = body.get("tools")
         with self._lock:
             known = self._arrays.get((id(tools), wire.dialect.name))
@@ -270,7 +270,7 @@ class Folder:
         return written
 
     def _read_array(self, body: Json, wire: Wire) -> _ClientArray | None:
-        """Return the tools of a request; None if it cannot be folded."""
+        """Return the tools of a request; None if they cannot be shortened."""
         if wire.explain_unfoldable(body):
             return None
         key = id(body["tools"]), wire.dialect.name

@@ -1,4 +1,4 @@
-"""Answer a folded request: let the model search in bounded rounds, and give the client one merged reply.
+"""Answer a request with shortened tools: let the model search, and merge its replies into one for the client.
 
 A round is one request to the provider. Rounds in which the model only searched are answered here; the first
 other reply ends the exchange. After the last allowed search the request is sent with all tools.
@@ -52,7 +52,7 @@ class StoredReply:
 
 
 class FoldingFailed(Exception):
-    """A folded request cannot be answered, and nothing was sent to the client: send it unfolded."""
+    """A request with shortened tools cannot be answered, and nothing was sent to the client yet."""
 
     def __init__(self, problem: str, *, is_refused: bool = False, has_run: bool = False) -> None:
         super().__init__(problem)
@@ -71,7 +71,7 @@ class _ResponseRelayed(Exception):
 
 
 class FoldedExchange:
-    """One folded request and the rounds that answer it."""
+    """One client request with shortened tools, and the model requests that answer it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class FoldedExchange:
         max_rounds: int,
         is_still_valid: Callable[[], bool],
     ) -> None:
-        """`is_still_valid` tells whether the client may still use the proxy; checked before every round."""
+        """`is_still_valid` tells whether the client may still use the proxy; checked each time."""
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
         self._max_rounds, self._is_still_valid, self._events = max_rounds, is_still_valid, events
         self._added: list[Json] = []
@@ -110,7 +110,7 @@ class FoldedExchange:
             log.info("a request was folded: %s", self._fold.report)
 
     async def count(self) -> None:
-        """Answer a request that counts tokens: those of the folded request. Raises FoldingFailed."""
+        """Answer a request that counts tokens, with those of the shortened request. Raises FoldingFailed."""
         self._fold.report.rounds = 1
         with suppress(_ResponseRelayed):
             async with self._open_round(self._fold.body) as response:
@@ -201,7 +201,7 @@ class FoldedExchange:
         await self._send({"type": "http.response.body", "body": merged})
 
     async def _continue(self, body: Json, reply: Reply, merger: StreamMerger | BodyMerger) -> Json:
-        """Answer the hidden calls of a round, and return the request of the next. Raises AccessEnded."""
+        """Answer the hidden calls of a reply, and return the next model request. Raises AccessEnded."""
         self._fold.report.spent += reply.usage
         self._require_access()
         results = await self._fold.answer(merger.hidden_calls)

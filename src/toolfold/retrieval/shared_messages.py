@@ -25,7 +25,7 @@ _SELECT = "SELECT line FROM example_messages ORDER BY row LIMIT %s"
 
 
 class SharedMessageStore(EditableMessages):
-    """Example messages of all replicas."""
+    """Example messages of tools in a database that all replicas of the gateway share."""
 
     def __init__(self, database: Database) -> None:
         """Read the messages. Raises DatabaseError."""

@@ -222,7 +222,7 @@ class JobStore:
     def claim_due(
         self, owner: str, now: float, advance: Advance, *, grace_s: float
     ) -> tuple[Job, Run] | None:
-        """Claim one job that is due, and return it with its run; None if no job is due.
+        """Reserve one job that is due for a process, and return it with its run; None if no job is due.
 
         Runs that are later than `grace_s` and whose job skips missed runs are recorded as missed instead.
         """
@@ -247,7 +247,7 @@ class JobStore:
         return None
 
     def claim_now(self, job_id: str, owner: str, now: float) -> tuple[Job, Run]:
-        """Claim a job that is not due, to run it at once. Raises UnknownJob, or JobIsRunning."""
+        """Reserve a job for a process that runs it at once. Raises UnknownJob, or JobIsRunning."""
         with self._transaction() as db:
             self._release_ended(db, now)
             row = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
@@ -279,7 +279,7 @@ class JobStore:
             db.execute("UPDATE jobs SET owner = '', claimed = 0 WHERE id = ?", (run.job_id,))
 
     def renew_claims(self, owner: str, now: float) -> None:
-        """Keep the claims of a process, and note that it is running."""
+        """Keep the jobs of a process reserved for it, and note that the process is running."""
         with self._transaction() as db:
             db.execute("UPDATE jobs SET claimed = ? WHERE owner = ?", (now, owner))
             db.execute("INSERT OR REPLACE INTO services VALUES (?, ?)", (owner, now))
@@ -310,7 +310,7 @@ class JobStore:
                 self._connection = None
 
     def _release_ended(self, db: sqlite3.Connection, now: float) -> None:
-        """Release the jobs of processes that have ended or no longer renew their claims."""
+        """Release the jobs that are reserved for processes that have ended or no longer renew that."""
         for row in db.execute("SELECT id, owner, claimed FROM jobs WHERE owner != ''").fetchall():
             if now - row["claimed"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]):
                 continue

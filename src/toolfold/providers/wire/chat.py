@@ -268,7 +268,7 @@ class _ChatStreamMerger(StreamMerger):
 
 
 class _ChatBodyMerger(BodyMerger):
-    """Merges chat completions: the texts of all rounds, and the calls of the last."""
+    """Merges several chat completions into one: the texts of all of them, and the calls of the last."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)

@@ -51,11 +51,11 @@ class Wire(ABC):
         """Return the names of the tools to which `tool_choice` refers."""
 
     def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
-        """Return why a request cannot be folded whatever its tools are; empty if it can be."""
+        """Return why the tools of a request cannot be shortened, whatever they are; empty if they can."""
         return ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
-        """Return why a tools array must stay as it is; empty if it can be folded."""
+        """Return why a tools array must stay as it is; empty if it can be shortened."""
         if not isinstance(tools, list) or not all(isinstance(entry, dict) for entry in tools):
             return "it has no list of tools"
         if any(map(_defers_loading, tools)):
@@ -124,7 +124,7 @@ class Wire(ABC):
 
 
 class StreamMerger(ABC):
-    """Merges the streamed replies of several rounds into the one stream that the client sees."""
+    """Merges the streamed replies to several model requests into the one stream that the client sees."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES) -> None:
         self._resolve, self._hidden_names = resolve, hidden
@@ -145,16 +145,16 @@ class StreamMerger(ABC):
 
     @abstractmethod
     def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
-        """Read an event of the current round, and yield the events that the client gets now."""
+        """Read an event of the current reply, and yield the events that the client gets now."""
 
     @abstractmethod
     def end_round(self) -> Iterator[bytes]:
-        """Yield the calls that were held back until the round was complete."""
+        """Yield the calls that were held back until the reply was complete."""
 
     @property
     @abstractmethod
     def reply(self) -> Reply:
-        """The reply of the current round, as it is sent back to the provider in the next."""
+        """The current reply, as it is sent back to the provider in the next request."""
 
     @property
     def alias(self) -> str:
@@ -163,7 +163,7 @@ class StreamMerger(ABC):
 
     @abstractmethod
     def finish(self) -> Iterator[bytes]:
-        """Yield the events that end the stream, with the usage of all rounds."""
+        """Yield the events that end the stream, with the token usage of all replies."""
 
     @abstractmethod
     def render_error(self, problem: str) -> bytes:
@@ -174,7 +174,7 @@ class StreamMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call that the client sees in the place of a bridge call, and count it."""
+        """Return the call of the client's own tool that a call of `tool_call` stands for, and count it."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -184,7 +184,7 @@ class StreamMerger(ABC):
 
 
 class BodyMerger(ABC):
-    """Merges the replies of several rounds into the one response body that the client sees."""
+    """Merges the replies to several model requests into the one response body that the client sees."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES) -> None:
         self._resolve, self._hidden_names = resolve, hidden
@@ -193,7 +193,7 @@ class BodyMerger(ABC):
 
     @abstractmethod
     def add(self, body: Json) -> Reply:
-        """Add the response body of one round, and return its reply."""
+        """Add the response body of one model request, and return the reply in it."""
 
     @abstractmethod
     def merge(self) -> Json:
@@ -204,7 +204,7 @@ class BodyMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call that the client sees in the place of a bridge call, and count it."""
+        """Return the call of the client's own tool that a call of `tool_call` stands for, and count it."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)

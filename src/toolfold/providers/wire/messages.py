@@ -225,7 +225,7 @@ class _MessagesStreamMerger(StreamMerger):
             yield self._stop
 
     def _total_usage(self, last: Any) -> Any:
-        """Return the usage for the end of the stream: the totals, if there was more than one round."""
+        """Return the token usage for the end of the stream: the totals, if there was more than one reply."""
         if self.round == 1 or not isinstance(last, dict):
             return last
         numbers = {key: value for key, value in self._usage.items() if isinstance(value, int)}
@@ -237,7 +237,7 @@ class _MessagesStreamMerger(StreamMerger):
 
 
 class _MessagesBodyMerger(BodyMerger):
-    """Merges messages: the visible content blocks of all rounds."""
+    """Merges several messages into one: the visible content blocks of all of them."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)

@@ -292,7 +292,7 @@ class _ResponsesStreamMerger(StreamMerger):
 
 
 class _ResponsesBodyMerger(BodyMerger):
-    """Merges responses: the visible output items of all rounds."""
+    """Merges several responses into one: the visible output items of all of them."""
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)

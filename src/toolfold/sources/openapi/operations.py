@@ -402,7 +402,7 @@ def _has_changing_verb(operation: Json) -> bool:
 
 
 def _list_forms(url: str) -> set[str]:
-    """Return a URL without a slash at its end; one such as `//host/path` also with each scheme."""
+    """Return all spellings of a URL, without a slash at the end; with http and https if it has no scheme."""
     plain = url.rstrip("/")
     return {plain, f"https:{plain}", f"http:{plain}"} if plain.startswith("//") else {plain}
 
