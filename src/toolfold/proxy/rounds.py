@@ -84,7 +84,7 @@ class FoldedExchange:
         max_rounds: int,
         is_still_valid: Callable[[], bool],
     ) -> None:
-        """Create an exchange; `is_still_valid` returns False once the client may not use the proxy any more."""
+        """Create an exchange; `is_still_valid` returns False once the client may no longer use the proxy."""
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
         self._max_rounds, self._is_still_valid, self._events = max_rounds, is_still_valid, events
         self._added: list[Json] = []
