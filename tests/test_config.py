@@ -1082,7 +1082,9 @@ def test_setting_a_whole_section_that_would_lose_settings_is_rejected(
     with pytest.raises(ConfigError) as caught:
         set_value(file, key, value)
     assert f"{key} contains other settings, which would be lost" in str(caught.value)
-    assert caught.value.hint == f"set one setting below {key} at a time, or unset {key} first"
+    assert (
+        caught.value.hint == f"set the parts of {key} one at a time, such as {key}.NAME, or unset {key} first"
+    )
     assert file.read_text() == text
 
 
