@@ -162,8 +162,8 @@ async def has_tool(replica: Replica, name: str) -> bool:
 async def repeat_until(is_true: Callable[[], Awaitable[bool]]) -> None:
     """Repeat a check until it returns True; fail after TIMEOUT_S."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not await is_true():
-            continue
+        while not await is_true():  # noqa: ASYNC110 - another process changes it
+            await asyncio.sleep(0.05)
 
 
 async def wait_for(condition: Callable[[], Any]) -> None:

@@ -2,6 +2,7 @@
 
 One thread with a connection of its own. Notices are lost while it is not connected, so every subscriber is
 called after each connection. A notice says only which kind of state has changed; subscribers read it again.
+A subscriber that fails is called again until it succeeds.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class ChangeListener:
         self._connect, self._address = connect, address
         self._lock = threading.Lock()
         self._subscribers: dict[str, list[Callback]] = {}
+        self._unread: dict[tuple[str, Callback], float] = {}
+        """When subscribers that could not read a change of their topic failed first."""
         self._ended = threading.Event()
         self._last_contact = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="toolfold-changes", daemon=True)
@@ -52,12 +55,18 @@ class ChangeListener:
             with self._lock:
                 if callback in self._subscribers.get(topic, ()):
                     self._subscribers[topic].remove(callback)
+                self._unread.pop((topic, callback), None)
 
         return unsubscribe
 
-    def seconds_since_contact(self) -> float:
-        """Return how long ago the database last answered or sent a notice."""
-        return time.monotonic() - self._last_contact
+    def seconds_since_contact(self, topic: str = "") -> float:
+        """Return how long ago the database last answered or sent a notice.
+
+        With a topic: since when its state may be out of date, because a change of it could not be read.
+        """
+        with self._lock:
+            failed = [since for (name, _), since in self._unread.items() if name == topic]
+        return time.monotonic() - min([self._last_contact, *failed])
 
     def close(self) -> None:
         """End the thread and its connection."""
@@ -94,6 +103,7 @@ class ChangeListener:
                 if not topics:
                     connection.execute("SELECT 1")
                 checked = self._last_contact = now
+            self._call_failed()
             for topic in topics:
                 self._call_subscribers(topic)
 
@@ -101,13 +111,32 @@ class ChangeListener:
         """Call the subscribers of a topic; all of them without a topic."""
         with self._lock:
             found = [
-                callback
+                (name, callback)
                 for name, callbacks in self._subscribers.items()
                 if topic in (None, name)
                 for callback in callbacks
             ]
-        for callback in found:
-            try:
-                callback()
-            except Exception as error:
-                log.warning("a change in the database %s could not be read: %s", self._address, error)
+        for name, callback in found:
+            self._call(name, callback)
+
+    def _call_failed(self) -> None:
+        """Call those subscribers again that could not read a change."""
+        with self._lock:
+            failed = list(self._unread)
+        for topic, callback in failed:
+            self._call(topic, callback)
+
+    def _call(self, topic: str, callback: Callback) -> None:
+        key = topic, callback
+        try:
+            callback()
+        except Exception as error:
+            with self._lock:
+                is_first = key not in self._unread
+                if callback in self._subscribers.get(topic, ()):
+                    self._unread.setdefault(key, time.monotonic())
+            level = logging.WARNING if is_first else logging.DEBUG
+            log.log(level, "a change in the database %s could not be read: %s", self._address, error)
+        else:
+            with self._lock:
+                self._unread.pop(key, None)

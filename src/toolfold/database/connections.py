@@ -126,14 +126,17 @@ class Database:
     def on_change(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call a function, in a thread of its own, when a kind of state was changed by any process.
 
-        It is also called after every reconnection, because changes may have been missed. Returns a function
-        that ends the subscription.
+        It is also called after every reconnection, because changes may have been missed, and again after it
+        has raised an error. Returns a function that ends the subscription.
         """
         return self._start_listener().subscribe(topic, callback)
 
-    def seconds_since_contact(self) -> float:
-        """Return how long ago the database was last known to be reachable for notices of changes."""
-        return self._start_listener().seconds_since_contact()
+    def seconds_since_contact(self, topic: str = "") -> float:
+        """Return how long ago the database was last known to be reachable for notices of changes.
+
+        With a topic: since when its state may be out of date, because a change of it could not be read.
+        """
+        return self._start_listener().seconds_since_contact(topic)
 
     def check(self) -> None:
         """Raise DatabaseError if the database does not answer now."""

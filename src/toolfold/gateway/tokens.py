@@ -298,7 +298,7 @@ class SharedTokens(TokenStore):
         return {row["name"]: {**row, "toolsets": json.loads(row["toolsets"])} for row in rows}
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
-        if self._database.seconds_since_contact() > MAX_STALE_S:
+        if self._database.seconds_since_contact("tokens") > MAX_STALE_S:
             raise DatabaseUnavailable(
                 f"the database {self._database.address} cannot be reached, so tokens cannot be checked"
             )
