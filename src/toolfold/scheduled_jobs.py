@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 
 from toolfold.config.cron import CronSettings
@@ -149,8 +149,12 @@ def describe_run(run: Run, zone: str) -> Json:
 
 
 def format_moment(moment: float, zone: str) -> str:
-    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`."""
-    return f"{datetime.fromtimestamp(moment, find_zone(zone)):%Y-%m-%d %H:%M %Z}"
+    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`; in UTC if it is unknown."""
+    try:
+        known: tzinfo = find_zone(zone)
+    except ScheduleError:  # the job can still be listed and changed
+        known = UTC
+    return f"{datetime.fromtimestamp(moment, known):%Y-%m-%d %H:%M %Z}"
 
 
 def _restart(state: JobState) -> JobState:

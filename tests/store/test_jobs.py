@@ -70,10 +70,11 @@ def test_due_job_is_claimed_once_and_moved_to_its_next_time(store: JobStore) -> 
     claimed = store.claim_due(OWNER, NOW, advance_hour, grace_s=60)
     assert claimed is not None
     assert (claimed[0].owner, claimed[0].next_run, claimed[1].planned) == (OWNER, NOW + 3_600, NOW - 10)
+    store.renew_claims(OWNER, NOW + 7_200, [job.id])
     assert store.claim_due(OWNER, NOW + 7_200, advance_hour, grace_s=60) is None  # it is still running
     with pytest.raises(JobIsRunning):
         store.claim_now(job.id, OWNER, NOW)
-    store.finish_run(replace(claimed[1], state="completed", ended=NOW, result="done"))
+    store.finish_run(replace(claimed[1], state="completed", ended=NOW, result="done"), OWNER)
     assert store.claim_due(OWNER, NOW, advance_hour, grace_s=60) is None  # not due yet
     assert [run.result for run in store.list_runs(job.id)] == ["done"]
 
@@ -110,11 +111,63 @@ def test_claim_of_another_machine_ends_when_it_is_not_renewed(store: JobStore) -
     job = make_job()
     store.add_job(job, max_jobs=5)
     assert store.claim_due("elsewhere:1:x", NOW, advance_hour, grace_s=60)
-    store.renew_claims("elsewhere:1:x", NOW + 100)
+    store.renew_claims("elsewhere:1:x", NOW + 100, [job.id])
     later = NOW + 100 + CLAIM_LIFETIME_S
     assert store.claim_due(OWNER, later - 1, advance_hour, grace_s=60) is None
     assert store.find_job(job.id).owner == "elsewhere:1:x"
     assert store.claim_due(OWNER, later + 3_600, advance_hour, grace_s=10**6) is not None
+
+
+def test_scheduler_that_has_lost_its_claim_changes_neither_the_run_nor_the_new_claim(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=5)
+    _, lost = store.claim_now(job.id, "elsewhere:1:x", NOW)
+    _, current = store.claim_now(job.id, OWNER, NOW + CLAIM_LIFETIME_S + 1)
+    store.finish_run(replace(lost, state="completed", ended=NOW), "elsewhere:1:x")
+    assert store.find_job(job.id).owner == OWNER
+    assert [run.state for run in store.list_runs(job.id)] == ["running", "interrupted"]
+    store.finish_run(replace(current, state="completed", ended=NOW), OWNER)
+    assert store.find_job(job.id).owner == ""
+
+
+def test_claim_on_a_job_that_its_process_no_longer_runs_is_not_renewed(store: JobStore) -> None:
+    job = make_job()
+    store.add_job(job, max_jobs=5)
+    store.claim_now(job.id, OWNER, NOW)
+    store.renew_claims(OWNER, NOW + 100, ())
+    assert store.find_job(job.id).claimed == NOW
+
+
+def test_time_of_a_running_job_is_not_waited_for(store: JobStore) -> None:
+    store.add_job(make_job(), max_jobs=5)
+    claimed = store.claim_due(OWNER, NOW, lambda _job, now: now + 1, grace_s=60)
+    assert claimed is not None
+    assert store.next_time() is None
+    store.finish_run(replace(claimed[1], state="completed", ended=NOW), OWNER)
+    assert store.next_time() == NOW + 1
+
+
+def test_job_whose_next_time_cannot_be_computed_is_paused_and_others_run(store: JobStore) -> None:
+    broken, unreadable = make_job(zone="Mars/Olympus", next_run=NOW - 30), make_job(next_run=NOW - 20)
+    sound = make_job()
+    for job in (broken, unreadable, sound):
+        store.add_job(job, max_jobs=5)
+    with store._transaction() as db:
+        db.execute("UPDATE jobs SET limits = '{' WHERE id = ?", (unreadable.id,))
+
+    def advance(job: Job, now: float) -> float:
+        if job.zone != "UTC":
+            raise UnknownJob(job.zone)
+        return now + 3_600
+
+    claimed = store.claim_due(OWNER, NOW, advance, grace_s=60)
+    assert claimed is not None
+    assert claimed[0].id == sound.id
+    (run,) = store.list_runs(broken.id)
+    assert (run.state, run.ended) == ("failed", NOW)
+    assert "Mars/Olympus" in run.error
+    assert [run.state for run in store.list_runs(unreadable.id)] == ["failed"]
+    assert store.claim_due(OWNER, NOW, advance, grace_s=60) is None
 
 
 def test_missed_run_is_made_once_or_skipped_as_the_job_says(store: JobStore) -> None:
@@ -136,7 +189,7 @@ def test_job_without_another_time_is_finished(store: JobStore) -> None:
     claimed = store.claim_due(OWNER, NOW, lambda _job, _now: None, grace_s=60)
     assert claimed is not None
     assert claimed[0].state == "finished"
-    store.finish_run(replace(claimed[1], state="completed", ended=NOW))
+    store.finish_run(replace(claimed[1], state="completed", ended=NOW), OWNER)
     assert store.next_time() is None
     store.add_job(make_job(), max_jobs=1)  # a finished job does not count
 
@@ -148,7 +201,7 @@ def test_number_of_jobs_and_of_stored_runs_is_limited(store: JobStore) -> None:
         store.add_job(make_job(), max_jobs=1)
     for _ in range(MAX_RUNS_PER_JOB + 3):
         _, run = store.claim_now(job.id, OWNER, NOW)
-        store.finish_run(replace(run, state="completed", ended=NOW))
+        store.finish_run(replace(run, state="completed", ended=NOW), OWNER)
     assert len(store.list_runs(job.id, limit=1_000)) == MAX_RUNS_PER_JOB
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -21,7 +22,8 @@ from toolfold.config import load_config
 from toolfold.model import Approver
 from toolfold.providers.reply import ModelRequest
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
-from toolfold.store.jobs import Run
+from toolfold.scheduled_jobs import describe_job, describe_run
+from toolfold.store.jobs import CLAIM_LIFETIME_S, Job, Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")
 
@@ -241,6 +243,81 @@ def test_stopped_scheduler_interrupts_a_run_that_does_not_end_in_time(open_cron:
     assert not runtime.jobs.has_scheduler()
     (job,) = runtime.jobs.store.list_jobs()
     assert (job.owner, job.state) == ("", "active")
+
+
+def test_job_that_is_run_at_once_keeps_its_claim_however_long_it_takes(
+    open_cron: CronRuntimes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.agent.scheduler.POLL_S", 0.01)
+    runtime = open_cron()
+    job_id, now = create(runtime), [time.time()]
+    runtime.jobs.clock = lambda: now[0]
+    store = runtime.jobs.store
+
+    async def run_for_long() -> Run:
+        started = asyncio.Event()
+
+        async def wait() -> None:
+            for _ in range(3):
+                now[0] += CLAIM_LIFETIME_S - 1
+                while store.find_job(job_id).claimed < now[0]:  # noqa: ASYNC110 - the scheduler polls
+                    await asyncio.sleep(0.01)
+            assert store.claim_due("elsewhere:1:x", now[0], runtime.jobs.advance, grace_s=60) is None
+            assert [run.state for run in store.list_runs()] == ["running"]
+            store.remove_job(job_id)
+
+        def answer(_request: ModelRequest) -> str:
+            started.set()
+            return "All is well."
+
+        model = ScriptedProvider([answer], delta_delay_s=1.0)
+        scheduler = Scheduler(runtime.jobs, runtime.config, make_client=lambda _job: model)
+        work = asyncio.create_task(scheduler.run_job(job_id))
+        await asyncio.wait_for(started.wait(), 120)
+        await asyncio.wait_for(wait(), 120)
+        return await asyncio.wait_for(work, 120)
+
+    run = asyncio.run(run_for_long())
+    assert (run.state, run.result) == ("completed", "All is well.")
+    assert not runtime.jobs.has_scheduler()
+
+
+def test_run_is_stored_although_it_cannot_be_reported_and_the_store_is_locked_at_first(
+    open_cron: CronRuntimes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.agent.scheduler.STORE_DELAYS_S", (0.0, 0.0))
+    runtime = open_cron()
+    job_id = create(runtime)
+    store = runtime.jobs.store
+    finish_run, attempts = store.finish_run, []
+
+    def finish_later(run: Run, owner: str) -> None:
+        attempts.append(run)
+        if len(attempts) < 3:
+            raise sqlite3.OperationalError("database is locked")
+        finish_run(run, owner)
+
+    def report(_job: Job, _run: Run) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(store, "finish_run", finish_later)
+    model = ScriptedProvider(["Done."])
+    scheduler = Scheduler(runtime.jobs, runtime.config, report=report, make_client=lambda _job: model)
+    assert asyncio.run(scheduler.run_job(job_id)).result == "Done."
+    assert [run.state for run in store.list_runs()] == ["completed"]
+    assert store.find_job(job_id).owner == ""
+
+
+def test_job_whose_time_zone_is_gone_is_paused_with_the_reason(open_cron: CronRuntimes) -> None:
+    runtime = open_cron()
+    job_id = create(runtime)
+    store = runtime.jobs.store
+    store.update_job(job_id, lambda job: replace(job, zone="Mars/Olympus"))
+    runtime.jobs.clock = lambda: time.time() + 4_000
+    assert asyncio.run(Scheduler(runtime.jobs, runtime.config).run_due()) == 0
+    job, (run,) = store.find_job(job_id), store.list_runs()
+    assert describe_job(job)["state"] == "paused"
+    assert "not a known time zone" in describe_run(run, job.zone)["error"]
 
 
 @pytest.mark.parametrize(

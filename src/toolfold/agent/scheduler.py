@@ -15,7 +15,7 @@ import secrets
 import socket
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolfold.agent.agent import Agent
@@ -36,6 +36,8 @@ POLL_S = 15.0
 """How long the scheduler sleeps at most, so that it notices new jobs and changed clocks."""
 CLOSE_TIMEOUT_S = 60.0
 """How long an interrupted run may take to end."""
+STORE_DELAYS_S = (0.5, 2.0, 5.0)
+"""How long to wait after each failed attempt to store the outcome of a run, before the next one."""
 MAX_MESSAGE_CHARS = 9_000
 _SEND_TOOL = "send_message"
 _NOT_IN_RUNS = ("cronjob",)
@@ -47,6 +49,14 @@ _INSTRUCTIONS = (
 
 JobReport = Callable[[Job, Run], None]
 ClientFactory = Callable[[Job], ModelClient]
+
+
+@dataclass(slots=True)
+class _ActiveRun:
+    """A run in progress: its job, and its agent once that is open."""
+
+    job_id: str
+    agent: Agent | None = None
 
 
 class Scheduler:
@@ -68,7 +78,7 @@ class Scheduler:
         self._jobs, self._config, self._report, self._make_client = jobs, config, report, make_client
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._stopping, self._changed = asyncio.Event(), asyncio.Event()
-        self._running: dict[asyncio.Task[None], Agent | None] = {}
+        self._running: dict[asyncio.Task[Run], _ActiveRun] = {}
 
     async def run(self) -> None:
         """Run jobs when they are due, until `stop` is called; then wait for those that are running."""
@@ -95,9 +105,13 @@ class Scheduler:
     async def run_job(self, job_id: str) -> Run:
         """Run one job at once, whatever its schedule is, and return the outcome."""
         job, run = self._jobs.store.claim_now(job_id, self._owner, self._jobs.clock())
-        await self._start(job, run)
-        (finished,) = self._jobs.store.list_runs(job_id, limit=1)
-        return finished
+        task = self._start(job, run)
+        try:
+            await self._wait_for_running(None)
+        finally:
+            task.cancel()  # has no effect on a task that has ended
+            await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
+        return task.result()
 
     def stop(self) -> None:
         """Start no more jobs, and let `run` return after those that are running. A second call ends them."""
@@ -123,13 +137,13 @@ class Scheduler:
             count += 1
         return count
 
-    def _start(self, job: Job, run: Run) -> asyncio.Task[None]:
+    def _start(self, job: Job, run: Run) -> asyncio.Task[Run]:
         task = asyncio.create_task(self._run_claimed(job, run))
-        self._running[task] = None
+        self._running[task] = _ActiveRun(job.id)
         task.add_done_callback(self._forget)
         return task
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _forget(self, task: asyncio.Task[Run]) -> None:
         self._running.pop(task, None)
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -137,7 +151,11 @@ class Scheduler:
 
     async def _wait_for_next(self) -> None:
         """Wait until a job is due, a run has ended or `stop` is called, but not longer than `POLL_S`."""
-        following = self._jobs.store.next_time()
+        try:
+            following = self._jobs.store.next_time()
+        except sqlite3.OperationalError as error:
+            log.warning("scheduled jobs could not be read: %s", error)
+            following = None
         delay = POLL_S if following is None else min(POLL_S, max(0.05, following - self._jobs.clock()))
         if len(self._running) >= self._jobs.settings.max_parallel:
             delay = POLL_S
@@ -164,20 +182,21 @@ class Scheduler:
             self._renew_claims()
 
     def _interrupt_running(self) -> None:
-        for agent in self._running.values():
-            if agent is not None:
-                agent.interrupt()
+        for active in self._running.values():
+            if active.agent is not None:
+                active.agent.interrupt()
 
     def _renew_claims(self) -> None:
         try:
-            self._jobs.store.renew_claims(self._owner, self._jobs.clock())
+            job_ids = [active.job_id for active in self._running.values()]
+            self._jobs.store.renew_claims(self._owner, self._jobs.clock(), job_ids)
         except sqlite3.OperationalError as error:
             log.warning("the claims of scheduled jobs could not be renewed: %s", error)
 
-    async def _run_claimed(self, job: Job, run: Run) -> None:
-        """Run a claimed job and store the outcome, whatever happens."""
-        self._report(job, run)
+    async def _run_claimed(self, job: Job, run: Run) -> Run:
+        """Run a claimed job, store the outcome, whatever happens, and return it."""
         try:
+            self._report_run(job, run)
             run = await self._work(job, run)
         except asyncio.CancelledError:
             run = replace(run, state="interrupted", error="the scheduler was stopped")
@@ -187,8 +206,27 @@ class Scheduler:
             log.exception("the scheduled job %s failed", job.id)
             run = replace(run, state="failed", error=f"{type(error).__name__}: {error_message(error)}")
         run = replace(run, ended=self._jobs.clock())
-        self._jobs.store.finish_run(run)
-        self._report(job, run)
+        await self._store_outcome(run)
+        self._report_run(job, run)
+        return run
+
+    def _report_run(self, job: Job, run: Run) -> None:
+        try:
+            self._report(job, run)
+        except Exception as error:  # such as a closed output; the job does not depend on it
+            log.warning("a run of the scheduled job %s could not be reported: %s", job.id, error)
+
+    async def _store_outcome(self, run: Run) -> None:
+        """Store the outcome of a run; try again if another process locks the file for too long."""
+        for delay in STORE_DELAYS_S:
+            try:
+                self._jobs.store.finish_run(run, self._owner)
+            except sqlite3.OperationalError as error:
+                log.warning("the outcome of a scheduled run could not be stored yet: %s", error)
+                await asyncio.sleep(delay)
+            else:
+                return
+        self._jobs.store.finish_run(run, self._owner)
 
     async def _work(self, job: Job, run: Run) -> Run:
         runtime = await asyncio.to_thread(self._open_runtime, job)
@@ -196,7 +234,7 @@ class Scheduler:
             async with self._open_agent(job, runtime) as agent:
                 task = asyncio.current_task()
                 if task is not None:
-                    self._running[task] = agent
+                    self._running[task].agent = agent
                 result = await agent.run(job.prompt)
                 run = _with_result(replace(run, session_id=agent.session_id), result)
                 if job.send_to:

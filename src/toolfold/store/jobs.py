@@ -13,12 +13,12 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
-from toolfold.errors import CallError
+from toolfold.errors import CallError, error_message
 from toolfold.model import Json
 from toolfold.store.records import has_owner_ended
 
@@ -160,10 +160,11 @@ class JobStore:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
+                db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
                 raise
-            db.execute("COMMIT")
 
     def add_job(self, job: Job, *, max_jobs: int) -> None:
         """Store a new job. Raises TooManyJobs if there are `max_jobs` that have not finished."""
@@ -214,9 +215,10 @@ class JobStore:
                 raise UnknownJob(job_id)
 
     def next_time(self) -> float | None:
-        """Return the earliest time at which an active job is planned; None if there is none."""
+        """Return the earliest time at which an active job is planned that is not running; None if none is."""
+        query = "SELECT min(next_run) FROM jobs WHERE state = 'active' AND owner = ''"
         with self._lock:
-            row = self._db.execute("SELECT min(next_run) FROM jobs WHERE state = 'active'").fetchone()
+            row = self._db.execute(query).fetchone()
         return None if row[0] is None else float(row[0])
 
     def claim_due(
@@ -224,7 +226,8 @@ class JobStore:
     ) -> tuple[Job, Run] | None:
         """Reserve one job that is due for a process, and return it with its run; None if no job is due.
 
-        Runs that are later than `grace_s` and whose job skips missed runs are recorded as missed instead.
+        Runs that are later than `grace_s` and whose job skips missed runs are recorded as missed instead. A
+        job whose next time cannot be computed is paused, with the reason in a failed run.
         """
         with self._transaction() as db:
             self._release_ended(db, now)
@@ -233,17 +236,22 @@ class JobStore:
                 " ORDER BY next_run",
                 (now,),
             ).fetchall()
-            for job in map(_read_job, rows):
-                planned = now if job.next_run is None else job.next_run
-                following = advance(job, now)
+            for row in rows:
+                planned = float(row["next_run"])
+                try:
+                    job = _read_job(row)
+                    following = advance(job, now)
+                except Exception as error:  # a broken job must not keep the others from running
+                    self._pause_broken(db, row["id"], planned, now, error)
+                    continue
                 job = replace(job, next_run=following, state="finished" if following is None else "active")
                 if job.missed == "skip" and now - planned > grace_s:
                     self._write(db, job)
-                    self._insert_run(db, job, planned, now, "missed")
+                    self._insert_run(db, job.id, planned, now, "missed")
                     continue
                 job = replace(job, owner=owner, claimed=now)
                 self._write(db, job)
-                return job, self._insert_run(db, job, planned, now, "running")
+                return job, self._insert_run(db, job.id, planned, now, "running")
         return None
 
     def claim_now(self, job_id: str, owner: str, now: float) -> tuple[Job, Run]:
@@ -258,14 +266,14 @@ class JobStore:
                 raise JobIsRunning(job)
             job = replace(job, owner=owner, claimed=now)
             self._write(db, job)
-            return job, self._insert_run(db, job, now, now, "running")
+            return job, self._insert_run(db, job.id, now, now, "running")
 
-    def finish_run(self, run: Run) -> None:
-        """Store the outcome of a run and release its job."""
+    def finish_run(self, run: Run, owner: str) -> None:
+        """Store the outcome of a run and release its job, unless `owner` has lost its claim."""
         with self._transaction() as db:
-            db.execute(
+            updated = db.execute(
                 "UPDATE runs SET ended = ?, state = ?, session_id = ?, result = ?, error = ?, delivery = ?"
-                " WHERE number = ?",
+                " WHERE number = ? AND state = 'running'",
                 (
                     run.ended,
                     run.state,
@@ -276,12 +284,18 @@ class JobStore:
                     run.number,
                 ),
             )
-            db.execute("UPDATE jobs SET owner = '', claimed = 0 WHERE id = ?", (run.job_id,))
+            if updated.rowcount:
+                db.execute(
+                    "UPDATE jobs SET owner = '', claimed = 0 WHERE id = ? AND owner = ?", (run.job_id, owner)
+                )
 
-    def renew_claims(self, owner: str, now: float) -> None:
-        """Keep the jobs of a process reserved for it, and note that the process is running."""
+    def renew_claims(self, owner: str, now: float, job_ids: Iterable[str] = ()) -> None:
+        """Keep jobs that a process is running reserved for it, and note that the process is running."""
         with self._transaction() as db:
-            db.execute("UPDATE jobs SET claimed = ? WHERE owner = ?", (now, owner))
+            db.executemany(
+                "UPDATE jobs SET claimed = ? WHERE owner = ? AND id = ?",
+                [(now, owner, each) for each in job_ids],
+            )
             db.execute("INSERT OR REPLACE INTO services VALUES (?, ?)", (owner, now))
 
     def remove_service(self, owner: str) -> None:
@@ -321,22 +335,44 @@ class JobStore:
                 (now, "the scheduler ended during the run", row["id"]),
             )
 
+    def _pause_broken(
+        self, db: sqlite3.Connection, job_id: str, planned: float, now: float, error: Exception
+    ) -> None:
+        """Pause a job whose next time cannot be computed, and record the reason as a failed run."""
+        db.execute("UPDATE jobs SET state = 'paused', next_run = NULL WHERE id = ?", (job_id,))
+        reason = f"the job was paused, because its next time cannot be computed: {error_message(error)}"
+        self._insert_run(db, job_id, planned, now, "failed", reason[:MAX_RESULT_CHARS])
+
     def _insert_run(
-        self, db: sqlite3.Connection, job: Job, planned: float, now: float, state: RunState
+        self,
+        db: sqlite3.Connection,
+        job_id: str,
+        planned: float,
+        now: float,
+        state: RunState,
+        error: str = "",
     ) -> Run:
-        ended = now if state == "missed" else None
+        ended = None if state == "running" else now
         cursor = db.execute(
             "INSERT INTO runs (job_id, planned, started, ended, state, session_id, result, error, delivery)"
-            " VALUES (?, ?, ?, ?, ?, '', '', '', '')",
-            (job.id, planned, now, ended, state),
+            " VALUES (?, ?, ?, ?, ?, '', '', ?, '')",
+            (job_id, planned, now, ended, state, error),
         )
         db.execute(
             "DELETE FROM runs WHERE job_id = ? AND number NOT IN"
             " (SELECT number FROM runs WHERE job_id = ? ORDER BY number DESC LIMIT ?)",
-            (job.id, job.id, MAX_RUNS_PER_JOB),
+            (job_id, job_id, MAX_RUNS_PER_JOB),
         )
         number = int(cursor.lastrowid or 0)
-        return Run(number=number, job_id=job.id, planned=planned, started=now, ended=ended, state=state)
+        return Run(
+            number=number,
+            job_id=job_id,
+            planned=planned,
+            started=now,
+            ended=ended,
+            state=state,
+            error=error,
+        )
 
     def _write(self, db: sqlite3.Connection, job: Job) -> None:
         assignments = ", ".join(f"{name} = :{name}" for name in _COLUMNS)
