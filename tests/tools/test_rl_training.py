@@ -19,6 +19,7 @@ from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
 from toolfold.model import Approver, Json
+from toolfold.provenance import SERVER_MARK_KB
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.training.runs import LocalRuns, find_metrics
 
@@ -196,6 +197,29 @@ def test_run_whose_supervisor_was_killed_is_lost_and_its_command_ends(
     while Path(f"/proc/{command}/cmdline").exists() and Path(f"/proc/{command}/cmdline").read_bytes():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_supervisor_of_a_run_imports_nothing_from_the_workspace_and_is_marked_without_keys(
+    open_training: TrainingRuntimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "selectors.py").write_text("open('imported', 'w')\nfrom _selectors import *\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SECRET_KEY", "s3cret-of-the-user")
+    (tmp_path / "wait").touch()
+    code = "import os, time; print('pid', os.getppid(), flush=True)\n"
+    code += "while os.path.exists('wait'): time.sleep(0.05)"
+    runtime = open_training({"waiting": {"command": [sys.executable, "-c", code]}})
+    run = read(call(runtime, "rl_start_training", environment="waiting"))["run"]
+    log = wait_for(runtime, run, lambda status: "pid" in status["log"])["log"]
+    supervisor = Path("/proc") / log.split()[1]
+    environment = (supervisor / "environ").read_text()
+    assert f"TOOLFOLD_RUN=training {run}" in environment
+    assert "SECRET_KEY" not in environment
+    assert str(SERVER_MARK_KB * 1_024) in (supervisor / "limits").read_text()
+    assert (supervisor / "cwd").readlink().name == run
+    (tmp_path / "wait").unlink()
+    wait_for(runtime, run, has_ended)
+    assert not (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize(

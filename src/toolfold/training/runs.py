@@ -20,12 +20,22 @@ from typing import Any
 
 from toolfold.errors import CallError
 from toolfold.model import Json
+from toolfold.provenance import SERVER_MARK_KB
 
 MAX_STORED_RUNS = 200
 MAX_METRIC_LINES = 50
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.1
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Variables of this process that the supervisor of a run gets; keys are not among them."""
+# Sets the resource limit that marks processes of tool calls (see `toolfold.provenance`), then runs a program.
+_MARK_SCRIPT = """
+limit=$1
+shift
+{ ulimit -S -m "$limit" && ulimit -H -m "$limit"; } 2>/dev/null
+exec "$@"
+"""
 _RUN_ID = re.compile(r"[\w-]{1,80}")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _METRIC = re.compile(rf"([A-Za-z][\w/.-]{{0,40}})\s*[=:]\s*({_NUMBER})\b")
@@ -71,9 +81,15 @@ class LocalRuns:
         return run_id
 
     def _launch(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "toolfold.training.supervisor", str(folder)]
+        python = (sys.executable, "-P", "-m", "toolfold.training.supervisor", str(folder.absolute()))
         subprocess.run(  # noqa: S603 - a module of this package
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_TIMEOUT_S, check=False
+            ["/bin/sh", "-c", _MARK_SCRIPT, "sh", str(SERVER_MARK_KB), *python],
+            cwd=folder,  # Python imports nothing from the workspace, where tool calls write
+            env={**{each: os.environ[each] for each in _INHERITED if each in os.environ}, **_mark(folder)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
         )
         end = time.monotonic() + START_TIMEOUT_S
         while not (folder / "state.json").exists():
@@ -176,14 +192,18 @@ def _read_line(line: str) -> Json:
 def _describe_spec(spec: RunSpec, folder: Path) -> Json:
     summary = {"environment": spec.name, "parameters": spec.parameters, "created": time.time()}
     _write_private(folder / "summary.json", json.dumps(summary))
-    marked = {"TOOLFOLD_RUN": f"training {folder.name}"}
     return {
         "command": list(spec.command),
         "directory": str(spec.directory),
-        "environment": {**spec.environment, **marked},
+        "environment": {**spec.environment, **_mark(folder)},
         "max_seconds": spec.max_seconds,
         "max_log_bytes": spec.max_log_bytes,
     }
+
+
+def _mark(folder: Path) -> dict[str, str]:
+    """Return the environment variable that marks the processes of a run as started by a tool call."""
+    return {"TOOLFOLD_RUN": f"training {folder.name}"}
 
 
 def _is_locked(file: Path) -> bool:

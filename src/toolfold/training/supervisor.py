@@ -55,6 +55,7 @@ class BoundedLog:
 
     def write(self, data: bytes) -> None:
         """Append output of the command."""
+        data = data[-self._limit :]  # one piece may be larger than the log
         if self._size + len(data) > self._limit:
             self._stream.close()
             self._file.replace(self._file.with_suffix(".old"))
