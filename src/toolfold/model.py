@@ -70,6 +70,8 @@ class Meaning(StrEnum):
     """What is known of the program that receives the input; set by the runtime."""
     NOTE = "note"
     """Text that does not change what the call does."""
+    DEVICES = "devices"
+    """Name of a class of devices, such as `light`; an approved kind of call covers that class only."""
 
 
 def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:

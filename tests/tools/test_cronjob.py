@@ -142,6 +142,21 @@ def test_tools_for_jobs_are_found_by_a_natural_message(
     assert tool in [hit.name for hit in found.hits]
 
 
+def test_approving_one_job_cannot_approve_all_jobs_of_the_session(open_cron: CronRuntimes) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def approver(request: ApprovalRequest) -> Answer:
+        asked.append(request)
+        return Answer.KIND if Answer.KIND in request.answers else Answer.ONCE
+
+    session = open_cron(approver=approver).session(["cronjob"])
+    for prompt in ("Look for news", "Delete everything"):
+        assert session.call_sync(
+            "cronjob", {"action": "create", "schedule": "every hour", "prompt": prompt}
+        ).ok
+    assert [request.args["prompt"] for request in asked] == ["Look for news", "Delete everything"]
+
+
 def test_job_is_not_created_or_changed_without_approval(open_cron: CronRuntimes) -> None:
     job = create(open_cron())
     runtime = open_cron(approver=None)

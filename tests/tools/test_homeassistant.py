@@ -167,7 +167,38 @@ def test_service_is_not_called_without_approval_unless_devices_are_allowed(
     assert '"state": "off"' in state["state"]
 
 
-@pytest.mark.parametrize("domain", ["shell_command", "python_script", "rest_command", "hassio"])
+def test_approved_kind_of_service_covers_one_domain_and_never_locks_or_messages(
+    open_home: HomeRuntimes, server: WebServer
+) -> None:
+    asked: list[tuple[str, set[Answer]]] = []
+
+    def approver(request: ApprovalRequest) -> Answer:
+        asked.append((request.args["domain"], set(request.answers)))
+        return Answer.KIND if Answer.KIND in request.answers else Answer.ONCE
+
+    session = open_home(server.url, "token", approver=approver).session(["homeassistant"])
+    calls: list[Json] = [
+        {"domain": "light", "service": "turn_on", "entity_id": ["light.desk"]},
+        {"domain": "light", "service": "turn_off"},
+        {"domain": "switch", "service": "turn_on"},
+        {"domain": "lock", "service": "unlock"},
+        {"domain": "lock", "service": "unlock"},
+        {"domain": "notify", "service": "phone"},
+        {"domain": "homeassistant", "service": "turn_on"},
+        {"domain": "light", "service": "turn_on", "data": {"entity_id": "light.a, LOCK.front"}},
+        {"domain": "scene", "service": "apply", "data": {"entities": {"cover.garage": "open"}}},
+    ]
+    for args in calls:
+        session.call_sync("ha_call_service", args)
+    domains = ["light", "switch", "lock", "lock", "notify", "homeassistant", "light", "scene"]
+    assert [domain for domain, _ in asked] == domains
+    assert all(answers == {Answer.ONCE, Answer.DENY} for _, answers in asked[2:])
+
+
+@pytest.mark.parametrize(
+    "domain",
+    ["shell_command", "python_script", "rest_command", "hassio", "script", "automation", "mqtt"],
+)
 def test_services_that_run_programs_are_refused(
     open_home: HomeRuntimes, server: WebServer, domain: str
 ) -> None:

@@ -33,6 +33,12 @@ __all__ = ["CallAnalysis", "CallAnalyzer", "JudgeFunction"]
 TOOL_PREFIX = "tool:"
 SELF_PROTECTION = "self-protection"
 SCHEDULE_RULE = "job-scheduled"
+MESSAGE_RULE = "message-sent"
+_MESSAGE_DEVICES = "notify"
+_ENTITY_CLASS = re.compile(r"\w+(?=\.)")  # of an entity such as lock.front_door
+_GUARDED_DEVICES = frozenset({"lock", "alarm_control_panel", "cover", _MESSAGE_DEVICES, "homeassistant"})
+"""Classes of devices whose calls are approved one by one: they open doors or send messages. Services of the
+class `homeassistant` operate devices of every class."""
 MAX_PATH_CHARS = 4_096
 MAX_KEY_CHARS = 4_096
 MAX_ENTRY_CHARS = 1_000
@@ -45,7 +51,9 @@ _WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM_KINDS = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
 _CHANGING_EFFECTS = frozenset(Effect) - {Effect.READ, Effect.NETWORK}
 _RUN_MEANINGS = frozenset({Meaning.COMMAND, Meaning.PYTHON})
-_NEVER_PATHS = frozenset({*_RUN_MEANINGS, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
+_NEVER_PATHS = frozenset(
+    {*_RUN_MEANINGS, Meaning.NOTE, Meaning.DEVICES, Meaning.INPUT, Meaning.INPUT_CONTEXT}
+)
 _PLAIN_TYPES = (bool, int, float, type(None))
 
 
@@ -88,6 +96,21 @@ class CallAnalysis:
         if self.verdict.unread or any(rule not in known for rule in self.rules):
             return frozenset()
         return frozenset(known[rule] for rule in self.rules)
+
+    @property
+    def devices(self) -> str:
+        """Return the class of devices that the call operates; empty if the tool names none."""
+        names = _names_with_meaning(self.tool.judged_as, Meaning.DEVICES)
+        return " ".join(str(self.args[name]) for name in names if name in self.args)
+
+    @property
+    def needs_approval_each_time(self) -> bool:
+        """Return True if no answer for longer than one call is offered, such as for unlocking a door."""
+        if not _names_with_meaning(self.tool.judged_as, Meaning.DEVICES):
+            return False
+        keys = (key for mapping in _iterate_mappings(self.args) for key in mapping)
+        texts = " ".join((*_iterate_texts(self.args), *keys)).casefold()
+        return not _GUARDED_DEVICES.isdisjoint((self.devices, *_ENTITY_CLASS.findall(texts)))
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
@@ -217,11 +240,12 @@ class CallAnalyzer:
             *verdict.findings,
             *self._path_findings(tool, args, meanings),
             *self._declared_findings(tool),
+            *_message_findings(tool, args, meanings),
         )
         verdict = replace(verdict, findings=tuple(dict.fromkeys(findings)))
         analysis = CallAnalysis(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
-        if not analysis.needs_approval or written is not None:
-            # No approval is needed; or it is input, which may have another meaning next time.
+        if not analysis.needs_approval or written is not None or analysis.needs_approval_each_time:
+            # No approval is needed; or the call must be approved again, such as input of a program.
             return analysis
         key, entry = _grant_keys(tool, args, meanings, verdict)
         return replace(analysis, key=key, allowlist_entry=entry)
@@ -295,7 +319,7 @@ class CallAnalyzer:
             yield Finding(declared_rule(tool), "data-loss", Severity.MEDIUM, reason)
         if Effect.SEND in tool.effects:
             reason = f"{tool.name} sends a message to other people"
-            yield Finding("message-sent", "publish", Severity.MEDIUM, reason)
+            yield Finding(MESSAGE_RULE, "publish", Severity.MEDIUM, reason)
         if Effect.SPEND in tool.effects:
             reason = f"{tool.name} uses a service that charges for each call"
             yield Finding(paid_rule(tool), "cost", Severity.MEDIUM, reason)
@@ -355,6 +379,14 @@ _RUNTIME_FILES_FINDING = Finding(
     "it accesses the runtime's own settings, hooks or records",
     blocked=True,
 )
+
+
+def _message_findings(tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
+    """Yield a finding if a call uses a device that sends messages, such as a phone."""
+    if any(args[name] == _MESSAGE_DEVICES for name in _names_with_meaning(meanings, Meaning.DEVICES)):
+        yield Finding(
+            MESSAGE_RULE, "publish", Severity.MEDIUM, f"{tool.name} sends a message to other people"
+        )
 
 
 def _written_path_findings(info: PathInfo, path: str) -> Iterator[Finding]:

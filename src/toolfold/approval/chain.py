@@ -16,7 +16,13 @@ from typing import Literal
 from shellverdict.verdict import Severity
 from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
-from toolfold.approval.call_analysis import SCHEDULE_RULE, SELF_PROTECTION, CallAnalysis, declared_rule
+from toolfold.approval.call_analysis import (
+    SCHEDULE_RULE,
+    SELF_PROTECTION,
+    CallAnalysis,
+    control_rule,
+    declared_rule,
+)
 from toolfold.approval.deny_rules import DenyRules
 from toolfold.approval.kinds import (
     CONTROL_PREFIX,
@@ -110,7 +116,7 @@ class DecisionChain:
             return Decision(True, DecidedBy.NOTHING, "")
         if self.grants.covers(session_id, analysis.grant_key):
             return Decision(True, DecidedBy.SESSION, "the same call was approved for this session")
-        if _is_described_by_rules(analysis) and self.grants.covers_kind(session_id, self.kinds_of(analysis)):
+        if _has_approvable_kind(analysis) and self.grants.covers_kind(session_id, self.kinds_of(analysis)):
             return Decision(True, DecidedBy.SESSION, "this kind was approved for this session")
         if any(self.allowlist.covers(each, analysis.rules) for each in analysis.allowlist_spellings):
             return Decision(True, DecidedBy.ALLOWLIST, "it is on the allow-list")
@@ -141,8 +147,13 @@ class DecisionChain:
         return None
 
     def kinds_of(self, analysis: CallAnalysis) -> tuple[str, ...]:
-        """Return the kinds of a call's findings; all destructive tools of one MCP server are one kind."""
+        """Return the kinds of a call's findings.
+
+        All destructive tools of one MCP server are one kind; every class of devices is a kind of its own.
+        """
         rules = list(analysis.rules)
+        if analysis.devices and (control := control_rule(analysis.tool)) in rules:
+            rules[rules.index(control)] = f"{control} for {analysis.devices}"
         if analysis.own_server and (declared := declared_rule(analysis.tool)) in rules:
             rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER_PREFIX}{analysis.own_server}"
         return self._kinds.kinds_of(rules)
@@ -166,8 +177,9 @@ class DecisionChain:
         offered = [Answer.ONCE]
         if analysis.grant_key and not analysis.verdict.unread:
             offered.append(Answer.SESSION)
-        if _is_described_by_rules(analysis):
+        if _has_approvable_kind(analysis):
             offered.append(Answer.KIND)
+        if _is_described_by_rules(analysis):
             if self.allowlist.is_writable and analysis.allowlist_entry:
                 offered.append(Answer.ALWAYS)
             if self.allowlist.is_writable and _can_be_allowlisted_as_kinds(analysis):
@@ -194,6 +206,16 @@ def _is_described_by_rules(analysis: CallAnalysis) -> bool:
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
+
+
+def _has_approvable_kind(analysis: CallAnalysis) -> bool:
+    """Return True if a person may approve all calls of the same kind for a session.
+
+    Jobs differ too much from each other, and some devices need approval each time.
+    """
+    if not _is_described_by_rules(analysis) or SCHEDULE_RULE in analysis.rules:
+        return False
+    return not analysis.needs_approval_each_time
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:

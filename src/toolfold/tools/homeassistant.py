@@ -32,9 +32,12 @@ BLOCKED_DOMAINS = frozenset(
     {
         *("shell_command", "command_line", "python_script", "pyscript", "rest_command", "hassio", "backup"),
         *("appdaemon", "ffmpeg", "downloader", "recorder", "system_log", "supervisor"),
+        *("script", "automation", "mqtt"),
     }
 )
-"""Domains whose services run programs, send requests or delete records; see `allowed_domains`."""
+"""Domains whose services run programs, operate any device, send requests or delete records.
+
+The setting `allowed_domains` lists exceptions."""
 
 _NAME = {"type": "string", "pattern": "^[a-z0-9_]{1,64}$"}
 _ENTITY = {"type": "string", "pattern": "^[a-z0-9_]{1,64}\\.[a-z0-9_]{1,190}$"}
@@ -123,7 +126,10 @@ def tools(services: Services) -> list[Tool]:
             requires_env=(services.homeassistant.key_env,),
             emoji=emoji,
             effects=effects,
-            judged_as=dict.fromkeys(_SCHEMAS[name]["parameters"]["properties"], Meaning.NOTE),
+            judged_as={
+                each: Meaning.DEVICES if each == "domain" else Meaning.NOTE
+                for each in _SCHEMAS[name]["parameters"]["properties"]
+            },
             timeout=services.homeassistant.timeout_seconds + OVERHEAD_TIMEOUT_S,
             synonyms=("smart home", "lights", "lamp", "thermostat", "heating", "sensor", "blinds", "switch"),
             source=SOURCE,
@@ -213,8 +219,9 @@ class HomeTools:
     def _require_allowed(self, domain: str) -> None:
         if domain in BLOCKED_DOMAINS and domain not in self.settings.allowed_domains:
             raise ServiceRefused(
-                f"Services of the domain {domain!r} can run programs or delete records, so they are not"
-                " called. Only the user can allow them, in the setting homeassistant.allowed_domains."
+                f"Services of the domain {domain!r} can run programs, operate any device or delete records,"
+                " so they are not called. Only the user can allow them, in the setting"
+                " homeassistant.allowed_domains."
             )
 
     async def _page(self, key: str, found: list[Any]) -> Json:
