@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from toolfold.config import load_config
 from toolfold.model import Approver, Json
 from toolfold.provenance import SERVER_MARK_KB
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-from toolfold.training.runs import LocalRuns, find_metrics
+from toolfold.training.runs import LocalRuns, RunSpec, TrainingFailed, find_metrics
 
 TIMEOUT_S = 120
 TRAIN = """
@@ -161,6 +162,47 @@ def test_run_that_takes_too_long_is_ended(open_training: TrainingRuntimes, tmp_p
     runtime = open_training(max_hours=1 / 3600)
     run = read(call(runtime, "rl_start_training", environment="counting"))["run"]
     assert wait_for(runtime, run, has_ended)["state"] == "timed_out"
+
+
+def make_spec(tmp_path: Path, *command: str) -> RunSpec:
+    return RunSpec(
+        name="sleeping",
+        command=command,
+        directory=tmp_path,
+        environment={"PATH": os.environ["PATH"], "SECRET_KEY": "s3cret-of-the-user"},
+        parameters={},
+        max_seconds=600,
+        max_log_bytes=10_000,
+    )
+
+
+def test_limit_on_runs_holds_if_several_are_started_at_the_same_time(tmp_path: Path) -> None:
+    runs = LocalRuns(tmp_path / "runs", max_runs=1)
+    spec = make_spec(tmp_path, "sleep", "600")
+    with ThreadPoolExecutor(3) as threads:
+        started = [threads.submit(runs.start, spec) for _ in range(3)]
+    try:
+        errors = [str(error) for each in started if (error := each.exception())]
+        assert len(errors) == 2
+        assert all("training.max_runs" in each for each in errors)
+    finally:
+        for run in runs.list_ids():
+            runs.stop(run)
+
+
+@pytest.mark.parametrize(("program", "timeout"), [("true", 0.2), (sys.executable, 0.0)])
+def test_keys_of_a_run_that_does_not_start_in_time_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, timeout: float
+) -> None:
+    """`true` ends without having started a supervisor; Python does not start within no time."""
+    monkeypatch.setattr("toolfold.training.runs.sys.executable", program)
+    monkeypatch.setattr("toolfold.training.runs.START_TIMEOUT_S", timeout)
+    runs = LocalRuns(tmp_path / "runs", max_runs=1)
+    with pytest.raises(TrainingFailed, match="did not start in time"):
+        runs.start(make_spec(tmp_path, "sleep", "600"))
+    (folder,) = (each for each in (tmp_path / "runs").iterdir() if each.is_dir())
+    assert not (folder / "run.json").exists()
+    assert (folder / "stop").exists()
 
 
 def test_log_of_a_run_is_limited(open_training: TrainingRuntimes, home: Path) -> None:

@@ -5,6 +5,7 @@ A run is a directory. Runs outlive the process that started them, and are found 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ MAX_METRIC_LINES = 50
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.1
+_ACTIVE_STATES = ("starting", "running")
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables of this process that the supervisor of a run gets; keys are not among them."""
 # Sets the resource limit that marks processes of tool calls (see `toolfold.provenance`), then runs a program.
@@ -67,36 +69,41 @@ class LocalRuns:
 
     def start(self, spec: RunSpec) -> str:
         """Start a training run and return its id. Raises TrainingFailed."""
-        active = sum(self.read(each)["state"] == "running" for each in self.list_ids())
+        run_id = f"{spec.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        folder = self._directory / run_id
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _hold_lock(self._directory / "start.lock"):  # no other run may start between count and launch
+            self._check_limit()
+            self._remove_oldest()
+            folder.mkdir(mode=0o700)
+            self._launch(folder, spec)
+        return run_id
+
+    def _check_limit(self) -> None:
+        active = sum(self.read(each)["state"] in _ACTIVE_STATES for each in self.list_ids())
         if active >= self._max_runs:
             raise TrainingFailed(
                 f"{active} training runs are running already, which is the limit (training.max_runs)."
             )
-        self._remove_oldest()
-        run_id = f"{spec.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        folder = self._directory / run_id
-        folder.mkdir(parents=True, mode=0o700)
-        _write_private(folder / "run.json", json.dumps(_describe_spec(spec, folder)))
-        self._launch(folder)
-        return run_id
 
-    def _launch(self, folder: Path) -> None:
-        python = (sys.executable, "-P", "-m", "toolfold.training.supervisor", str(folder.absolute()))
-        subprocess.run(  # noqa: S603 - a module of this package
-            ["/bin/sh", "-c", _MARK_SCRIPT, "sh", str(SERVER_MARK_KB), *python],
-            cwd=folder,  # Python imports nothing from the workspace, where tool calls write
-            env={**{each: os.environ[each] for each in _INHERITED if each in os.environ}, **_mark(folder)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=START_TIMEOUT_S,
-            check=False,
-        )
+    def _launch(self, folder: Path, spec: RunSpec) -> None:
+        file = folder / "run.json"
+        try:
+            _write_private(file, json.dumps(_describe_spec(spec, folder)))
+            _run_supervisor(folder)
+            self._wait_for_state(folder)
+        except BaseException:
+            (folder / "stop").touch(mode=0o600)  # for a supervisor that starts late
+            raise
+        finally:
+            file.unlink(missing_ok=True)  # the environment of the command may contain keys
+
+    def _wait_for_state(self, folder: Path) -> None:
         end = time.monotonic() + START_TIMEOUT_S
         while not (folder / "state.json").exists():
             if time.monotonic() > end:
                 raise TrainingFailed("The training run did not start in time.")
             time.sleep(POLL_S)
-        (folder / "run.json").unlink(missing_ok=True)  # the environment of the command may contain keys
         state = _read_json(folder / "state.json")
         if state.get("error"):
             raise TrainingFailed(f"The training run failed: {state['error']}.")
@@ -111,9 +118,9 @@ class LocalRuns:
         """Return the state of a run. Raises TrainingFailed if there is none with this id."""
         folder = self._find(run_id)
         state = _read_json(folder / "state.json") or {"state": "starting"}
-        if state["state"] in ("running", "starting") and not _is_locked(folder / "lock"):
+        if state["state"] in _ACTIVE_STATES and not _is_locked(folder / "lock"):
             state = _read_json(folder / "state.json") or state  # it may have ended in the meantime
-            if state["state"] in ("running", "starting"):
+            if state["state"] in _ACTIVE_STATES:
                 state = {**state, "state": "lost"}
         summary = _read_json(folder / "summary.json")
         return {"run": run_id, **summary, **{key: state[key] for key in state if key != "process"}}
@@ -159,7 +166,7 @@ class LocalRuns:
         import shutil
 
         for run_id in self.list_ids()[MAX_STORED_RUNS - 1 :]:
-            if self.read(run_id)["state"] != "running":
+            if self.read(run_id)["state"] not in _ACTIVE_STATES:
                 shutil.rmtree(self._directory / run_id, ignore_errors=True)
 
 
@@ -204,6 +211,46 @@ def _describe_spec(spec: RunSpec, folder: Path) -> Json:
 def _mark(folder: Path) -> dict[str, str]:
     """Return the environment variable that marks the processes of a run as started by a tool call."""
     return {"TOOLFOLD_RUN": f"training {folder.name}"}
+
+
+def _run_supervisor(folder: Path) -> None:
+    """Start the supervisor of a run, which continues as a process of its own. Raises TrainingFailed."""
+    python = (sys.executable, "-P", "-m", "toolfold.training.supervisor", str(folder.absolute()))
+    try:
+        subprocess.run(  # noqa: S603 - a module of this package
+            ["/bin/sh", "-c", _MARK_SCRIPT, "sh", str(SERVER_MARK_KB), *python],
+            cwd=folder,  # Python imports nothing from the workspace, where tool calls write
+            env={**{each: os.environ[each] for each in _INHERITED if each in os.environ}, **_mark(folder)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TrainingFailed("The training run did not start in time.") from None
+
+
+@contextlib.contextmanager
+def _hold_lock(file: Path) -> Iterator[None]:
+    """Hold the lock of a file. Raises TrainingFailed if another process holds it for too long."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    end = time.monotonic() + START_TIMEOUT_S
+    try:
+        while not _try_lock(descriptor):
+            if time.monotonic() > end:
+                raise TrainingFailed("Another training run is being started. Try again in a minute.")
+            time.sleep(POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_locked(file: Path) -> bool:

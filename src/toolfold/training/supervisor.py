@@ -76,6 +76,9 @@ class Supervisor:
         """Run the command to its end and record how it ended."""
         signal.signal(signal.SIGTERM, self._request_stop)
         started = time.time()
+        if (self._directory / "stop").exists():  # who started the run has given up waiting for it
+            self._write_state(state="stopped", started=started, ended=started)
+            return
         try:
             process = self._start()
         except (OSError, ValueError) as error:
