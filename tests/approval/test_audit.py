@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,34 @@ def test_concurrent_processes_do_not_mix_or_lose_audit_log_lines(tmp_path: Path)
     entries = AuditLog(tmp_path).read_entries()
     for who in "012":
         assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
+
+
+def test_log_that_is_written_and_rotated_during_its_check_is_intact(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, max_file_bytes=600)
+    ended = threading.Event()
+
+    def write_entries() -> None:
+        number = 0
+        while not ended.is_set():
+            log.write({"n": number, "text": "x" * (number % 300)})
+            number += 1
+
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(write_entries)
+        try:
+            reports = [AuditLog(tmp_path).verify() for _ in range(200)]
+        finally:
+            ended.set()
+        writing.result()
+    assert [report.problems for report in reports if not report.is_intact] == []
+    assert sum(report.incomplete for report in reports) == 0
+    assert reports[-1].first > 1  # files were rotated and deleted during the checks
+
+
+def test_check_of_a_log_without_files_creates_none(tmp_path: Path) -> None:
+    report = AuditLog(tmp_path / "state").verify()
+    assert (report.is_intact, report.entries) == (True, 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 class TestRecordedDecisions:

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,9 @@ LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.002
 _TAIL_BYTES = (8_000, 2 * MAX_LINE_CHARS)
 """Bytes at the end of a file in which its last entry is looked for; the second is longer than any entry."""
-_NO_LINKS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))  # Windows has neither
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_LINKS
+_BINARY = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))  # the second only on Windows
+_READ = os.O_RDONLY | _BINARY
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY | getattr(os, "O_NOFOLLOW", 0)
 
 
 class DecisionLog(ABC):
@@ -107,15 +108,42 @@ class AuditLog(DecisionLog):
         return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
 
     def _read_lines(self) -> Iterable[str]:
-        for file in reversed(list(self._files_newest_first())):
-            yield from _read_file_lines(file)
+        with contextlib.ExitStack() as stack:
+            for handle, size in reversed(self._open_all(stack)):
+                yield from _read_at(handle, 0, size).decode("utf-8", "replace").splitlines()
+
+    def _open_all(self, stack: contextlib.ExitStack) -> list[tuple[int, int]]:
+        """Open all files, newest first, as they are at one moment between two entries; return sizes too.
+
+        Raises OSError if another process keeps the lock.
+        """
+        while True:
+            try:
+                with self._open_locked(_READ):
+                    return _open_files(self._files_newest_first(), stack)
+            except (
+                FileNotFoundError
+            ):  # nothing was written since the last rotation, so there is nothing to lock
+                with contextlib.ExitStack() as attempt:
+                    opened = _open_files(self._files_newest_first(), attempt)
+                    if not self.file.exists() and self._is_newest_rotated(opened):
+                        stack.push(attempt.pop_all())
+                        return opened
+
+    def _is_newest_rotated(self, opened: Sequence[tuple[int, int]]) -> bool:
+        """Return True if the first open file is still the newest rotated file, or if neither exists."""
+        try:
+            newest = self._rotated_file(1).stat()
+        except FileNotFoundError:
+            return not opened
+        return bool(opened) and os.path.samestat(os.fstat(opened[0][0]), newest)
 
     def _append(self, entry: Json) -> None:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._open_locked() as handle:
             size = os.fstat(handle).st_size
             line = seal_entry(entry, self._find_last_link(handle, size))[0].encode() + b"\n"
-            if size and os.pread(handle, 1, size - 1) != b"\n":  # the last line is incomplete
+            if size and _read_at(handle, size - 1, size) != b"\n":  # the last line is incomplete
                 line = b"\n" + line
             if os.write(handle, line) != len(line):
                 raise OSError("the audit log entry could not be written completely")
@@ -124,11 +152,11 @@ class AuditLog(DecisionLog):
                     self._rotate()
 
     @contextlib.contextmanager
-    def _open_locked(self) -> Iterator[int]:
+    def _open_locked(self, flags: int = _APPEND) -> Iterator[int]:
         """Open the current file for one process at a time. Raises OSError if another one keeps the lock."""
         end = time.monotonic() + LOCK_TIMEOUT_S
         while True:
-            handle = os.open(self.file, _APPEND, 0o600)
+            handle = os.open(self.file, flags, 0o600)
             try:
                 if _try_lock(handle) and self._is_current(handle):  # another process may have rotated it
                     yield handle
@@ -185,11 +213,32 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
+def _open_files(files: Iterable[Path], stack: contextlib.ExitStack) -> list[tuple[int, int]]:
+    """Open the files that exist, until `stack` is closed; return handles and sizes."""
+    opened = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(file, _READ)
+            stack.callback(os.close, handle)
+            opened.append((handle, os.fstat(handle).st_size))
+    return opened
+
+
+def _read_at(handle: int, start: int, end: int) -> bytes:
+    """Return the bytes of a file from `start` to `end`, or fewer at its end. Windows has no `os.pread`."""
+    os.lseek(handle, start, os.SEEK_SET)
+    parts: list[bytes] = []
+    while start < end and (part := os.read(handle, end - start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
 def _read_last_link(handle: int, size: int) -> Link:
     """Return the place of a file's last entry in the chain."""
     for count in _TAIL_BYTES:
         start = max(0, size - count)
-        lines = os.pread(handle, count, start).decode("utf-8", "replace").split("\n")
+        lines = _read_at(handle, start, start + count).decode("utf-8", "replace").split("\n")
         complete = lines if start == 0 else lines[1:]
         link = find_last_link(reversed(complete))
         if link is not START:

@@ -39,7 +39,10 @@ def verify(invocation: Invocation, known: str, as_json: bool) -> int:
 
     config = invocation.load_config()
     audit = build_audit(config, use_database(config))
-    report = audit.verify(known.strip().lower())
+    try:
+        report = audit.verify(known.strip().lower())
+    except OSError as error:
+        raise click.ClickException(f"the audit log in {audit.place} cannot be read: {error}") from None
     if as_json:
         print_json({"intact": report.is_intact, "place": audit.place, **asdict(report)})
     else:
