@@ -20,12 +20,12 @@ SHELL_OPERATORS = frozenset({"|", ">", "<", "&", "&&", ";", "2>&1", ">>"})
 
 
 def find_toolfold_commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of every `toolfold` command in the `sh` and `console` blocks of a page."""
+    """Yield the words of every `toolfold` command in the `sh`, `bash` and `console` blocks of a page."""
     for block in BLOCK.finditer(text):
         kind = block["info"].strip()
-        lines = block["text"].splitlines() if kind in ("sh", "console") else []
+        lines = block["text"].splitlines() if kind in ("sh", "bash", "console") else []
         for line in lines:
-            if kind == "sh" or line.startswith("$ "):
+            if kind != "console" or line.startswith("$ "):
                 yield from split_line(line.removeprefix("$ "))
 
 
@@ -83,7 +83,8 @@ def test_documented_commands_and_options_exist(page: Path) -> None:
 
 
 def test_unknown_commands_and_options_are_found() -> None:
-    text = "```sh\ntoolfold mcp lst --json   # a comment\ntoolfold serve --prot 1 | cat --number\n```\n"
+    blocks = ["sh\ntoolfold mcp lst --json   # a comment", "bash\ntoolfold serve --prot 1 | cat --number"]
+    text = "".join(f"```{block}\n```\n" for block in blocks)
     mistakes = [find_mistake(words) for words in find_toolfold_commands(text)]
     assert mistakes == ["there is no command lst", "there is no option --prot"]
 

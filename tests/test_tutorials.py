@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -19,11 +20,13 @@ PORT = re.compile(r"\b87\d\d\b")
 def use_free_ports(text: str) -> str:
     """Return a page with free ports in the place of those that it names or that are the default."""
     text = text.replace("toolfold serve >", "toolfold serve --port 8765 >")
-    for port in sorted(set(PORT.findall(text))):
-        with socket.socket() as free:
+    named = sorted(set(PORT.findall(text)))
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in named]
+        for free in sockets:  # all stay open until the last is bound, so that no port is chosen twice
             free.bind(("127.0.0.1", 0))
-            text = text.replace(port, str(free.getsockname()[1]))
-    return text
+        ports = {port: str(free.getsockname()[1]) for port, free in zip(named, sockets, strict=True)}
+    return PORT.sub(lambda found: ports[found[0]], text)
 
 
 def build_environment(directory: Path) -> dict[str, str]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from tests.gateway.harness import serve_gateway
 from tests.gateway.test_client_approval import servers
 from toolfold.events import ToolsSelected
+from toolfold.model import Tool
+from toolfold.turn.weights import ToolTokenCounts
 
 TIMEOUT_S = 60.0
 
@@ -26,3 +33,32 @@ async def test_tokens_saved_in_the_list_of_a_client_are_published_once(tmp_path:
     assert event.available > len(event.shown)
     assert event.tokens > 0
     assert events.empty()
+
+
+async def test_client_gets_its_tools_and_the_error_is_logged_if_their_tokens_cannot_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged = threading.Event()
+    messages: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+            logged.set()
+
+    def fail(counts: ToolTokenCounts, tools: Sequence[Tool]) -> int:
+        raise ValueError("no tokenizer")
+
+    monkeypatch.setattr(ToolTokenCounts, "estimate", fail)
+    handler = Handler(logging.WARNING)
+    log = logging.getLogger("toolfold.gateway.client_sessions")
+    log.addHandler(handler)
+    try:
+        with serve_gateway(tmp_path / "home", servers(tmp_path)) as served:
+            served.runtime.events.subscribe(lambda event: None, only=ToolsSelected)
+            async with served.client() as client:
+                assert (await client.list_tools()).tools
+                assert logged.wait(TIMEOUT_S)
+    finally:
+        log.removeHandler(handler)
+    assert messages == ["the tokens of a client's list of tools could not be measured: no tokenizer"]

@@ -83,6 +83,8 @@ class ClientSession:
         self.last_used = time.monotonic()
         self.active_calls = 0
         """Calls and other requests to servers that are in progress."""
+        self._publishing: asyncio.Future[None] | None = None
+        """The last measurement of the client's list of tools, in a thread."""
         self._bus, self._listener = _make_event_bus()
 
     @property
@@ -275,7 +277,9 @@ class ClientSession:
             if self._runtime.events.has_listeners_for(ToolsSelected):
                 # In a thread: to measure thousands of tools takes a moment, and no client has to wait for it.
                 turn = self._turn[1]
-                asyncio.get_running_loop().run_in_executor(None, self._publish_selection, turn)
+                loop = asyncio.get_running_loop()
+                self._publishing = loop.run_in_executor(None, self._publish_selection, turn)
+                self._publishing.add_done_callback(_log_publish_error)
         return self._turn[1]
 
     def _publish_selection(self, turn: Turn) -> None:
@@ -348,6 +352,12 @@ def _digest_list(items: Iterable[BaseModel | tuple[str, BaseModel]]) -> str:
         server, model = item if isinstance(item, tuple) else ("", item)
         digest.update(f"{server} {model.model_dump_json(by_alias=True)}\n".encode())
     return digest.hexdigest()
+
+
+def _log_publish_error(publishing: asyncio.Future[None]) -> None:
+    """Log why the tokens of a client's list of tools could not be published."""
+    if not publishing.cancelled() and (error := publishing.exception()):
+        log.warning("the tokens of a client's list of tools could not be measured: %s", error, exc_info=error)
 
 
 def _make_event_bus() -> tuple[InMemorySubscriptionBus, ListenHandler]:
