@@ -7,17 +7,22 @@ recorder for the functions of its kernel.
 from __future__ import annotations
 
 import ctypes
+import os
+import select
+import socket
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from toolfold.sockets import make_arrival_check
 from toolfold.sources.mcp.process_tree import ExtendedLimits, WindowsJob
+from toolfold.store.records import has_owner_ended
 
 LIKE_WINDOWS = """
-import asyncio, concurrent.futures, getpass, importlib, importlib.abc, multiprocessing, os, shutil, signal
-import socket, subprocess, sys, tempfile
+import asyncio, concurrent.futures, getpass, importlib, importlib.abc, multiprocessing, os, select, shutil
+import signal, socket, subprocess, sys, tempfile
 import httpx2, mcp, numpy, onnxruntime, prompt_toolkit, pydantic, rich, uvicorn  # they support Windows
 
 MISSING = {"fcntl", "pwd", "grp", "termios", "tty", "resource", "pty"}
@@ -31,8 +36,9 @@ for name in MISSING:
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, MissingModules())
 for name in ("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "killpg", "getuid",
-             "geteuid", "fork", "setsid", "getpgid", "fchmod", "mkfifo", "openpty"):
+             "geteuid", "fork", "setsid", "getpgid", "fchmod", "mkfifo", "openpty", "pread"):
     delattr(os, name)
+del select.poll
 for name in ("SIGKILL", "SIGHUP", "SIGWINCH", "SIGQUIT", "SIGUSR1", "SIGCHLD", "SIGALRM"):
     delattr(signal, name)
 for name in sys.argv[1:]:
@@ -63,6 +69,31 @@ def test_no_module_needs_posix_modules_or_names_when_it_is_imported() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_data_and_the_end_of_a_connection_are_noticed_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(select, "poll")
+    ours, theirs = socket.socketpair()
+    with ours:
+        has_arrivals = make_arrival_check(ours.fileno())
+        assert not has_arrivals()
+        theirs.send(b"x")
+        assert has_arrivals()
+        ours.recv(1)
+        assert not has_arrivals()
+        theirs.close()
+        assert has_arrivals()
+
+
+def test_owner_of_a_session_gets_no_signal_where_signal_0_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(pid: int, number: int) -> None:
+        raise AssertionError("a signal was sent")
+
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "name", "nt")
+        windows.setattr(os, "kill", fail)
+        has_ended = has_owner_ended(f"{socket.gethostname()}:{os.getpid()}:token")
+    assert not has_ended
 
 
 class RecordedKernel:

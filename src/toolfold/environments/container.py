@@ -147,6 +147,8 @@ def _start_time(pid: int) -> str:
 
 
 def _is_running(pid: int) -> bool:
+    if os.name != "posix":  # on Windows, signal 0 is Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

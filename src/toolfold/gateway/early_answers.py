@@ -55,6 +55,8 @@ def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | EarlyHttpAns
     is_stdio = ("mcp", "serve") in itertools.pairwise(arguments)
     if "serve" not in arguments or (is_stdio and not has_client_pipes()):
         return None
+    if not hasattr(select, "poll"):  # on Windows, only sockets can be waited for
+        return None
     try:
         record = ListingRecord(locate_record_file(arguments, os.environ))
     except OSError:

@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from toolfold.gateway.http_sessions import Send
-from toolfold.proxy.http_connections import ConnectionPool, ExchangeFailed, Origin
+from toolfold.proxy.http_connections import (
+    IDLE_TIMEOUT_S,
+    MAX_IDLE_PER_ORIGIN,
+    ConnectionPool,
+    ExchangeFailed,
+    Origin,
+)
 from toolfold.proxy.upstreams import HOP_HEADERS, Headers, Upstream
 
 if TYPE_CHECKING:
     import httpx2
 
 CONNECT_TIMEOUT_S = 20.0
-MAX_IDLE_CONNECTIONS = 100
-IDLE_CONNECTION_S = 30.0
 MAX_PROBLEM_CHARS = 300
 _OWN_RESPONSE_HEADERS = frozenset(name.encode() for name in (*HOP_HEADERS, "date"))  # the server's own
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -148,8 +152,8 @@ class UpstreamConnections:
         if self._http is None:
             limits = httpx2.Limits(
                 max_connections=self._max_connections,
-                max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-                keepalive_expiry=IDLE_CONNECTION_S,
+                max_keepalive_connections=MAX_IDLE_PER_ORIGIN,
+                keepalive_expiry=IDLE_TIMEOUT_S,
             )
             self._http = httpx2.AsyncClient(limits=limits, follow_redirects=False)
             # Clients share the connections; a provider's cookies for one must not reach another.

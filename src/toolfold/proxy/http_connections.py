@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import select
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+
+from toolfold.sockets import make_arrival_check
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._poll = select.poll()
+        self._has_arrivals: Callable[[], bool] = lambda: False
         self._buffer = bytearray()
         self._waiter: asyncio.Future[None] | None = None
         self._is_lost = self._is_idle = self._is_reading_paused = self._is_writing_paused = False
@@ -158,7 +159,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP connection
         self._transport = transport
         sock: socket.socket = transport.get_extra_info("socket")
-        self._poll.register(sock.fileno(), select.POLLIN)
+        self._has_arrivals = make_arrival_check(sock.fileno())
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle:  # nothing was requested: the server does not follow the protocol
@@ -185,7 +186,7 @@ class Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Return True if another request can be sent: the server has neither closed it nor sent anything."""
         is_old = time.monotonic() - self._idle_since > IDLE_TIMEOUT_S
-        return not self._is_lost and not is_old and not self._poll.poll(0)
+        return not self._is_lost and not is_old and not self._has_arrivals()
 
     def close(self) -> None:
         self._is_lost = True

@@ -174,6 +174,8 @@ def has_owner_ended(owner: str) -> bool:
     process = rest.partition(":")[0]
     if host != socket.gethostname() or not process.isdecimal():
         return False
+    if os.name != "posix":  # on Windows, signal 0 is Ctrl-C; a claim there ends when it is not renewed
+        return False
     try:
         os.kill(int(process), 0)
     except ProcessLookupError:

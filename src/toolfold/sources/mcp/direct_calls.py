@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import select
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import h11
 import httpx2
 
 from toolfold.json_limits import find_excess
+from toolfold.sockets import make_arrival_check
 from toolfold.sources.mcp.message_streams import MessageStream
 
 if TYPE_CHECKING:
@@ -335,12 +335,12 @@ class _Connection(asyncio.Protocol):
         self._unread = 0
         self._is_idle = self._is_closed = False
         self._last_used = time.monotonic()
-        self._poll = select.poll()
+        self._has_arrivals: Callable[[], bool] = lambda: False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP connection
         self._transport = transport
-        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._has_arrivals = make_arrival_check(transport.get_extra_info("socket").fileno())
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle:  # nothing was asked: the server does not follow the protocol
@@ -362,7 +362,7 @@ class _Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Return True if another request can be sent: the server has neither closed it nor sent anything."""
         is_old = time.monotonic() - self._last_used > IDLE_TIMEOUT_S
-        return not self._is_closed and not is_old and not self._poll.poll(0)
+        return not self._is_closed and not is_old and not self._has_arrivals()
 
     def close(self) -> None:
         self._is_closed = True
