@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import TIMEOUT_S
-from toolfold.gateway.control import control_directory
+from toolfold.gateway.control import _remove_stale_sockets, control_directory
 
 TOOL = "read_file"
 MESSAGE = "please show me what the file at this path says"
@@ -150,15 +151,15 @@ async def test_clients_whose_model_cannot_be_used_are_explained(gateway: Gateway
 
 def test_processes_of_tool_calls_and_invalid_requests_are_refused(gateway: GatewayProcess) -> None:
     home = gateway.log.parent
-    (socket,) = control_directory(home / "state").glob("*.sock")
-    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    (file,) = control_directory(home / "state").glob("*.sock")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
     program = (
         "import asyncio, sys; from pathlib import Path; from toolfold.gateway.control_client import _ask\n"
         "print(asyncio.run(_ask(Path(sys.argv[1]), {'request': sys.argv[2]}, 60)))"
     )
 
     def send_request(request: str, **variables: str) -> str:
-        command = [sys.executable, "-c", program, str(socket), request]
+        command = [sys.executable, "-c", program, str(file), request]
         done = subprocess.run(
             command, env={**os.environ, **variables}, capture_output=True, text=True, check=True
         )
@@ -166,6 +167,21 @@ def test_processes_of_tool_calls_and_invalid_requests_are_refused(gateway: Gatew
 
     assert "a tool call has started this process" in send_request("list_clients", TOOLFOLD_RUN="1")
     assert "does not know the request" in send_request("stop")
+
+
+def test_only_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None:
+    killed, running = tmp_path / "1-killed.sock", tmp_path / "2-running.sock"
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(killed))
+        ended.listen()
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as starting:
+        listening.bind(str(running))
+        listening.listen()
+        starting.bind(str(tmp_path / "3-starting.sock"))
+        for file in (killed, running):
+            os.utime(file, (0, 0))
+        _remove_stale_sockets(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["2-running.sock", "3-starting.sock"]
 
 
 async def test_client_over_stdio_writes_messages_and_its_socket_is_removed(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Each gateway has a Unix socket in the state directory, which only the user can open. A connection carries one
 request and one response, each a line of JSON; closing it cancels the request. Processes of tool calls are
-refused. There are two requests: `list_clients`, and `sample`, which has a client's model write a text
+refused on Linux, which tells who has connected (SO_PEERCRED); elsewhere they are not recognized. There
+are two requests: `list_clients`, and `sample`, which has a client's model write a text
 (`sampling/createMessage`). The client asks its own user for consent.
 """
 
@@ -16,6 +17,7 @@ import os
 import secrets
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -42,6 +44,9 @@ SAMPLING_TIMEOUT_S = 300.0
 """The client's user needs time to read the request and to consent."""
 PING_TIMEOUT_S = 20.0
 REQUEST_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 1.0
+MIN_STALE_AGE_S = 10.0
+"""A gateway that starts has a socket for a moment before it accepts connections."""
 MAX_CLIENTS_LISTED = 200
 MAX_ERROR_CHARS = 500
 _MAX_SOCKET_PATH_BYTES = 100
@@ -104,11 +109,22 @@ async def _open_server(directory: Path, name: str, requests: _ControlRequests) -
 
 
 def _remove_stale_sockets(directory: Path) -> None:
-    """Remove the sockets of gateways that were killed."""
+    """Remove the sockets of gateways that were killed: nobody accepts connections there."""
     for file in directory.glob("*.sock"):
-        pid = file.name.partition("-")[0]
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > MIN_STALE_AGE_S and _is_refused(file):
+                file.unlink(missing_ok=True)
+
+
+def _is_refused(file: Path) -> bool:
+    """Return True if no process accepts connections at a socket. Raises OSError if that is not known."""
+    with short_socket_path(file.parent, file.name) as path, socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(PROBE_TIMEOUT_S)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+    return False
 
 
 class _ControlRequests:
@@ -175,7 +191,7 @@ async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Jso
 def _require_user(connection: socket.socket) -> None:
     """Raise ControlError if the process at the other end belongs to another user or to a tool call."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return  # the permissions of the directory must suffice
+        return  # not Linux: only the permissions of the directory keep others out
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(data)
     if user not in (os.getuid(), 0):
