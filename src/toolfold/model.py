@@ -228,6 +228,8 @@ class Caller:
     """Name of the client's access token; over stdio, the name that the client reports."""
     asks_user: bool = False
     """True if the configuration relies on the client to ask its own user before each call."""
+    may_use_keys: bool = True
+    """True if work for the client may use the user's keys of model providers."""
 
 
 class CallOrigin:

@@ -42,7 +42,7 @@ class ScheduledJobs:
         `directory` is the working directory of new jobs; `clock` returns the seconds since 1970.
         """
         self.store, self.settings, self.clock = store, settings, clock
-        self._directory = directory
+        self.directory = directory
 
     def create(self, draft: Job) -> Job:
         """Store a new job. Raises ScheduleError, JobRejected or TooManyJobs.
@@ -50,7 +50,7 @@ class ScheduledJobs:
         Of the draft, the schedule is a text; an empty time zone means the configured one.
         """
         zone = draft.zone or self.settings.time_zone or local_zone_name()
-        job = self._plan(replace(draft, zone=zone, directory=draft.directory or str(self._directory)))
+        job = self._plan(replace(draft, zone=zone, directory=draft.directory or str(self.directory)))
         self._check_text(job)
         self.store.add_job(job, max_jobs=self.settings.max_jobs)
         return job
@@ -118,6 +118,7 @@ def describe_job(job: Job) -> Json:
     """Return what a person or a model should know of a job."""
     optional = {
         "name": job.name,
+        "client": job.client,
         "send_to": job.send_to,
         "toolsets": None if job.toolsets is None else list(job.toolsets),
         "next_run": format_moment(job.next_run, job.zone) if job.next_run else None,

@@ -42,6 +42,14 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     opened.close()
 
 
+def test_file_of_an_older_version_is_opened_and_its_jobs_belong_to_the_user(store: JobStore) -> None:
+    store.add_job(make_job(name="old"), max_jobs=10)
+    store._db.execute("ALTER TABLE jobs DROP COLUMN client")
+    store.close()
+    assert [(job.name, job.client) for job in store.list_jobs()] == [("old", "")]
+    assert store.list_jobs("desk") == []
+
+
 def make_job(**values: object) -> Job:
     job = Job(prompt="Work", schedule="hourly", times={"kind": "interval"}, zone="UTC", next_run=NOW - 10)
     return replace(job, **values)  # type: ignore[arg-type]

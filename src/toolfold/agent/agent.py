@@ -23,6 +23,8 @@ from toolfold.session import Session
 from toolfold.store import SessionRecord, SessionStore, SqliteSessionStore
 
 STORE_FILE = "sessions.db"
+MEMORY_TOOLSET = "memory"
+"""Toolset whose sessions know the stored facts about the user."""
 
 
 def open_store(config: Config) -> SessionStore:
@@ -86,9 +88,10 @@ class Agent(AgentConversation):
                 for depth in range(config.agent.max_delegation_depth)
             },
         )
+        parent = self._open_limited_parent(grant_limits, approver)
         if record is None:
-            record = _create_record(deps, toolsets, disabled_toolsets, instructions)
-        super().__init__(deps, record, limits, parent=self._open_limited_parent(grant_limits, approver))
+            record = _create_record(deps, toolsets, disabled_toolsets, instructions, parent)
+        super().__init__(deps, record, limits, parent=parent)
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
         """Return a session with the given restrictions; None if there are none."""
@@ -170,13 +173,19 @@ def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | N
 
 
 def _create_record(
-    deps: AgentDeps, toolsets: Iterable[str] | None, disabled: Iterable[str], instructions: str
+    deps: AgentDeps,
+    toolsets: Iterable[str] | None,
+    disabled: Iterable[str],
+    instructions: str,
+    parent: Session | None,
 ) -> SessionRecord:
     enabled = None if toolsets is None else tuple(toolsets)
     disabled = tuple(disabled)
     # Before the session is stored: a session that cannot open must not become the newest one.
     _require_toolsets(deps.runtime, (*(enabled or ()), *disabled))
-    facts = deps.memory.read_facts() if deps.memory else ()
+    scope = (parent or deps.runtime.session()).scope.narrow(enabled, disabled)
+    may_know = scope.covers(deps.runtime.toolsets(), MEMORY_TOOLSET)
+    facts = deps.memory.read_facts() if deps.memory and may_know else ()
     record = SessionRecord(
         id=secrets.token_hex(8),
         model=str(deps.model),

@@ -242,7 +242,11 @@ class Gateway:
         """Return the client's identity for approval; over stdio, with the name that the client declares."""
         params = context.session.client_params
         own_name = params.client_info.name if context.request is None and params else client.name
-        return Caller(own_name[:MAX_CLIENT_NAME_CHARS], asks_user=self._client_asks_user)
+        return Caller(
+            own_name[:MAX_CLIENT_NAME_CHARS],
+            asks_user=self._client_asks_user,
+            may_use_keys=client.may_use_keys,
+        )
 
     def _open_client_session(self, key: str, client: GatewayClient, caller: Caller) -> ClientSession:
         self._make_room(client)

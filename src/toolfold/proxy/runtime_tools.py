@@ -137,8 +137,9 @@ class RuntimeTools:
         """Return a session with the tools of `proxy.toolsets` that the client's token grants."""
         known = self._runtime.toolsets()
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
+        caller = Caller(client.name, may_use_keys=client.may_use_keys)
         whole = open_session(
-            self._runtime, granted, client=client.id, caller=Caller(client.name), approver=_refuse_approval
+            self._runtime, granted, client=client.id, caller=caller, approver=_refuse_approval
         )
         return whole.delegate(name for name in self._toolsets if known.knows(name))
 

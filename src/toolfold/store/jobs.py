@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS jobs (
     times TEXT NOT NULL, zone TEXT NOT NULL, limits TEXT NOT NULL, toolsets TEXT NOT NULL,
     send_to TEXT NOT NULL, missed TEXT NOT NULL, model TEXT NOT NULL, directory TEXT NOT NULL,
     created REAL NOT NULL, created_by TEXT NOT NULL, state TEXT NOT NULL,
-    next_run REAL, owner TEXT NOT NULL DEFAULT '', claimed REAL NOT NULL DEFAULT 0
+    next_run REAL, owner TEXT NOT NULL DEFAULT '', claimed REAL NOT NULL DEFAULT 0,
+    client TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (next_run) WHERE state = 'active';
 CREATE TABLE IF NOT EXISTS runs (
@@ -106,6 +107,8 @@ class Job:
     owner: str = ""
     """The process that runs the job now, as HOST:PID:TOKEN; empty if none does."""
     claimed: float = 0.0
+    client: str = ""
+    """The gateway client that created the job; empty for the user and the user's own agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,7 @@ class JobStore:
             for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                 db.execute(f"PRAGMA {setting}")
             db.executescript(_SCHEMA)
+            _add_missing_column(db)
             self._connection = db
         return self._connection
 
@@ -180,9 +184,12 @@ class JobStore:
             marks = ", ".join(f":{name}" for name in _COLUMNS)
             db.execute(f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", _to_row(job))  # noqa: S608
 
-    def find_job(self, text: str) -> Job:
-        """Return a job by its id, the beginning of its id, or its name. Raises UnknownJob."""
-        jobs = self.list_jobs()
+    def find_job(self, text: str, client: str = "") -> Job:
+        """Return a job by its id, the beginning of its id, or its name. Raises UnknownJob.
+
+        With `client`, only jobs that this client created are found.
+        """
+        jobs = self.list_jobs(client)
         for matches in (
             [job for job in jobs if job.id == text],
             [job for job in jobs if job.name and job.name.casefold() == text.casefold()],
@@ -192,11 +199,12 @@ class JobStore:
                 return matches[0]
         raise UnknownJob(text)
 
-    def list_jobs(self) -> list[Job]:
-        """Return all jobs, those that run next first."""
+    def list_jobs(self, client: str = "") -> list[Job]:
+        """Return all jobs, or those that one client created; those that run next first."""
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
         with self._lock:
-            return [_read_job(row) for row in self._db.execute(f"SELECT * FROM jobs {order}")]  # noqa: S608
+            rows = self._db.execute(f"SELECT * FROM jobs {order}").fetchall()  # noqa: S608
+        return [_read_job(row) for row in rows if not client or row["client"] == client]
 
     def update_job(self, job_id: str, change: Callable[[Job], Job]) -> Job:
         """Replace a job by a changed one, in one transaction. Raises UnknownJob."""
@@ -377,6 +385,13 @@ class JobStore:
     def _write(self, db: sqlite3.Connection, job: Job) -> None:
         assignments = ", ".join(f"{name} = :{name}" for name in _COLUMNS)
         db.execute(f"UPDATE jobs SET {assignments} WHERE id = :id", _to_row(job))  # noqa: S608
+
+
+def _add_missing_column(db: sqlite3.Connection) -> None:
+    """Add the column `client` to a file that an older version created; its jobs are the user's own."""
+    if "client" not in {row["name"] for row in db.execute("PRAGMA table_info(jobs)")}:
+        with contextlib.suppress(sqlite3.OperationalError):  # another process has just added it
+            db.execute("ALTER TABLE jobs ADD COLUMN client TEXT NOT NULL DEFAULT ''")
 
 
 def _to_row(job: Job) -> Json:

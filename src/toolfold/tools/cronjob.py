@@ -1,7 +1,8 @@
 """The `cronjob` toolset: let a model schedule work for later, and look at what is scheduled.
 
 A job is a task for an agent without a user. It never may use more than the session that created it, and
-cannot create jobs itself. Creating and changing jobs needs approval; `toolfold cron run` runs them.
+cannot create jobs itself. Creating and changing jobs needs approval; `toolfold cron run` runs them. Clients
+of a gateway see and change only their own jobs.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from toolfold.scheduled_jobs import (
 )
 from toolfold.schedules import MAX_SCHEDULE_CHARS
 from toolfold.store.jobs import Job
-from toolfold.tools import Services
+from toolfold.tools import OutsideText, Services
+from toolfold.untrusted_text import mark_texts
 
 SOURCE = Source("builtin", "cronjob")
 SEND_TOOL = "send_message"
+STDIO_CLIENT = "stdio"
 MAX_TOOLSETS = 50
 _NO_SCHEDULER = (
     "No scheduler is running, so the job will not run: tell the user to start `toolfold cron run`."
@@ -105,7 +108,7 @@ def tools(services: Services) -> list[Tool]:
     """Return the tools `cronjob` and `cronjob_list`."""
     if services.jobs is None:
         return []
-    jobs = CronTools(services.jobs, services.messages)
+    jobs = CronTools(services.jobs, services.messages, services.outside_text)
     words = ("remind", "reminder", "schedule", "recurring", "timer", "later", "cron", "periodically")
     return [
         build_tool(
@@ -139,15 +142,26 @@ class CronTools:
 
     jobs: ScheduledJobs
     messages: MessagesSettings
+    outside_text: OutsideText
 
-    def show(self, args: Json, _: CallContext) -> Json:
-        """Return all scheduled jobs, or one with its last runs."""
+    def show(self, args: Json, context: CallContext) -> Json:
+        """Return the scheduled jobs of the caller, or one with its last runs; results are untrusted text."""
         if not args.get("job"):
-            listed = [describe_job(job) for job in self.jobs.store.list_jobs()]
+            jobs = self.jobs.store.list_jobs(_name_client(context))
+            listed = [self._describe(job, context) for job in jobs]
             return {"jobs": listed, "scheduler_running": self.jobs.has_scheduler()}
-        job = self._find(args)
-        runs = self.jobs.store.list_runs(job.id, limit=5)
-        return {**describe_job(job), "runs": [describe_run(run, job.zone) for run in runs]}
+        job = self._find(args, context)
+        runs = [describe_run(run, job.zone) for run in self.jobs.store.list_runs(job.id, limit=5)]
+        marked: Json = {"runs": mark_texts(runs, self.outside_text.mark_untrusted)}
+        return {**self._describe(job, context), **marked}
+
+    def _describe(self, job: Job, context: CallContext) -> Json:
+        """Return what the model should know of a job; texts of another client are untrusted."""
+        described = describe_job(job)
+        if job.client == _name_client(context):
+            return described
+        marked: Json = mark_texts(described, self.outside_text.mark_untrusted)
+        return marked
 
     def change(self, args: Json, context: CallContext) -> Json:
         """Create, change, pause, resume or remove a job."""
@@ -157,17 +171,19 @@ class CronTools:
             case "update":
                 job = self._update(args, context)
             case "pause":
-                job = self.jobs.pause(self._find(args).id)
+                job = self.jobs.pause(self._find(args, context).id)
             case "resume":
-                job = self.jobs.resume(self._find(args).id)
+                _require_keys(context)
+                job = self.jobs.resume(self._find(args, context).id)
             case _:
-                job = self._find(args)
+                job = self._find(args, context)
                 self.jobs.store.remove_job(job.id)
                 return {"removed": job.id}
         note = {} if job.state != "active" or self.jobs.has_scheduler() else {"note": _NO_SCHEDULER}
-        return {**describe_job(job), **note}
+        return {**self._describe(job, context), **note}
 
     def _create(self, args: Json, context: CallContext) -> Job:
+        _require_keys(context)
         for name in ("schedule", "prompt"):
             if not args.get(name):
                 raise JobRejected(f"`{name}` is needed to create a job.")
@@ -178,17 +194,26 @@ class CronTools:
             zone="",
             limits=tuple(limit.to_json() for limit in context.grant_limits),
             created_by=context.session_id,
+            client=_name_client(context),
         )
         return self.jobs.create(self._apply(draft, args, context))
 
     def _update(self, args: Json, context: CallContext) -> Job:
+        _require_keys(context)
+        found = self._find(args, context)
+        if found.directory != str(self.jobs.directory):
+            raise JobRejected(
+                "The job works in another directory than this session, so it cannot be changed from here."
+                " Create a new job, or let the user change it with `toolfold cron edit`."
+            )
+
         def change(job: Job) -> Job:
             # Also limited by this session: it may have less than the one that created the job.
             added = [limit.to_json() for limit in context.grant_limits]
             limits = (*job.limits, *(limit for limit in added if limit not in job.limits))
             return self._apply(replace(job, limits=limits), args, context)
 
-        return self.jobs.change(self._find(args).id, change)
+        return self.jobs.change(found.id, change)
 
     def _apply(self, job: Job, args: Json, context: CallContext) -> Job:
         """Return the job with the values of a call. Raises JobRejected if the session may not set them."""
@@ -219,10 +244,29 @@ class CronTools:
             known = ", ".join(self.messages.targets) or "none"
             raise JobRejected(f"There is no message target {target[:60]!r}. The targets are: {known}.")
 
-    def _find(self, args: Json) -> Job:
+    def _find(self, args: Json, context: CallContext) -> Job:
         if not args.get("job"):
             raise JobRejected("`job` is needed: the id or name of a job. cronjob_list lists them.")
-        return self.jobs.store.find_job(args["job"])
+        return self.jobs.store.find_job(args["job"], _name_client(context))
+
+
+def _name_client(context: CallContext) -> str:
+    """Return the gateway client whose jobs a call may use; empty for the user's own agent, which sees all.
+
+    A client over stdio chooses its name itself, so it must not become the client of a token.
+    """
+    if context.client == STDIO_CLIENT:
+        return f"{STDIO_CLIENT} {context.caller.name}".strip()
+    return context.caller.name or context.client
+
+
+def _require_keys(context: CallContext) -> None:
+    """Raise JobRejected if the client may not use the keys of model providers, which every run needs."""
+    if not context.caller.may_use_keys:
+        raise JobRejected(
+            "A job works with the user's model, and the token of this client may not use the user's keys of"
+            " model providers. The user can create one that may: `toolfold token add NAME --models`."
+        )
 
 
 def _require_known(toolsets: Collection[str], known: Collection[str]) -> None:
