@@ -20,6 +20,8 @@ from toolfold.store.jobs import Job, JobState, JobStore, Run
 MAX_PROMPT_CHARS = 20_000
 MAX_NAME_CHARS = 60
 SHOWN_RESULT_CHARS = 1_000
+STDIO_PREFIX = "stdio:"
+"""Precedes the name of a client over stdio, which the client chooses itself; no token has such a name."""
 
 
 class JobRejected(CallError):

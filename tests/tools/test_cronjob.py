@@ -19,6 +19,8 @@ from toolfold import Answer, ApprovalRequest, Runtime, ToolCall, ToolResult, ope
 from toolfold.agent import Agent
 from toolfold.agent.scheduler import Scheduler
 from toolfold.config import load_config
+from toolfold.gateway.job_clients import limit_jobs_by_token
+from toolfold.gateway.tokens import Tokens
 from toolfold.model import Approver, Caller
 from toolfold.providers.reply import ModelRequest
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
@@ -219,6 +221,34 @@ def test_run_knows_the_facts_about_the_user_only_with_the_memory_toolset(
     create(runtime, granted)
     _, model = run_later(runtime, ["Done."])
     assert ("The user sails." in model.requests[0].system) is ("memory" in granted)
+
+
+def test_job_of_a_client_is_paused_when_the_client_has_lost_its_token(
+    open_cron: CronRuntimes, tmp_path: Path
+) -> None:
+    runtime, tokens = open_cron(), Tokens(tmp_path / "tokens.json")
+    tokens.add("desk", ["cronjob", "todo"], may_use_keys=True)
+    session = runtime.session(["cronjob", "todo", "file"], client="desk 1.0", caller=Caller("desk"))
+    args = {"action": "create", "schedule": "every hour", "prompt": "Look at the desk"}
+    assert session.call_sync("cronjob", args).ok
+    model = ScriptedProvider(["Done."])
+    limit = limit_jobs_by_token(tokens, allow_anonymous=False)
+    (job,) = runtime.jobs.store.list_jobs()
+
+    def run_once() -> Run:
+        scheduler = Scheduler(
+            runtime.jobs, runtime.config, make_client=lambda _job: model, limit_client=limit
+        )
+        return asyncio.run(scheduler.run_job(job.id))
+
+    assert run_once().state == "completed"
+    assert shown_tools(model.requests[0]) == {"todo"}  # the token does not grant the files
+    tokens.revoke("desk")
+    tokens.add("desk", ["cronjob", "todo"], may_use_keys=True)  # perhaps for somebody else
+    run = run_once()
+    assert (run.state, len(model.requests)) == ("failed", 1)
+    assert "the job was paused: the client 'desk'" in run.error
+    assert runtime.jobs.store.find_job(job.id).state == "paused"
 
 
 def test_approving_one_job_cannot_approve_all_jobs_of_the_session(open_cron: CronRuntimes) -> None:

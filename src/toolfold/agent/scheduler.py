@@ -27,7 +27,7 @@ from toolfold.errors import ToolfoldError, error_message
 from toolfold.model import Answer, ApprovalRequest, GrantLimit
 from toolfold.providers.client import ModelClient
 from toolfold.runtime import Runtime, open_runtime
-from toolfold.scheduled_jobs import ScheduledJobs
+from toolfold.scheduled_jobs import JobRejected, ScheduledJobs
 from toolfold.store.jobs import Job, Run, RunState
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ _INSTRUCTIONS = (
 
 JobReport = Callable[[Job, Run], None]
 ClientFactory = Callable[[Job], ModelClient]
+JobLimit = Callable[[Job], GrantLimit]
+"""Returns what the client that created a job may use now. Raises JobRejected if the job may not run."""
 
 
 @dataclass(slots=True)
@@ -69,12 +71,15 @@ class Scheduler:
         *,
         report: JobReport = lambda _job, _run: None,
         make_client: ClientFactory | None = None,
+        limit_client: JobLimit | None = None,
     ) -> None:
         """Create a scheduler.
 
         `report` is called when a run starts and when it ends. `make_client` returns the model client of a
-        run, instead of the configured model.
+        run, instead of the configured model. `limit_client` is asked before each run of a job that a client
+        of the gateway created; without it, these jobs do not run.
         """
+        self._limit_client = limit_client or _refuse_client
         self._jobs, self._config, self._report, self._make_client = jobs, config, report, make_client
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._stopping, self._changed = asyncio.Event(), asyncio.Event()
@@ -229,9 +234,10 @@ class Scheduler:
         self._jobs.store.finish_run(run, self._owner)
 
     async def _work(self, job: Job, run: Run) -> Run:
+        limit = await asyncio.to_thread(self._find_limit, job)
         runtime = await asyncio.to_thread(self._open_runtime, job)
         try:
-            async with self._open_agent(job, runtime) as agent:
+            async with self._open_agent(job, runtime, limit) as agent:
                 task = asyncio.current_task()
                 if task is not None:
                     self._running[task].agent = agent
@@ -243,14 +249,24 @@ class Scheduler:
         finally:
             await asyncio.to_thread(runtime.close)
 
+    def _find_limit(self, job: Job) -> GrantLimit:
+        """Return what the client of a job may use now; pause the job if the client may not run it."""
+        try:
+            return self._limit_client(job) if job.client else GrantLimit()
+        except JobRejected as error:
+            self._jobs.store.update_job(job.id, lambda each: replace(each, state="paused", next_run=None))
+            raise JobRejected(f"the job was paused: {error_message(error)}") from None
+
     def _open_runtime(self, job: Job) -> Runtime:
         directory = Path(job.directory)
         if not directory.is_dir():
             raise ToolfoldError(f"the working directory of the job does not exist: {directory}")
         return open_runtime(reload_config(self._config, directory), client_names=True)
 
-    def _open_agent(self, job: Job, runtime: Runtime) -> Agent:
-        settings = runtime.config.cron
+    def _open_agent(self, job: Job, runtime: Runtime, limit: GrantLimit) -> Agent:
+        settings, known = runtime.config.cron, runtime.toolsets()
+        if limit.enabled is not None:  # a toolset that is missing now grants nothing
+            limit = replace(limit, enabled=tuple(name for name in limit.enabled if known.knows(name)))
         delivery = f", sent to {job.send_to!r}" if job.send_to else ""
         limits = AgentLimits.from_settings(runtime.config.agent)
         return Agent(
@@ -264,17 +280,23 @@ class Scheduler:
                 max_steps=min(limits.max_steps, settings.max_steps),
                 max_seconds=min(limits.max_seconds, settings.max_run_seconds),
             ),
-            grant_limits=[GrantLimit(), *map(GrantLimit.from_json, job.limits)],
+            grant_limits=[limit, *map(GrantLimit.from_json, job.limits)],
         )
 
     async def _deliver(self, job: Job, run: Run, agent: Agent) -> str:
         """Send the result of a run with `send_message`; return what became of it."""
+        if job.send_to not in agent.runtime.config.messages.targets:
+            return f"not sent: there is no message target {job.send_to[:60]!r} in messages.targets"
         title = f"{job.name or job.prompt[:60]}: {run.state}"
         text = (run.result or run.error or "(no result)")[:MAX_MESSAGE_CHARS]
         args = {"target": job.send_to, "title": title[:200], "text": text}
         session = agent.session.delegate()  # a call outside of the turn, in which the tool may not be shown
         result = await session.call(_SEND_TOOL, args, approver=_allow_delivery)
         return "sent" if result.ok else f"not sent: {result.error}"
+
+
+def _refuse_client(job: Job) -> GrantLimit:
+    raise JobRejected(f"this scheduler cannot check the token of the client {job.client!r}")
 
 
 def _allow_delivery(request: ApprovalRequest) -> Answer:

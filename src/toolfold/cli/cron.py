@@ -16,6 +16,7 @@ from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note, print_table
 from toolfold.cli.run import interrupt_on_signals
 from toolfold.cli.server_commands import confirm
+from toolfold.cli.shared_database import use_database
 from toolfold.errors import CallError
 
 if TYPE_CHECKING:
@@ -258,12 +259,17 @@ def run_jobs(invocation: Invocation, job: str | None, due: bool) -> int:
     signal interrupts them. Several processes can run at the same time; each run is made by one of them.
     """
     from toolfold.agent.scheduler import Scheduler
+    from toolfold.gateway.job_clients import limit_jobs_by_token
+    from toolfold.gateway.tokens import open_tokens
 
     config = invocation.load_config()
+    limit_client = limit_jobs_by_token(
+        open_tokens(config, use_database(config)), allow_anonymous=config.gateway.allow_anonymous
+    )
     with _jobs(invocation) as jobs:
 
         async def work() -> int:
-            scheduler = Scheduler(jobs, config, report=_report)
+            scheduler = Scheduler(jobs, config, report=_report, limit_client=limit_client)
             with interrupt_on_signals(scheduler.stop):
                 return await _run_scheduler(scheduler, jobs, job, due)
 

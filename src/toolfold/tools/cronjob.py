@@ -17,6 +17,7 @@ from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
 from toolfold.scheduled_jobs import (
     MAX_NAME_CHARS,
     MAX_PROMPT_CHARS,
+    STDIO_PREFIX,
     JobRejected,
     ScheduledJobs,
     describe_job,
@@ -256,7 +257,7 @@ def _name_client(context: CallContext) -> str:
     A client over stdio chooses its name itself, so it must not become the client of a token.
     """
     if context.client == STDIO_CLIENT:
-        return f"{STDIO_CLIENT} {context.caller.name}".strip()
+        return f"{STDIO_PREFIX}{context.caller.name}"
     return context.caller.name or context.client
 
 

@@ -1,0 +1,35 @@
+"""Decide whether a scheduled job of a client of the gateway may still run, and with which toolsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from toolfold.gateway.tokens import ANONYMOUS, TokenStore
+from toolfold.model import GrantLimit
+from toolfold.scheduled_jobs import STDIO_PREFIX, JobRejected
+
+if TYPE_CHECKING:
+    from toolfold.store.jobs import Job
+
+
+def limit_jobs_by_token(tokens: TokenStore, *, allow_anonymous: bool) -> Callable[[Job], GrantLimit]:
+    """Return a function that limits the job of a client to what the client's token grants now.
+
+    It raises JobRejected if the client has lost its token. Programs that connect over stdio have none.
+    """
+
+    def limit(job: Job) -> GrantLimit:
+        if job.client.startswith(STDIO_PREFIX):
+            return GrantLimit()
+        if job.client == ANONYMOUS and (allow_anonymous or not tokens.are_in_use()):
+            return GrantLimit()
+        found = next((each for each in tokens.list_clients() if each.name == job.client), None)
+        # A newer token of the same name may belong to somebody else.
+        if found is None or found.created > job.created:
+            raise JobRejected(f"the client {job.client!r}, which created the job, no longer has its token")
+        if not found.may_use_keys:
+            raise JobRejected(f"the token of the client {job.client!r} may not use the keys of your models")
+        return GrantLimit(found.toolsets)
+
+    return limit
