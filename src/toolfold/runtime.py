@@ -79,6 +79,7 @@ from toolfold.sources.source_report import LOADED
 from toolfold.store.jobs import JobStore
 from toolfold.telemetry import open_readers
 from toolfold.tools import OutsideText, Services
+from toolfold.tools.rl_training import inject_parameters, starts_training
 from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
 from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.toolset_names import Toolset
@@ -136,6 +137,7 @@ def open_runtime(
     skill_search = retriever.make_sibling(_SKILLS_INDEX)
     jobs = ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
     services = _build_services(config, terminal, browser, redact, skill_search, jobs)
+    hooks.add_pre_hook(inject_parameters(services), starts_training)
     reports = load_builtin(registry, services)
     reports += load_apis(registry, config, services.workspace, services.outside_text)
     rules: list[Rule] = []

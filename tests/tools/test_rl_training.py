@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.internet.web_server import Page, Request, WebServer, run_web_server
-from toolfold import Answer, Runtime, ToolCall, ToolResult, open_runtime
+from toolfold import Answer, ApprovalRequest, Runtime, ToolCall, ToolResult, open_runtime
 from toolfold.agent import Agent
 from toolfold.config import load_config
 from toolfold.model import Approver, Json
@@ -155,6 +155,22 @@ def test_run_without_approval_is_neither_started_nor_stopped(
     run = read(call(open_training(), "rl_start_training", environment="counting"))["run"]
     assert "was not run" in str(call(runtime, "rl_stop_training", run=run).error)
     assert read(call(runtime, "rl_check_status", run=run))["state"] == "running"
+
+
+def test_approval_shows_all_parameters_with_which_a_run_starts(open_training: TrainingRuntimes) -> None:
+    asked: list[ApprovalRequest] = []
+
+    def refuse(request: ApprovalRequest) -> Answer:
+        asked.append(request)
+        return Answer.DENY
+
+    runtime = open_training(approver=refuse)
+    read(call(runtime, "rl_configure", environment="counting", parameters={"rate": 0.25, "tag": "other"}))
+    args = {"environment": "counting", "parameters": {"tag": "mine"}}
+    assert not call(runtime, "rl_start_training", **args).ok
+    (request,) = asked
+    assert request.args["parameters"] == {"steps": 3, "rate": 0.25, "tag": "mine"}
+    assert request.reason == "rl_start_training starts work that can cost money or many hours of computing"
 
 
 def test_run_that_takes_too_long_is_ended(open_training: TrainingRuntimes, tmp_path: Path) -> None:

@@ -321,7 +321,7 @@ class CallAnalyzer:
             reason = f"{tool.name} sends a message to other people"
             yield Finding(MESSAGE_RULE, "publish", Severity.MEDIUM, reason)
         if Effect.SPEND in tool.effects:
-            reason = f"{tool.name} uses a service that charges for each call"
+            reason = f"{tool.name} {_describe_cost(tool)}"
             yield Finding(paid_rule(tool), "cost", Severity.MEDIUM, reason)
         if Effect.CONTROL in tool.effects:
             reason = f"{tool.name} operates devices in the physical world"
@@ -355,6 +355,12 @@ def declared_rule(tool: Tool) -> str:
 def paid_rule(tool: Tool) -> str:
     """Return the rule name for the finding that a tool uses a service that charges for each call."""
     return f"{PAID_PREFIX}{tool.name}"
+
+
+def _describe_cost(tool: Tool) -> str:
+    if Effect.EXECUTE in tool.effects:  # such as a training run, which may be a command on this machine
+        return "starts work that can cost money or many hours of computing"
+    return "uses a service that charges for each call"
 
 
 def control_rule(tool: Tool) -> str:

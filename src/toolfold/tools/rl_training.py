@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ MAX_ANSWER_BYTES = 5_000_000
 MAX_LISTED_RUNS = 30
 OVERHEAD_TIMEOUT_S = 90.0
 REMOTE_PREFIX = "remote"
+_START = "rl_start_training"
 BASE_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER")
 _TEXT_VALUE = re.compile(r"[\w.:/@+=-]{1,200}")
 _RUN_ID = re.compile(r"[\w.:-]{1,160}")
@@ -87,14 +88,7 @@ def tools(services: Services) -> list[Tool]:
     """Return the tools for training runs."""
     if services.training_directory is None:
         return []
-    training = TrainingTools(
-        services.training,
-        services.web,
-        services.environment,
-        services.outside_text,
-        services.training_directory,
-        services.workspace.root,
-    )
+    training = _build_training(services, services.training_directory)
     read, write = (Effect.READ,), (Effect.WRITE,)
     handlers = {
         "rl_list_environments": (training.list_environments, "🏋️", read),
@@ -121,6 +115,36 @@ def tools(services: Services) -> list[Tool]:
         )
         for name, (handler, emoji, effects) in handlers.items()
     ]
+
+
+def starts_training(tool: Tool) -> bool:
+    """Return True for the tool that starts training runs."""
+    return tool.name == _START and tool.source == SOURCE
+
+
+def inject_parameters(services: Services) -> Callable[[Tool, Json, CallContext], Json | None]:
+    """Return a hook that adds stored and default parameters to a call of `rl_start_training`.
+
+    Approval then shows all parameters with which the run starts.
+    """
+    directory = services.training_directory
+    training = None if directory is None else _build_training(services, directory)
+
+    def add_parameters(tool: Tool, args: Json, _: CallContext) -> Json | None:
+        return training.complete(args) if training is not None and starts_training(tool) else None
+
+    return add_parameters
+
+
+def _build_training(services: Services, directory: Path) -> TrainingTools:
+    return TrainingTools(
+        services.training,
+        services.web,
+        services.environment,
+        services.outside_text,
+        directory,
+        services.workspace.root,
+    )
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -166,12 +190,23 @@ class TrainingTools:
         temporary.replace(file)
         return {"environment": name, "parameters": parameters}
 
+    def complete(self, args: Json) -> Json | None:
+        """Return the arguments of a start with all parameters: given, stored and default ones.
+
+        Returns None for arguments that `start` will reject.
+        """
+        name, given = args.get("environment"), args.get("parameters", {})
+        environment = self.settings.environments.get(name) if isinstance(name, str) else None
+        if not isinstance(name, str) or environment is None or not isinstance(given, dict):
+            return None
+        defaults = {key: each.default for key, each in environment.parameters.items()}
+        return {**args, "parameters": {**defaults, **self._read_configured(name, environment), **given}}
+
     async def start(self, args: Json, _: CallContext) -> Json:
-        """Start a run with the configured and the given parameters."""
+        """Start a run with the given parameters, to which `complete` has added the others."""
         name = args["environment"]
         environment = self._find_environment(name)
-        chosen = {**self._read_configured(name, environment), **args.get("parameters", {})}
-        parameters = _check_parameters(environment, chosen)
+        parameters = _check_parameters(environment, args.get("parameters", {}))
         if environment.url:
             run = f"{REMOTE_PREFIX}:{name}:{await self._trainer(environment).start(name, parameters)}"
         else:
@@ -243,7 +278,8 @@ class TrainingTools:
             stored = json.loads(self._configuration_file(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return {key: value for key, value in stored.items() if key in environment.parameters}
+        known = stored.items() if isinstance(stored, dict) else ()
+        return {key: value for key, value in known if key in environment.parameters}
 
     def _find_remote(self, run: str) -> tuple[HttpTrainer, str] | None:
         """Return the trainer and its own id of a run over HTTP; None for a run on this machine."""
