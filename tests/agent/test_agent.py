@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -186,6 +189,37 @@ async def test_interrupting_a_tool_leaves_a_valid_history(
     assert '{"ran":"quick"}' in texts
     assert any(UNKNOWN_OUTCOME in text for text in texts)
     assert (await agent.run("Continue")).text == "Next answer"
+
+
+async def test_session_is_claimed_until_another_process_has_it(
+    runtime: Runtime,
+    store: SqliteSessionStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("toolfold.agent.conversation.CLAIM_RENEWAL_S", 0.02)
+    started = asyncio.Event()
+
+    async def wait(_args: Json, _context: CallContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    schema = {"description": "wait"}
+    runtime.registry.add(build_tool(name="wait", toolset="t", schema=schema, handler=wait))
+    agent = agent_with(runtime, store, call("wait"))
+    work = asyncio.create_task(agent.run("Go"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "sessions.db")) as database:
+        async with asyncio.timeout(30):
+            await started.wait()
+            database.execute("ALTER TABLE sessions RENAME TO hidden")
+            await until(lambda: "could not be claimed again" in caplog.text)
+            database.execute("ALTER TABLE hidden RENAME TO sessions")
+            assert not work.done()
+            database.execute("UPDATE sessions SET owner = 'elsewhere:1:x', claimed = ?", (time.time(),))
+            database.commit()
+            result = await work
+    assert result.reason == "interrupted"
 
 
 async def test_interrupting_an_answer_keeps_the_text_that_was_shown(

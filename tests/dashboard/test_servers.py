@@ -78,8 +78,8 @@ def test_chat_opens_its_store_once_for_simultaneous_requests(
     opened: list[Any] = []
     real = agent.open_store
 
-    def record(config: Any) -> Any:
-        opened.append(real(config))
+    def record(*arguments: Any) -> Any:
+        opened.append(real(*arguments))
         return opened[-1]
 
     monkeypatch.setattr(agent, "open_store", record)

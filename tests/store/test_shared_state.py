@@ -5,6 +5,7 @@ Every contract gets two stores over the same state, as two processes have.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from toolfold.dashboard.shared_questions import SharedQuestions
 from toolfold.database import Database, open_database
 from toolfold.errors import ConfigError
 from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
@@ -248,6 +250,14 @@ class TestLearnedMessages:
         wait_until(lambda: [(each.misses, each.model) for each in other.load()] == [(1, "light")])
         assert other.load()[0].vector == b"\0\1\2"
 
+    def test_vectors_are_kept_while_other_messages_are_learned(self, stores: Pair) -> None:
+        one, _ = stores
+        one.add(make_learned("where is my parcel"), expire_before=0)
+        (message,) = one.load()
+        one.set_vectors("light", {message.id: b"\0\1\2"})
+        one.add(make_learned("track the box"), expire_before=0)  # reads all messages again
+        assert {each.text: each.vector for each in one.load()}["where is my parcel"] == b"\0\1\2"
+
     def test_oldest_messages_over_the_limit_and_expired_ones_are_removed(self, stores: Pair) -> None:
         one, _ = stores
         for number in range(MAX_CLIENT_MESSAGES_PER_TOOL + 3):
@@ -266,6 +276,34 @@ class TestLearnedMessages:
         store: LearnedMessageStore = one
         assert store.forget() == 1
         wait_until(lambda: other.load() == [] and other.load_totals() == {})
+
+
+def test_failure_to_share_questions_is_not_permanent(database_url: str) -> None:
+    with ExitStack() as stack:
+        databases = [open_database(database_url) for _ in range(2)]
+        for each in databases:
+            assert each is not None
+            stack.callback(each.close)
+        is_failing = threading.Event()
+
+        def is_page_open() -> bool:
+            if is_failing.is_set():
+                raise ValueError("unknown")
+            return False
+
+        one, other = (
+            SharedQuestions(database, is_page_open=is_open, answer_own=lambda _id, _answer: True)
+            for database, is_open in zip(databases, (is_page_open, lambda: True), strict=True)
+        )
+        stack.callback(other.close)
+        wait_until(one.has_other_pages)
+        is_failing.set()
+        one.update_page()
+        wait_until(lambda: not one.has_other_pages())
+        is_failing.clear()
+        wait_until(one.has_other_pages)
+        one.close()
+        assert not one.has_other_pages()
 
 
 def make_record(checksum: str, tool: str) -> MessageRecord:

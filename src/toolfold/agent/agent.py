@@ -13,7 +13,7 @@ from toolfold.agent.memory import FILE_NAME as MEMORY_FILE
 from toolfold.agent.memory import Memory
 from toolfold.agent.prompt import build_system_prompt
 from toolfold.config import Config
-from toolfold.database import open_database
+from toolfold.database import Database, open_database
 from toolfold.errors import ConfigError
 from toolfold.model import Approver, Asker, GrantLimit
 from toolfold.providers.client import ModelClient
@@ -27,12 +27,15 @@ MEMORY_TOOLSET = "memory"
 """Toolset whose sessions know the stored facts about the user."""
 
 
-def open_store(config: Config) -> SessionStore:
-    """Open the store of the user's sessions: a file, or the database that the setting `store` names."""
-    if database := open_database(config.store):
+def open_store(config: Config, database: Database | None = None) -> SessionStore:
+    """Open the store of the user's sessions: a file, or the database that the setting `store` names.
+
+    `database` is that database if it is open already; closing the store does not close it.
+    """
+    if used := database or open_database(config.store):
         from toolfold.store.postgres import PostgresSessionStore
 
-        return PostgresSessionStore(database, owns_database=True)
+        return PostgresSessionStore(used, owns_database=database is None)
     return SqliteSessionStore(config.paths.state_dir / STORE_FILE)
 
 
@@ -65,8 +68,8 @@ class Agent(AgentConversation):
         self._own_runtime = None if runtime else open_runtime(approver=approver)
         self.runtime = runtime or self._own_runtime or open_runtime()
         config = self.runtime.config
-        self._own_store = None if store else open_store(config)
-        used_store: SessionStore = store or self._own_store or open_store(config)
+        self._own_store = None if store else open_store(config, self.runtime.database)
+        used_store: SessionStore = store or self._own_store or open_store(config, self.runtime.database)
         record = used_store.load_session(session_id) if session_id else None
         client, name = _choose_model(model, record, config)
         auxiliary_client, auxiliary_model = _choose_auxiliary(config)

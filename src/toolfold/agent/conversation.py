@@ -7,9 +7,11 @@ approval and dispatch belong to the runtime's session.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
+import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +31,9 @@ from toolfold.providers.client import ModelClient
 from toolfold.providers.models import ModelName, find_context_tokens, find_published_context
 from toolfold.runtime import Runtime
 from toolfold.session import Session
-from toolfold.store import SessionRecord, SessionStore
+from toolfold.store import SessionInUse, SessionRecord, SessionStore
+
+log = logging.getLogger(__name__)
 
 CLAIM_RENEWAL_S = 20.0
 MAX_TITLE_CHARS = 80
@@ -341,7 +345,14 @@ class AgentConversation:
     async def _renew_claim(self) -> None:
         while True:
             await asyncio.sleep(CLAIM_RENEWAL_S)
-            self._deps.store.claim_session(self.session_id, self._owner)
+            try:
+                self._deps.store.claim_session(self.session_id, self._owner)
+            except SessionInUse as error:  # for example, this machine was asleep
+                log.warning("the work on a message was stopped: %s", error)
+                self.interrupt()
+                return
+            except (OSError, sqlite3.Error) as error:
+                log.warning("session %s could not be claimed again now: %s", self.session_id, error)
 
     async def _delegate(self, args: Json) -> Json:
         """Let a sub-agent with a narrower scope work on a task, and return its report."""

@@ -98,7 +98,7 @@ def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
     with (
         screen.hold_keys(),
         invocation.open_runtime(build_index=True, **_question_handlers(questions)) as runtime,
-        contextlib.closing(open_store(runtime.config)) as store,
+        contextlib.closing(open_store(runtime.config, runtime.database)) as store,
     ):
         asker = questions.clarify if questions else None
         chat = Chat(AgentOpener(runtime, store, options, asker=asker), screen)
@@ -122,7 +122,7 @@ def _run_demo(options: AgentOptions) -> int:
             open_demo_runtime(
                 directory, progress=lambda _done, _total: None, **_question_handlers(questions)
             ) as runtime,
-            contextlib.closing(open_store(runtime.config)) as store,
+            contextlib.closing(open_store(runtime.config, runtime.database)) as store,
         ):
             history = HistoryFile(runtime.config.paths.state_dir / HISTORY_FILE)
             for message in reversed(MESSAGES):

@@ -91,7 +91,7 @@ def _run(
     handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()} if can_ask else {}
     with (
         invocation.open_runtime(build_index=True, **handlers) as runtime,
-        contextlib.closing(open_store(runtime.config)) as store,
+        contextlib.closing(open_store(runtime.config, runtime.database)) as store,
         redirect_stdout(sys.stderr),  # standard output is for the answer only
         AgentOpener(runtime, store, options).open_first() as agent,
     ):

@@ -113,7 +113,7 @@ class ChatSessions:
 
         with self._store_lock:  # several requests may need the store at the same time
             if self._store is None:
-                self._store = open_store(self._runtime.config)
+                self._store = open_store(self._runtime.config, self._runtime.database)
             return self._store
 
     def _finish(self, session_id: str, done: asyncio.Task[TurnResult]) -> None:

@@ -125,12 +125,13 @@ class SharedQuestions:
             try:
                 self._sync()
                 was_failing = False
-            except DatabaseError as error:
+            except Exception as error:
                 self._state = _State()  # nobody elsewhere can be asked now
                 if not was_failing:
                     log.warning("approval questions cannot be shared with other replicas now: %s", error)
                 was_failing = True
             self._wake.wait(SYNC_INTERVAL_S)
+        self._state = _State()
         try:
             self._database.run(self._delete_own)
         except DatabaseError as error:

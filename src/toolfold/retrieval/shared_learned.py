@@ -89,14 +89,11 @@ class SharedLearnedStore(LearnedMessageStore):
         self._reload()
 
     def set_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
-        with self._reload_lock:
-            self._rows = [
-                replace(row, model=model, vector=vectors[row.id]) if row.id in vectors else row
-                for row in self._rows
-            ]
-            self._version += 1
         with self._lock:
             self._unwritten |= {each: (model, vector) for each, vector in vectors.items()}
+        with self._reload_lock:
+            self._rows = self._add_unwritten(self._rows)
+            self._version += 1
         self._changed.set()
 
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
@@ -123,24 +120,40 @@ class SharedLearnedStore(LearnedMessageStore):
             try:
                 self._write_vectors()
                 self._reload()
-            except DatabaseError as error:  # after the next contact everything is read again
+            except DatabaseError as error:
                 log.debug("learned messages could not be read from the database: %s", error)
+                self._changed.set()  # again, after the interval
             self._ended.wait(RELOAD_INTERVAL_S)
 
     def _write_vectors(self) -> None:
         with self._lock:
-            unwritten, self._unwritten = self._unwritten, {}
-        if unwritten:
-            rows = [(model, vector, each) for each, (model, vector) in unwritten.items()]
-            statement = "UPDATE learned SET model = %s, vector = %s WHERE id = %s"
-            self._database.run(lambda cursor: cursor.executemany(statement, rows))
+            writing = dict(self._unwritten)
+        if not writing:
+            return
+        rows = [(model, vector, each) for each, (model, vector) in writing.items()]
+        statement = "UPDATE learned SET model = %s, vector = %s WHERE id = %s"
+        self._database.run(lambda cursor: cursor.executemany(statement, rows))
+        with self._lock:
+            for each, written in writing.items():
+                if self._unwritten.get(each) is written:
+                    del self._unwritten[each]
 
     def _reload(self) -> None:
         with self._reload_lock:
             rows, totals = self._database.run(_read_all)
+            rows = self._add_unwritten(rows)
             if rows != self._rows or totals != self._totals:
                 self._rows, self._totals = rows, totals
                 self._version += 1
+
+    def _add_unwritten(self, rows: Iterable[LearnedMessage]) -> list[LearnedMessage]:
+        """Return messages with the vectors that are not in the database yet."""
+        with self._lock:
+            vectors = dict(self._unwritten)
+        return [
+            replace(row, model=vectors[row.id][0], vector=vectors[row.id][1]) if row.id in vectors else row
+            for row in rows
+        ]
 
 
 def _read_all(cursor: RowCursor) -> tuple[list[LearnedMessage], dict[tuple[str, str, str], int]]:

@@ -178,13 +178,17 @@ class Trust:
             self._local_lock.accept(_local_lock_key(server, lock), tools)
 
     def forget(self, server: str) -> bool:
-        """Forget all accepted tools of a server; return False if there were none."""
+        """Forget all accepted tools of a server; return False if there were none.
+
+        Those that replicas share are kept: another replica that still has the server would accept all its
+        present tools as those of a new server.
+        """
         with self._guard:
             self._listed.pop(server, None)
         lock = self._lock_for(server)
         if self._local_lock is not None and isinstance(lock, LockFile):
             self._local_lock.forget(_local_lock_key(server, lock))
-        return lock.forget(server)
+        return False if isinstance(lock, SharedPins) else lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
         """Return a server's accepted tools, without those whose acceptance does not count on this machine.
