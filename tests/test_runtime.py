@@ -720,3 +720,16 @@ def test_servers_are_stopped_if_the_runtime_cannot_be_opened(home: Path, tmp_pat
     assert {
         each.name for each in set(threading.enumerate()) - before if each.name.startswith("toolfold")
     } == set()
+
+
+def test_database_is_closed_if_the_runtime_cannot_be_opened(
+    home: Path, tmp_path: Path, database_url: str
+) -> None:
+    settings = {"store": database_url, "toolsets": {"file": {"tools": []}}}  # the name is in use
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError, match="already in use"):
+        open_runtime(load_config(project=tmp_path, env=env, overrides=settings))
+    assert {
+        each.name for each in set(threading.enumerate()) - before if each.name.startswith("toolfold")
+    } == set()

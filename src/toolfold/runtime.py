@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar
 
@@ -124,54 +125,66 @@ def open_runtime(
     config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
     require_accepted(config, record)
-    database = open_database(config.store)
-    loops = EventLoops()
-    registry = Registry()
-    hooks = Hooks(loops)
-    terminal = EnvironmentThread(factory.build_environment(config))
-    hooks.add_pre_hook(inject_workdir(terminal), needs_context)
-    redact = Redaction(config.secret_values())
-    browser = BrowserPool(config.browser, AddressPolicy.allowing(config.web.private_networks))
-    events = CallEvents(redact)
-    retriever = _build_retriever(config, progress, events.bus, database)
-    skill_search = retriever.make_sibling(_SKILLS_INDEX)
-    jobs = ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
-    services = _build_services(config, terminal, browser, redact, skill_search, jobs)
-    hooks.add_pre_hook(inject_parameters(services), starts_training)
-    reports = load_builtin(registry, services)
-    reports += load_apis(registry, config, services.workspace, services.outside_text)
-    rules: list[Rule] = []
-    plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
-    monitor = _build_monitor(
-        config, record, terminal, lambda: mcp.has_started_programs, build_audit(config, database)
-    )
-    approval = build_approval(
-        config,
-        loops,
-        approver=approver,
-        reviewer=reviewer,
-        rules=rules,
-        sites=_execution_sites(terminal),
-        events=events,
-        database=database,
-    )
-    usage = UsageTracker(retriever, redact)
-    dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor, usage)
-    user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
-    if find_tool_call():
-        elicit = None  # the tool call itself would answer
-    callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
-    mcp = McpServers(
-        config,
-        registry,
-        database=database,
-        callbacks=callbacks,
-        behind_gateway=behind_gateway,
-        client_names=client_names,
-    )
-    # Before any server starts: the first state must not contain a server's changes.
-    follower = SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None
-    try:
+    with ExitStack() as opened:  # closes what was opened if the rest fails
+        database = open_database(config.store)
+        if database is not None:
+            opened.callback(database.close)
+        loops = EventLoops()
+        opened.callback(loops.close)
+        registry = Registry()
+        hooks = Hooks(loops)
+        terminal = EnvironmentThread(factory.build_environment(config))
+        opened.callback(terminal.close)
+        hooks.add_pre_hook(inject_workdir(terminal), needs_context)
+        redact = Redaction(config.secret_values())
+        browser = BrowserPool(config.browser, AddressPolicy.allowing(config.web.private_networks))
+        opened.callback(browser.close)
+        events = CallEvents(redact)
+        retriever = _build_retriever(config, progress, events.bus, database)
+        opened.callback(retriever.learned.close)
+        opened.callback(retriever.close)
+        skill_search = retriever.make_sibling(_SKILLS_INDEX)
+        opened.callback(skill_search.close)
+        jobs = ScheduledJobs(
+            JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir
+        )
+        opened.callback(jobs.store.close)
+        services = _build_services(config, terminal, browser, redact, skill_search, jobs)
+        hooks.add_pre_hook(inject_parameters(services), starts_training)
+        reports = load_builtin(registry, services)
+        reports += load_apis(registry, config, services.workspace, services.outside_text)
+        rules: list[Rule] = []
+        plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
+        monitor = _build_monitor(
+            config, record, terminal, lambda: mcp.has_started_programs, build_audit(config, database)
+        )
+        approval = build_approval(
+            config,
+            loops,
+            approver=approver,
+            reviewer=reviewer,
+            rules=rules,
+            sites=_execution_sites(terminal),
+            events=events,
+            database=database,
+        )
+        usage = UsageTracker(retriever, redact)
+        dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor, usage)
+        user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
+        if find_tool_call():
+            elicit = None  # the tool call itself would answer
+        callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
+        mcp = McpServers(
+            config,
+            registry,
+            database=database,
+            callbacks=callbacks,
+            behind_gateway=behind_gateway,
+            client_names=client_names,
+        )
+        opened.callback(mcp.close)
+        # Before any server starts: the first state must not contain a server's changes.
+        follower = SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None
         mcp.open()
         mcp.settle()
         runtime = Runtime(
@@ -192,19 +205,8 @@ def open_runtime(
         )
         if build_index and config.tools.selection in ("hybrid", "semantic") and progress is None:
             retriever.build_in_background(registry.snapshot())
+        opened.pop_all()  # from now on the runtime closes them
         return runtime
-    except BaseException:  # for example, a setting names a toolset that does not exist
-        for close in (
-            mcp.close,
-            skill_search.close,
-            retriever.close,
-            browser.close,
-            terminal.close,
-            loops.close,
-            *([database.close] if database else []),
-        ):
-            close()
-        raise
 
 
 def _build_services(

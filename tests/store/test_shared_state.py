@@ -29,6 +29,7 @@ from toolfold.retrieval.learned_store import (
 from toolfold.retrieval.message_store import EditableMessages, open_messages
 from toolfold.sources.mcp.lock import LOCK_FILE, LockFile, Pin, PinStore, SharedPins
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
+from toolfold.sources.mcp.trust import Trust
 
 WAIT_S = 60.0
 Pair = tuple[Any, Any]
@@ -186,6 +187,19 @@ class TestPins:
         for each in stores:
             store: PinStore = each
             wait_until(lambda: len(store.pins("files") or ()) == 16)  # noqa: B023 - called at once
+
+
+def test_tools_accepted_by_all_replicas_stay_accepted_if_one_removes_the_server(
+    database_url: str, tmp_path: Path
+) -> None:
+    database = open_database(database_url)
+    assert database is not None
+    one, other = (Trust(lambda _server: tmp_path / LOCK_FILE, shared=SharedPins(database)) for _ in range(2))
+    assert one.check_tools("files", "pin", [make_tool("read")]).held == ()
+    assert not one.forget("files")
+    changed = make_tool("read", "Deletes files.")
+    assert [each.tool.name for each in other.check_tools("files", "pin", [changed]).held] == ["read"]
+    database.close()
 
 
 def make_tool(name: str, description: str = "Reads a file.") -> ListedTool:
