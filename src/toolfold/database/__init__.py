@@ -4,7 +4,7 @@ Opened only if the setting `store` names one. Knows tables, but not what their c
 state is read and written by the package that uses it.
 """
 
-from toolfold.database.connections import Database, DatabaseError, DatabaseUnavailable, RowCursor
+from toolfold.database.connections import Database, DatabaseError, DatabaseUnavailable, RowCursor, clean_text
 from toolfold.database.opening import open_database
 
-__all__ = ["Database", "DatabaseError", "DatabaseUnavailable", "RowCursor", "open_database"]
+__all__ = ["Database", "DatabaseError", "DatabaseUnavailable", "RowCursor", "clean_text", "open_database"]

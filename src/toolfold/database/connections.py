@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from toolfold.errors import ConfigError, ToolfoldError, shorten
+from toolfold.model import make_encodable
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,6 +43,11 @@ class DatabaseError(ToolfoldError, OSError):
 
 class DatabaseUnavailable(DatabaseError):
     """The shared database cannot be reached now. The same operation may succeed later."""
+
+
+def clean_text(text: str) -> str:
+    """Return a text that PostgreSQL accepts: it refuses NUL characters and lone surrogates."""
+    return make_encodable(text).replace("\0", "\ufffd")
 
 
 class Database:

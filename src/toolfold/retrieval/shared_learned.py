@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from toolfold.database import Database, DatabaseError, RowCursor
-from toolfold.model import make_encodable
+from toolfold.database import Database, DatabaseError, RowCursor, clean_text
 from toolfold.retrieval.learned_store import (
     COLUMNS,
     MAX_CLIENT_MESSAGES_PER_TOOL,
@@ -220,4 +219,4 @@ def _delete(cursor: RowCursor, ids: list[int]) -> None:
 
 def _to_postgres(value: object) -> object:
     """Return a value that PostgreSQL accepts: it refuses NUL characters and lone surrogates in texts."""
-    return make_encodable(value).replace("\0", "\ufffd") if isinstance(value, str) else value
+    return clean_text(value) if isinstance(value, str) else value

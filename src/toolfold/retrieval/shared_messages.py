@@ -8,8 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from toolfold.database import Database, RowCursor
-from toolfold.model import make_encodable
+from toolfold.database import Database, RowCursor, clean_text
 from toolfold.retrieval.example_messages import MessageRecord
 from toolfold.retrieval.message_store import (
     MAX_RECORDS,
@@ -75,4 +74,4 @@ class SharedMessageStore(EditableMessages):
 
 
 def _to_line(record: MessageRecord) -> str:
-    return make_encodable(format_record(record)).replace("\0", "\ufffd")
+    return clean_text(format_record(record))

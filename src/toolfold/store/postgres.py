@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from toolfold.database import Database, RowCursor
-from toolfold.model import Json, make_encodable
+from toolfold.database import Database, RowCursor, clean_text
+from toolfold.model import Json
 from toolfold.store.records import (
     CLAIM_LIFETIME_S,
     MAX_QUERY_WORDS,
@@ -45,12 +45,12 @@ class PostgresSessionStore:
     def create_session(self, record: SessionRecord) -> None:
         values = {each.name: getattr(record, each.name) for each in fields(record)}
         values |= {key: _to_json(values[key]) for key in _JSON_COLUMNS}
-        values |= {key: _to_text(value) for key, value in values.items() if isinstance(value, str)}
+        values |= {key: clean_text(value) for key, value in values.items() if isinstance(value, str)}
         names, marks = ", ".join(values), ", ".join(f"%({name})s" for name in values)
         self._database.execute(f"INSERT INTO sessions ({names}) VALUES ({marks})", values)  # noqa: S608
 
     def load_session(self, session_id: str) -> SessionRecord:
-        rows = self._database.query("SELECT * FROM sessions WHERE id = %s", (_to_text(session_id),))
+        rows = self._database.query("SELECT * FROM sessions WHERE id = %s", (clean_text(session_id),))
         if not rows:
             raise UnknownSession(session_id)
         return _read_session(rows[0])
@@ -64,7 +64,7 @@ class PostgresSessionStore:
             "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = %s UNION SELECT sessions.id"
             " FROM sessions JOIN tree ON sessions.parent = tree.id)"
             " DELETE FROM sessions WHERE id IN (SELECT id FROM tree)",
-            (_to_text(session_id),),
+            (clean_text(session_id),),
         )
         if not deleted:
             raise UnknownSession(session_id)
@@ -73,7 +73,7 @@ class PostgresSessionStore:
         condition = " AND state = 'active'" if active_only else ""
         columns = "body, role, text, turn, number, state, created"
         query = f"SELECT {columns} FROM messages WHERE session_id = %s{condition} ORDER BY number"  # noqa: S608
-        rows = self._database.query(query, (_to_text(session_id),))
+        rows = self._database.query(query, (clean_text(session_id),))
         return [MessageRecord(**{**row, "body": json.loads(row["body"])}) for row in rows]
 
     def append_messages(
@@ -84,7 +84,7 @@ class PostgresSessionStore:
         state: Json | None = None,
         finished_calls: Iterable[str] = (),
     ) -> list[float]:
-        session_id, finished = _to_text(session_id), [_to_text(each) for each in finished_calls]
+        session_id, finished = clean_text(session_id), [clean_text(each) for each in finished_calls]
         turns = max((message.turn for message in messages), default=0)
 
         def append(cursor: RowCursor) -> list[float]:
@@ -114,7 +114,7 @@ class PostgresSessionStore:
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        session_id = _to_text(session_id)
+        session_id = clean_text(session_id)
 
         def replace(cursor: RowCursor) -> None:
             _lock_session(cursor, session_id)
@@ -129,19 +129,21 @@ class PostgresSessionStore:
         self._database.run(replace)
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None:
-        session_id = _to_text(session_id)
+        session_id = clean_text(session_id)
 
         def save(cursor: RowCursor) -> None:
             _write_state(cursor, session_id, state)
             if title is not None:
-                cursor.execute("UPDATE sessions SET title = %s WHERE id = %s", (_to_text(title), session_id))
+                cursor.execute(
+                    "UPDATE sessions SET title = %s WHERE id = %s", (clean_text(title), session_id)
+                )
 
         self._database.run(save)
 
     def change_model(
         self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord] | None
     ) -> None:
-        session_id = _to_text(session_id)
+        session_id = clean_text(session_id)
 
         def change(cursor: RowCursor) -> None:
             _lock_session(cursor, session_id)
@@ -159,15 +161,15 @@ class PostgresSessionStore:
         self._database.run(change)
 
     def save_draft(self, session_id: str, text: str) -> None:
-        values = _to_text(text), _to_text(session_id)
+        values = clean_text(text), clean_text(session_id)
         self._database.execute("UPDATE sessions SET draft = %s WHERE id = %s", values)
 
     def load_draft(self, session_id: str) -> str:
-        rows = self._database.query("SELECT draft FROM sessions WHERE id = %s", (_to_text(session_id),))
+        rows = self._database.query("SELECT draft FROM sessions WHERE id = %s", (clean_text(session_id),))
         return str(rows[0]["draft"]) if rows else ""
 
     def start_calls(self, session_id: str, calls: Mapping[str, str]) -> None:
-        rows = [tuple(map(_to_text, (session_id, call_id, tool))) for call_id, tool in calls.items()]
+        rows = [tuple(map(clean_text, (session_id, call_id, tool))) for call_id, tool in calls.items()]
         statement = (
             "INSERT INTO calls (session_id, call_id, tool) VALUES (%s, %s, %s) ON CONFLICT"
             " (session_id, call_id) DO UPDATE SET tool = excluded.tool, finished = false, result = NULL"
@@ -177,7 +179,7 @@ class PostgresSessionStore:
     def finish_call(self, session_id: str, call_id: str, result: Json) -> None:
         self._database.execute(
             "UPDATE calls SET finished = true, result = %s WHERE session_id = %s AND call_id = %s",
-            (_to_json(result), _to_text(session_id), _to_text(call_id)),
+            (_to_json(result), clean_text(session_id), clean_text(call_id)),
         )
 
     def load_calls(self, session_id: str) -> list[CallRecord]:
@@ -189,7 +191,7 @@ class PostgresSessionStore:
                 is_finished=row["finished"],
                 result=json.loads(row["result"]) if row["result"] else None,
             )
-            for row in self._database.query(query, (_to_text(session_id),))
+            for row in self._database.query(query, (clean_text(session_id),))
         ]
 
     def search_messages(self, query: str, *, limit: int = 5, without_session: str = "") -> list[SearchMatch]:
@@ -203,7 +205,7 @@ class PostgresSessionStore:
             " ORDER BY ts_rank(m.words, wanted, 1) DESC, m.created DESC LIMIT %s"
         )
         wanted = " | ".join(f"'{word}'" for word in words)  # quoted: no operator of the search applies
-        rows = self._database.query(statement, (wanted, _to_text(without_session), limit))
+        rows = self._database.query(statement, (wanted, clean_text(without_session), limit))
         snippets = [_cut_snippet(row.pop("text"), set(words)) for row in rows]
         return [SearchMatch(**row, snippet=snippet) for row, snippet in zip(rows, snippets, strict=True)]
 
@@ -212,7 +214,7 @@ class PostgresSessionStore:
             row = cursor.execute(
                 "SELECT owner, claimed, extract(epoch FROM now())::float AS now FROM sessions"
                 " WHERE id = %s FOR UPDATE",
-                (_to_text(session_id),),
+                (clean_text(session_id),),
             ).fetchone()
             if row is None:
                 raise UnknownSession(session_id)
@@ -221,7 +223,7 @@ class PostgresSessionStore:
                 return str(row["owner"])
             cursor.execute(
                 "UPDATE sessions SET owner = %s, claimed = %s WHERE id = %s",
-                (owner, row["now"], _to_text(session_id)),
+                (owner, row["now"], clean_text(session_id)),
             )
             return None
 
@@ -231,7 +233,7 @@ class PostgresSessionStore:
     def release_session(self, session_id: str, owner: str) -> None:
         self._database.execute(
             "UPDATE sessions SET owner = '', claimed = 0 WHERE id = %s AND owner = %s",
-            (_to_text(session_id), owner),
+            (clean_text(session_id), owner),
         )
 
     def close(self) -> None:
@@ -256,7 +258,7 @@ def _insert_messages(cursor: RowCursor, session_id: str, messages: Sequence[Mess
 
 
 def _insert_message(cursor: RowCursor, session_id: str, message: MessageRecord, number: float) -> None:
-    text = _to_text(message.text)
+    text = clean_text(message.text)
     cursor.execute(
         "INSERT INTO messages (session_id, number, turn, role, body, text, state, created, words)"
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, array_to_tsvector(%s))",
@@ -310,11 +312,6 @@ def _cut_snippet(text: str, words: set[str]) -> str:
 
 def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-
-
-def _to_text(text: str) -> str:
-    """Return a text that PostgreSQL accepts: it refuses NUL characters and lone surrogates."""
-    return make_encodable(text).replace("\0", "\ufffd")
 
 
 def _read_session(row: Mapping[str, Any]) -> SessionRecord:

@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.model import make_encodable
+from toolfold.database import clean_text
 
 if TYPE_CHECKING:
     from toolfold.database import Database, RowCursor
@@ -236,7 +236,7 @@ def _to_postgres(value: object) -> object:
     """Return a value that PostgreSQL accepts for its column: 1 instead of True, no NUL characters."""
     if isinstance(value, bool):
         return int(value)
-    return make_encodable(value).replace("\0", "\ufffd") if isinstance(value, str) else value
+    return clean_text(value) if isinstance(value, str) else value
 
 
 _TOTALS = ", ".join(
