@@ -70,7 +70,7 @@ def test_messages_are_written_shown_and_removed(toolfold: Toolfold, write_script
     shown = toolfold("tools", "show", "read_file")
     assert "what does my shopping list say?" in shown.out
     assert "scripted:" in shown.out
-    found = toolfold("search", "what does my shopping list say", "--mode", "keyword", "--json").json
+    found = toolfold("search", "what does my shopping list say", "--json").json
     assert found[0]["name"] == "read_file"
     assert toolfold("enrich", "--remove", "read_file").out == "removed the messages of 1 tool\n"
     assert list_messages(toolfold).keys() == {"write_file"}
