@@ -64,7 +64,17 @@ def replace_with_new_hash(lines: list[str]) -> list[str]:
     return [*lines[:2], forged, *lines[3:]]
 
 
-@pytest.mark.parametrize("forge", [change, remove, move, add_copy, add_without_hash, replace_with_new_hash])
+def replace_start_without_hash(lines: list[str]) -> list[str]:
+    return ['{"command":"ls","allowed":true}', *lines[1:]]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        *(change, remove, move, add_copy, add_without_hash),
+        *(replace_with_new_hash, replace_start_without_hash),
+    ],
+)
 def test_forged_chain_is_detected(forge: Callable[[list[str]], list[str]]) -> None:
     report = verify_chain(forge(make_lines(5)))
     assert not report.is_intact

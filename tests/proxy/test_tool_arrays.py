@@ -46,6 +46,16 @@ def test_array_inside_messages_is_not_taken_for_the_tools_of_a_request() -> None
         assert arrays.parse(data) == json.loads(data)
 
 
+def test_array_is_not_replaced_by_another_that_python_considers_equal() -> None:
+    strict = [{**tool, "strict": False} for tool in TOOLS]
+    text = json.dumps(strict)
+    arrays = ToolArrays()
+    arrays.parse(b'{"x": {"tools": %b}, "tools": %b}' % (text.encode(), text.replace("false", "0").encode()))
+    read = arrays.parse(b'{"tools": %b}' % text.encode())
+    assert read is not None
+    assert json.dumps(read["tools"]) == text
+
+
 def test_body_that_is_no_object_is_not_read() -> None:
     arrays = ToolArrays()
     for data in (b"", b"[1]", b"\xff", b'{"a":', b"[" * 100_000):

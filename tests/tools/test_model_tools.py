@@ -127,6 +127,7 @@ def test_image_is_sent_as_data_to_the_provider_only(
         ("http://169.254.169.254/latest", "metadata service"),
         ("{server}/missing", "status 404"),
         ("{server}/page", "is not a PNG"),
+        ("{server}/boat.png?key=s3cret-model-key", "contains a secret"),
     ],
 )
 def test_image_that_cannot_be_read_is_not_sent(

@@ -93,6 +93,10 @@ def verify_chain(lines: Iterable[str], known: str = "") -> ChainReport:
         report.first = report.first or link.number
         has_known = has_known or (link.hash == known and not problem)
         last, report.head = link, link.hash
+    if report.older and report.first > 1:
+        report.problems.append(
+            f"entries without a hash come before entry {report.first}: the entries before it were replaced"
+        )
     if not has_known:
         report.problems.append(
             f"no entry has the hash {known[:64]}: entries were removed or replaced since it was noted"

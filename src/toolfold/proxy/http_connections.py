@@ -196,7 +196,8 @@ class Connection(asyncio.Protocol):
     def prepare_next(self) -> bool:
         """Prepare for another request; return False if the connection cannot be used again."""
         is_clean = self._can_be_kept and not self._is_lost and not self._buffer
-        if not is_clean or self._is_writing_paused:
+        # While reading is paused, more of the server's data may be waiting, in a place that cannot be polled.
+        if not is_clean or self._is_writing_paused or self._is_reading_paused:
             return False
         self._can_be_kept, self._is_idle, self._idle_since = False, True, time.monotonic()
         return True
@@ -319,9 +320,9 @@ class Response:
         """Raises ExchangeFailed if the length of the body is not certain."""
         self.status, self.headers = head.status, head.headers
         self._connection, self._timeout_s = connection, timeout_s
-        self._can_be_kept = not head.is_version_1_0 and not any(
-            b"close" in value.lower() for value in head.find(b"connection")
-        )
+        is_ambiguous = bool(head.find(b"transfer-encoding") and head.find(b"content-length"))
+        is_closing = any(b"close" in value.lower() for value in head.find(b"connection"))
+        self._can_be_kept = not (head.is_version_1_0 or is_ambiguous or is_closing)
         has_no_body = method == "HEAD" or head.status in (204, 304)
         self._length = 0 if has_no_body else _find_length(head)
         self._is_chunked = not has_no_body and bool(head.find(b"transfer-encoding"))

@@ -6,6 +6,7 @@ must not be changed, so that what was computed from it can be found again by its
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -46,7 +47,8 @@ class ToolArrays:
             return None
         tools = content.get("tools")
         if isinstance(tools, list) and tools and not self._is_known(tools):
-            self._learn(text, tools)
+            with contextlib.suppress(RecursionError):
+                self._learn(text, tools)
         return content
 
     def _parse_known(self, data: bytes) -> Json | None:
@@ -84,7 +86,7 @@ class ToolArrays:
         """Remember the text of an array, if it can be found in the request."""
         for match in itertools.islice(_TOOLS_KEY.finditer(text), MAX_LEARN_ATTEMPTS):
             found, end = _decode(text, match.end())
-            if found != tools:
+            if found != tools or json.dumps(found) != json.dumps(tools):  # for Python, 0 equals False
                 continue
             array = text[match.end() : end]
             if MIN_ARRAY_CHARS <= len(array) <= MAX_ARRAY_CHARS:

@@ -124,6 +124,8 @@ class VisionTools:
 
     async def _load(self, image: str, context: CallContext) -> Media:
         is_url = image.lower().startswith(("http://", "https://"))
+        if is_url:
+            self.outside_text.require_no_secret(image, "The URL")
         data = await self._fetch(image) if is_url else await asyncio.to_thread(self._read, image, context)
         if len(data) > MAX_IMAGE_BYTES:
             raise VisionFailed(f"The image has more than {MAX_IMAGE_BYTES:,} bytes.")

@@ -1,0 +1,90 @@
+"""Connections of the model proxy to providers are used again only if nothing can be left of a response."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from toolfold.proxy.http_connections import MAX_UNREAD_BYTES, ConnectionPool, Origin
+
+TIMEOUT_S = 60
+START = b"begin"
+
+
+class Server:
+    """Sends the same response to each request, and counts its connections."""
+
+    def __init__(self, head: bytes, rest: bytes) -> None:
+        self.writers: list[asyncio.StreamWriter] = []
+        self._head, self._rest = head, rest
+        self.sends_rest = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(self._head + START)
+                await self.sends_rest.wait()
+                writer.write(self._rest)
+                await writer.drain()
+
+
+@contextlib.asynccontextmanager
+async def run_server(head: bytes, rest: bytes) -> AsyncIterator[tuple[Server, Origin]]:
+    server = Server(head, rest)
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listener:
+        yield server, Origin("127.0.0.1", listener.sockets[0].getsockname()[1], is_encrypted=False)
+        for writer in server.writers:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def request(pool: ConnectionPool, origin: Origin, server: Server, unread: int) -> bytes:
+    """Read a response after so many bytes have arrived behind the start of its body."""
+    connection = await pool.take(origin, TIMEOUT_S)
+    await connection.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", TIMEOUT_S)
+    response, body = await connection.receive("GET", TIMEOUT_S), b""
+    async for part in response.read():
+        body += part
+        server.sends_rest.set()
+        while len(body) + len(connection.buffer) < len(START) + unread:  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(0.01)
+    pool.give_back(origin, connection)
+    return body
+
+
+@pytest.mark.parametrize(
+    ("length", "rest", "connections"),
+    [
+        (8, b"end", 1),
+        (len(START) + MAX_UNREAD_BYTES + 1, b"x" * (MAX_UNREAD_BYTES + 1), 2),
+    ],
+    ids=["whole", "paused"],
+)
+async def test_connection_on_which_reading_is_paused_is_not_used_again(
+    length: int, rest: bytes, connections: int
+) -> None:
+    pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length
+    async with (
+        run_server(head, rest) as (server, origin),
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        for _ in range(2):
+            assert await request(pool, origin, server, len(rest)) == START + rest
+        await pool.close()
+    assert len(server.writers) == connections
+
+
+async def test_connection_is_not_used_again_after_a_response_with_two_lengths() -> None:
+    pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 9"
+    async with run_server(head + b"\r\n\r\n5\r\n", b"\r\n0\r\n\r\n") as (server, origin):
+        server.sends_rest.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            for _ in range(2):
+                assert await request(pool, origin, server, 0) == START
+            await pool.close()
+    assert len(server.writers) == 2
