@@ -184,6 +184,23 @@ def test_only_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None
     assert sorted(file.name for file in tmp_path.iterdir()) == ["2-running.sock", "3-starting.sock"]
 
 
+def test_connection_whose_process_has_ended_is_refused(gateway: GatewayProcess) -> None:
+    (path,) = control_directory(gateway.log.parent / "state").glob("*.sock")
+    program = """
+import os, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+if not (child := os.fork()):
+    connection.connect(sys.argv[1])
+    os._exit(0)
+os.waitpid(child, 0)
+connection.sendall(b'{"request": "list_clients"}\\n')
+print(connection.recv(10_000).decode())
+"""
+    command = [sys.executable, "-c", program, path.name]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
+    assert "the process that opened the connection has ended" in done.stdout
+
+
 async def test_client_over_stdio_writes_messages_and_its_socket_is_removed(tmp_path: Path) -> None:
     write_settings(tmp_path, SETTINGS)
     sampler = Sampler()

@@ -153,9 +153,11 @@ class _ControlRequests:
         try:
             if self._open > MAX_CONNECTIONS:
                 raise ControlError("the gateway is busy with other commands; try again later")
-            await asyncio.to_thread(_require_user, writer.get_extra_info("socket"))
+            connection = writer.get_extra_info("socket")
+            await asyncio.to_thread(_require_user, connection)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = read_json((await reader.readline()).decode())
+            await asyncio.to_thread(_require_user, connection)  # it may have left the connection to another
             return await _run_until_closed(self._answer(request), reader)
         except ControlError as error:
             return {"error": shorten(str(error), MAX_ERROR_CHARS)}
@@ -192,12 +194,25 @@ def _require_user(connection: socket.socket) -> None:
     """Raise ControlError if the process at the other end belongs to another user or to a tool call."""
     if not hasattr(socket, "SO_PEERCRED"):
         return  # not Linux: only the permissions of the directory keep others out
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    try:
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        raise ControlError("the connection was closed") from None
     pid, user, _ = _CREDENTIALS.unpack(data)
     if user not in (os.getuid(), 0):
         raise ControlError("this gateway belongs to another user")
-    if pid and find_tool_call(pid):
+    if find_tool_call(pid):
         raise ControlError("a tool call has started this process, so it cannot send requests to the gateway")
+    if not _is_running(pid):  # checked last: what was read about a process that ends meanwhile is incomplete
+        raise ControlError("the process that opened the connection has ended or is in another container")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")
 
 
 def _describe_client(session: ClientSession) -> Json:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from toolfold.internet.service_client import ServiceClient
 from toolfold.model import Json
-from toolfold.training.runs import TrainingFailed
+from toolfold.training.runs import METRIC_NAME, TrainingFailed
 
 STATES = ("queued", "starting", "running", "completed", "failed", "stopped", "timed_out")
 MAX_METRICS = 50
-_RUN_ID = re.compile(r"[\w.-]{1,80}")
+_RUN_ID = re.compile(r"(?!\.+\Z)[\w.-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class HttpTrainer:
 
     async def read(self, run_id: str) -> Json:
         """Return state, metrics and the end of the log of a run."""
-        return _check_run(await self._request(f"/runs/{run_id}"))
+        return _check_run(await self._request(f"/runs/{_check_id(run_id)}"))
 
     async def stop(self, run_id: str) -> Json:
         """End a run."""
-        return _check_run(await self._request(f"/runs/{run_id}/stop", method="POST", payload={}))
+        return _check_run(await self._request(f"/runs/{_check_id(run_id)}/stop", method="POST", payload={}))
 
     async def _request(self, path: str, *, method: str = "GET", payload: Json | None = None) -> Json:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
@@ -50,15 +50,22 @@ class HttpTrainer:
         )
 
 
+def _check_id(run_id: str) -> str:
+    """Return an id that can be a part of a path. Raises TrainingFailed."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise TrainingFailed(f"{run_id[:80]!r} is not the id of a training run.")
+    return run_id
+
+
 def _check_run(answer: Json) -> Json:
     state = answer.get("state")
     if state not in STATES:
         raise TrainingFailed(f"The trainer reports the unknown state {str(state)[:40]!r}.")
     metrics = answer.get("metrics")
     numbers = {
-        str(name)[:60]: value
+        name: value
         for name, value in (metrics.items() if isinstance(metrics, dict) else ())
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and METRIC_NAME.fullmatch(name)
     }
     log = answer.get("log")
     return {

@@ -40,7 +40,8 @@ exec "$@"
 """
 _RUN_ID = re.compile(r"[\w-]{1,80}")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_METRIC = re.compile(rf"([A-Za-z][\w/.-]{{0,40}})\s*[=:]\s*({_NUMBER})\b")
+METRIC_NAME = re.compile(r"[A-Za-z][\w/.-]{0,40}")
+_METRIC = re.compile(rf"({METRIC_NAME.pattern})\s*[=:]\s*({_NUMBER})\b")
 
 
 class TrainingFailed(CallError):
@@ -191,7 +192,9 @@ def _read_line(line: str) -> Json:
             return {
                 key: value
                 for key, value in data.items()
-                if isinstance(value, (int, float)) and not isinstance(value, bool)
+                if isinstance(value, (int, float))
+                and not isinstance(value, bool)
+                and METRIC_NAME.fullmatch(key)
             }
     return {name: float(value) for name, value in _METRIC.findall(stripped[:2_000])}
 
