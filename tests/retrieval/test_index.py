@@ -81,6 +81,15 @@ def test_second_start_of_a_process_loads_the_saved_index(tmp_path: Path) -> None
     assert np.array_equal(first.vectors.packed.dequantize(), second.vectors.packed.dequantize())
 
 
+def test_tools_added_after_the_start_are_loaded_from_the_saved_index(tmp_path: Path) -> None:
+    model = CountingModel()
+    for expected in (len(MANY_TOOLS), 0):
+        indexer = Indexer(model.embedder, tmp_path)
+        indexer.index(MANY_TOOLS[:30])
+        indexer.index(MANY_TOOLS)
+        assert model.take_count() == expected
+
+
 def test_index_without_an_embedding_model_is_saved_too(tmp_path: Path) -> None:
     first = Indexer(None, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)

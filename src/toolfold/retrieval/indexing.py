@@ -232,7 +232,7 @@ class Indexer:
 
     def _build_index(self, tools: Sequence[Tool]) -> Index:
         sums = self._compute_checksums(tools)
-        previous = PreviousIndex.of(self._current[1]) if self._current else self._load_cached(sums)
+        previous = self._find_previous(sums)
         index = self._make_builder(sums, self._embed_or_defer).build(previous, tools, sums)
         if not self._deferred_tools:
             self._save_if_changed(previous, index, sums)
@@ -244,6 +244,16 @@ class Indexer:
             if self._deferred_tools > len(tools) * MAX_UNEMBEDDED_SHARE
             else index
         )
+
+    def _find_previous(self, sums: Sequence[bytes]) -> PreviousIndex | None:
+        """Return the index to update: the current one, or a saved one if that has more of the tools."""
+        if self._current is None:
+            return self._load_cached(sums)
+        current = PreviousIndex.of(self._current[1])
+        has_new_tools = not set(sums).issubset(current.checksums)
+        if has_new_tools and self._directory is not None and self._file_path(sums).exists():
+            return self._load_cached(sums) or current
+        return current
 
     def _make_builder(self, sums: Sequence[bytes], embed: EmbedTools) -> IndexBuilder:
         return IndexBuilder(self._words, embed, self._outage_log, lambda cache: self._save_index(cache, sums))
