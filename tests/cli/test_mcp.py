@@ -610,6 +610,15 @@ class TestImport:
         assert TOKEN not in done.out + done.err
         assert servers() == {}
 
+    def test_mcp_import_of_a_named_file_that_is_not_valid_fails(
+        self, tmp_path: Path, toolfold: Toolfold
+    ) -> None:
+        broken = tmp_path / "broken.json"
+        broken.write_text('{"mcpServers": ')
+        done = toolfold("mcp", "import", "--file", str(broken), "--yes")
+        assert done.code != 0
+        assert "broken.json" in done.err
+
     def test_mcp_import_json_lists_servers_without_secrets(self, person: Path, toolfold: Toolfold) -> None:
         done = toolfold("mcp", "import", "--json")
         assert done.code == 0

@@ -105,6 +105,8 @@ def import_servers(
         raise click.UsageError("--name can only be used with --file")
     config = invocation.load_config()
     answers = [_read_file_option(config, clients, file, name)] if file else _read_clients(config, clients)
+    if file and answers[0].problem and not answers[0].servers:
+        raise ConfigError(answers[0].problem, file=str(file))
     found = build_candidates((each for answer in answers for each in answer.servers), config.mcp.servers)
     plans = [_make_plan(each, no_secrets or in_project) for each in _filter_by_name(found, names, answers)]
     new = [each for each in plans if not each.candidate.is_known]
