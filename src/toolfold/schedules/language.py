@@ -10,6 +10,8 @@ A text is read completely or rejected: no word is skipped, because a guess would
 
 from __future__ import annotations
 
+import calendar
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -204,8 +206,7 @@ class _Reader:
         year = self._next() if re.fullmatch(r"\d{4}", self._peek()) else ""
         if year:
             return self._make_date(int(year), month, day)
-        this_year = self._make_date(today.year, month, day)
-        return this_year if this_year > today else self._make_date(today.year + 1, month, day)
+        return self._next_date(month, day)
 
     def _read_day_of_month(self) -> tuple[int, int] | None:
         """Read a month and a day in either order: `may 1`, `1st of may`; return None if there is none."""
@@ -304,11 +305,11 @@ class _Reader:
         self._skip("of")
         if self._peek() not in _MONTHS or weekday != "*" or not days.isdecimal():
             raise _not_understood(self.text)
-        month, today = _MONTHS[self._next()], self.now.date()
-        years = [int(self._next())] if re.fullmatch(r"\d{4}", self._peek()) else [today.year, today.year + 1]
+        month, day = _MONTHS[self._next()], int(days)
+        year = self._next() if re.fullmatch(r"\d{4}", self._peek()) else ""
+        chosen = self._make_date(int(year), month, day) if year else self._next_date(month, day)
         (clock,) = _require_one(self._finish_clocks(clocks), self.text)
-        dates = [self._make_date(year, month, int(days)) for year in years]
-        return once(at_local_time(next((d for d in dates if d > today), dates[-1]), clock, self.zone))
+        return once(at_local_time(chosen, clock, self.zone))
 
     def _read_month_days(self) -> str:
         found = [self._read_day_number()]
@@ -337,7 +338,7 @@ class _Reader:
         if found is None:
             raise _not_understood(self.text)
         month, day = found
-        self._make_date(2024, month, day)  # a leap year
+        self._next_date(month, day)  # raises if there is none
         return self._cron(self._finish_clocks(clocks), str(day), str(month), "*")
 
     def _weekly(self, days: Sequence[int], clocks: list[str]) -> Schedule:
@@ -468,6 +469,15 @@ class _Reader:
 
     def _ordinal(self, word: str) -> bool:
         return word == "last" or bool(re.fullmatch(r"\d{1,2}(st|nd|rd|th)", word))
+
+    def _next_date(self, month: int, day: int) -> date:
+        """Return the next date after today with this month and day, for 29 February in a leap year."""
+        today = self.now.date()
+        for year in range(today.year, today.year + 9):
+            with contextlib.suppress(ValueError):
+                if (found := date(year, month, day)) > today:
+                    return found
+        raise ScheduleError(f"{calendar.month_name[month]} never has a day {day}. Choose another date.")
 
     def _make_date(self, year: int, month: int, day: int) -> date:
         try:
