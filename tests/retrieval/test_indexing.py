@@ -187,6 +187,20 @@ def test_tools_added_during_background_embedding_are_embedded_next(
     assert model.counting.take_count() <= len(MANY_TOOLS) + len(MORE_TOOLS)
 
 
+def test_search_for_tools_added_during_background_embedding_waits_for_their_vectors(
+    open_indexer: Callable[..., Indexer],
+) -> None:
+    model = SlowModel()
+    indexer, more = open_indexer(model, max_wait_s=60.0), (*MANY_TOOLS, *MORE_TOOLS)
+    indexer.index(MANY_TOOLS, wait=False)
+    assert model.started.wait(60)
+    permission = threading.Timer(0.2, model.allow)  # after the search below has begun to wait
+    permission.start()
+    found = vectors(indexer.index(more))
+    permission.join()
+    assert found == vectors(Indexer(CountingModel().embedder, None).index(more))
+
+
 def test_vectors_computed_before_close_are_reused_at_the_next_start(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:

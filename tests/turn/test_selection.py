@@ -509,13 +509,7 @@ class TestSessions:
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
-            runtime = open_test_runtime(
-                {
-                    "tools.selection": "hybrid",
-                    "tools.rag_embed_model": "light",
-                    "tools.patience_seconds": 60,
-                }
-            )
+            runtime = open_test_runtime({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
             runtime.registry.add_all(TOOLS)
             turn = runtime.session().assemble("create an invoice for the customer")
             assert turn.selection is not None

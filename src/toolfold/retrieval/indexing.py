@@ -169,16 +169,19 @@ class Indexer:
 
         `wait=False` only starts the computation of missing vectors.
         """
-        with self._lock:
-            index = self._current_index(tools)
-            thread = self._thread if self._deferred_tools else None
-        if thread is None or not wait:
-            return index
-        self._wait_for(thread)
-        if thread.is_alive() and self._deferred_log.warn_once(f"{self._deferred_tools:,} tools"):
+        index, thread = self._find_index(tools)
+        deadline = time.monotonic() + (self._max_wait_s or 0.0)
+        # A thread that has ended may have embedded earlier tools only; then the next one does the rest.
+        while wait and thread is not None and self._has_ended(thread, deadline):
+            index, thread = self._find_index(tools)
+        if wait and thread is not None and self._deferred_log.warn_once(f"{self._deferred_tools:,} tools"):
             self._report_state()
+        return index
+
+    def _find_index(self, tools: Sequence[Tool]) -> tuple[Index, threading.Thread | None]:
+        """Return the index of the tools, and the thread that computes missing vectors; None if none does."""
         with self._lock:
-            return self._current[1] if self._current and self._current[0] is tools else index
+            return self._current_index(tools), self._thread if self._deferred_tools else None
 
     def state(self) -> IndexState:
         """Return how many tools the current index has, and how many of them have a vector."""
@@ -194,13 +197,14 @@ class Indexer:
         embedded = index.vectors.packed.has_vector
         return IndexState(len(tools), int(embedded[list(index.by_name.values())].sum()), self._waited_s)
 
-    def _wait_for(self, thread: threading.Thread) -> None:
-        """Wait for the background thread, in all searches together at most `max_wait_s`."""
+    def _has_ended(self, thread: threading.Thread, deadline: float) -> bool:
+        """Wait for a background thread, in all searches together at most `max_wait_s`; return if it ended."""
         started = time.monotonic()
-        thread.join(self._wait_left_s)
+        thread.join(max(0.0, min(self._wait_left_s, deadline - started)))
         waited = time.monotonic() - started
         self._wait_left_s = max(0.0, self._wait_left_s - waited)
         self._waited_s += waited
+        return not thread.is_alive()
 
     def _report_state(self) -> None:
         if self._on_change is not None:
