@@ -21,8 +21,8 @@ from typing import Literal
 from toolfold.errors import CallError, error_message
 from toolfold.model import Json
 from toolfold.store.records import has_owner_ended
+from toolfold.store.sqlite_file import open_private_file, write_transaction
 
-BUSY_TIMEOUT_S = 10.0
 CLAIM_LIFETIME_S = 120.0
 MAX_RUNS_PER_JOB = 50
 MAX_RESULT_CHARS = 20_000
@@ -144,14 +144,7 @@ class JobStore:
     @property
     def _db(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            db = sqlite3.connect(
-                self._file, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
-            db.row_factory = sqlite3.Row
-            self._file.chmod(0o600)
-            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-                db.execute(f"PRAGMA {setting}")
+            db = open_private_file(self._file, synchronous="FULL")
             db.executescript(_SCHEMA)
             _add_missing_column(db)
             self._connection = db
@@ -159,16 +152,8 @@ class JobStore:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            db = self._db
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+        with self._lock, write_transaction(self._db):
+            yield self._db
 
     def add_job(self, job: Job, *, max_jobs: int) -> None:
         """Store a new job. Raises TooManyJobs if there are `max_jobs` that have not finished."""

@@ -30,9 +30,9 @@ from toolfold.store.records import (
     UnknownSession,
     has_owner_ended,
 )
+from toolfold.store.sqlite_file import open_private_file, write_transaction
 
 SCHEMA_VERSION = 1
-BUSY_TIMEOUT_S = 10.0
 
 _WORD = re.compile(r"\w+", re.UNICODE)
 _SCHEMA = """
@@ -70,14 +70,7 @@ class SqliteSessionStore:
 
     def __init__(self, file: Path) -> None:
         self._lock = threading.RLock()
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(
-            file, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        self._db.row_factory = sqlite3.Row
-        file.chmod(0o600)
-        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
-            self._db.execute(f"PRAGMA {setting}")
+        self._db = open_private_file(file)
         self._create_tables(file)
 
     def _create_tables(self, file: Path) -> None:
@@ -92,14 +85,8 @@ class SqliteSessionStore:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._lock, write_transaction(self._db):
+            yield
 
     def create_session(self, record: SessionRecord) -> None:
         values = {each.name: getattr(record, each.name) for each in fields(record)}

@@ -7,7 +7,6 @@ them. Knows nothing of events and of who reads the figures.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolfold.database import clean_text
+from toolfold.store.sqlite_file import connect, open_private_file, write_transaction
 
 if TYPE_CHECKING:
     from toolfold.database import Database, RowCursor
@@ -25,7 +25,6 @@ MAX_ENTRIES = 200_000
 MAX_CONTENT_CHARS = 4_000
 MAX_LATENCIES = 20_000
 """How many of the newest calls the percentiles are computed from."""
-BUSY_TIMEOUT_S = 10.0
 _PRUNE_EVERY = 1_000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
@@ -164,16 +163,7 @@ class SqliteUsageStore(UsageStore):
         """Open the history; without `file` it is lost when the store is closed."""
         super().__init__(max_days=max_days, max_entries=max_entries)
         self._lock = threading.RLock()
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(
-            file or ":memory:", timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
-        self._db.row_factory = sqlite3.Row
-        if file is not None:
-            file.chmod(0o600)
-            for setting in ("journal_mode = WAL", "synchronous = NORMAL"):
-                self._db.execute(f"PRAGMA {setting}")
+        self._db = connect(":memory:") if file is None else open_private_file(file)
         self._db.executescript(_SCHEMA)
         self.prune()
 
@@ -192,14 +182,8 @@ class SqliteUsageStore(UsageStore):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._lock, write_transaction(self._db):
+            yield
 
 
 class PostgresUsageStore(UsageStore):
