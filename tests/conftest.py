@@ -81,7 +81,7 @@ def _rank_by_duration(module: Path) -> int:
 def wait_for_the_whole_index() -> Iterator[None]:
     """Let searches wait for the whole index: on a slow machine a session would give up and find less."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolfold.runtime._MIN_PATIENCE_S", 600.0)
+        patch.setattr("toolfold.runtime_parts._MIN_PATIENCE_S", 600.0)
         yield
 
 

@@ -10,21 +10,17 @@ import hashlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar
 
-from shellverdict.execution_site import ExecutionSite
-from shellverdict.rules import Rule
-from toolfold.approval.audit import DecisionLog
-from toolfold.approval.factory import build_approval, build_audit, runtime_paths
+from toolfold.approval.factory import build_audit
 from toolfold.approval.gate import Approval
 from toolfold.approval.smart import Reviewer
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
-from toolfold.call_events import CallEvents
-from toolfold.config import Config, get_trust_state, is_still_trusted, load_config
+from toolfold.config import Config, load_config
 from toolfold.config.changes import (
     SettingsChanges,
     compare_settings,
@@ -32,72 +28,41 @@ from toolfold.config.changes import (
     keep_fixed_settings,
 )
 from toolfold.config.live import LoadedSettings, SettingsFollower, SettingsWatch
-from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_paths
+from toolfold.config.monitor import require_accepted
 from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import ToolsSettings
 from toolfold.configured_scope import SynonymCheck, build_scope, declare_toolsets
-from toolfold.database import Database, open_database
 from toolfold.dispatch import Dispatch
-from toolfold.environments import factory
-from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import ConfigError, error_message, shorten
-from toolfold.events import ConfigReloaded, EventBus, IndexUpdated
-from toolfold.files import Workspace
-from toolfold.hooks import Hooks
-from toolfold.internet.address_policy import AddressPolicy
-from toolfold.internet.browser_pool import BrowserPool
-from toolfold.learning import UsageTracker
-from toolfold.loops import EventLoops
-from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Source, Tool
-from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
-from toolfold.providers.model_access import ModelAccess
-from toolfold.redaction import Redaction
+from toolfold.events import ConfigReloaded, EventBus
+from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Tool
+from toolfold.provenance import Beacon, find_tool_call
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import ResultStore, render
-from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, shipped_light_embedder
-from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import Progress
-from toolfold.retrieval.learned_messages import LearnedMessages
-from toolfold.retrieval.learned_store import open_learned
-from toolfold.retrieval.message_store import open_messages
-from toolfold.retrieval.multilingual import MultilingualEmbedder
-from toolfold.retrieval.need import Head, NeedClassifier
-from toolfold.retrieval.phrasebook import Phrasebook
-from toolfold.retrieval.ranking import Ranker
-from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
-from toolfold.retrieval.synonyms import Synonyms
-from toolfold.scheduled_jobs import ScheduledJobs
+from toolfold.runtime_parts import (
+    LoadedTools,
+    RuntimeParts,
+    build_dispatch,
+    build_monitor,
+    load_tools,
+    open_parts,
+)
 from toolfold.scope import Scope, Toolsets
 from toolfold.session import Session, SessionDeps
-from toolfold.skills import SkillLibrary
-from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
-from toolfold.sources.mcp.pool import McpServers, mark_injections
-from toolfold.sources.mcp.scan import find_injections
-from toolfold.sources.openapi.tools import load_apis
+from toolfold.sources.mcp.pool import McpServers
 from toolfold.sources.source_report import LOADED
-from toolfold.store.jobs import JobStore
 from toolfold.telemetry import open_readers
-from toolfold.tools import OutsideText, Services
-from toolfold.tools.rl_training import inject_parameters, starts_training
-from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
-from toolfold.tools.terminal import SOURCE as TERMINAL
-from toolfold.toolset_names import Toolset
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.request_builder import RequestPolicy
 from toolfold.turn.weights import ToolTokenCounts
-from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
-
-JOBS_FILE = "jobs.db"
-_SKILLS_INDEX = "skills"
-_MIN_PATIENCE_S = 0.0
-"""Least time that searches wait for new tools to be embedded, whatever the settings say; tests raise it."""
 
 
 def open_runtime(
@@ -126,146 +91,38 @@ def open_runtime(
     record = SettingsRecord(config.paths.state_dir)
     require_accepted(config, record)
     with ExitStack() as opened:  # closes what was opened if the rest fails
-        database = open_database(config.store)
-        if database is not None:
-            opened.callback(database.close)
-        loops = EventLoops()
-        opened.callback(loops.close)
-        registry = Registry()
-        hooks = Hooks(loops)
-        terminal = EnvironmentThread(factory.build_environment(config))
-        opened.callback(terminal.close)
-        hooks.add_pre_hook(inject_workdir(terminal), needs_context)
-        redact = Redaction(config.secret_values())
-        browser = BrowserPool(config.browser, AddressPolicy.allowing(config.web.private_networks))
-        opened.callback(browser.close)
-        events = CallEvents(redact)
-        retriever = _build_retriever(config, progress, events.bus, database)
-        opened.callback(retriever.learned.close)
-        opened.callback(retriever.close)
-        skill_search = retriever.make_sibling(_SKILLS_INDEX)
-        opened.callback(skill_search.close)
-        jobs = ScheduledJobs(
-            JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir
-        )
-        opened.callback(jobs.store.close)
-        services = _build_services(config, terminal, browser, redact, skill_search, jobs)
-        hooks.add_pre_hook(inject_parameters(services), starts_training)
-        reports = load_builtin(registry, services)
-        reports += load_apis(registry, config, services.workspace, services.outside_text)
-        rules: list[Rule] = []
-        plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
-        monitor = _build_monitor(
-            config, record, terminal, lambda: mcp.has_started_programs, build_audit(config, database)
-        )
-        approval = build_approval(
-            config,
-            loops,
-            approver=approver,
-            reviewer=reviewer,
-            rules=rules,
-            sites=_execution_sites(terminal),
-            events=events,
-            database=database,
-        )
-        usage = UsageTracker(retriever, redact)
-        dispatch = _build_dispatch(config, loops, hooks, approval, events, monitor, usage)
-        user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
+        parts = open_parts(config, progress, opened)
+        tools = load_tools(config, parts)
         if find_tool_call():
             elicit = None  # the tool call itself would answer
-        callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
         mcp = McpServers(
             config,
-            registry,
-            database=database,
-            callbacks=callbacks,
+            parts.registry,
+            database=parts.database,
+            callbacks=InteractionCallbacks(elicit=elicit, sampler=sampler, loops=parts.loops),
             behind_gateway=behind_gateway,
             client_names=client_names,
         )
         opened.callback(mcp.close)
+        monitor = build_monitor(
+            config,
+            record,
+            parts.terminal,
+            lambda: mcp.has_started_programs,
+            build_audit(config, parts.database),
+        )
+        dispatch = build_dispatch(config, parts, tools.rules, monitor, approver=approver, reviewer=reviewer)
         # Before any server starts: the first state must not contain a server's changes.
         follower = SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None
         mcp.open()
         mcp.settle()
         runtime = Runtime(
-            config,
-            registry,
-            dispatch,
-            retriever,
-            (toolsets, user_toolsets),
-            [*reports, *plugin_reports],
-            terminal=terminal,
-            mcp=mcp,
-            browser=browser,
-            skill_search=skill_search,
-            jobs=jobs,
-            behind_gateway=behind_gateway,
-            follower=follower,
-            database=database,
+            config, parts, tools, dispatch, mcp, behind_gateway=behind_gateway, follower=follower
         )
         if build_index and config.tools.selection in ("hybrid", "semantic") and progress is None:
-            retriever.build_in_background(registry.snapshot())
+            parts.retriever.build_in_background(parts.registry.snapshot())
         opened.pop_all()  # from now on the runtime closes them
         return runtime
-
-
-def _build_services(
-    config: Config,
-    terminal: EnvironmentThread,
-    browser: BrowserPool,
-    redact: Redaction,
-    skill_search: Retriever,
-    jobs: ScheduledJobs,
-) -> Services:
-    """Return what the handlers of built-in tools use."""
-    return Services(
-        workspace=_build_workspace(config),
-        terminal=terminal,
-        max_command_s=config.terminal.max_timeout_seconds,
-        web=config.web,
-        environment=config.environment,
-        outside_text=OutsideText(mark_injections, redact.contains_known_secret, find_injections),
-        messages=config.messages,
-        images=config.images,
-        speech=config.speech,
-        models=ModelAccess(config),
-        vision=config.vision,
-        mixture=config.mixture,
-        homeassistant=config.homeassistant,
-        training=config.training,
-        training_directory=config.paths.state_dir / "training",
-        skills=SkillLibrary(
-            config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
-        ),
-        skill_search=skill_search,
-        jobs=jobs,
-        browser=browser,
-        browser_timeout_s=config.browser.timeout_seconds,
-    )
-
-
-def _build_dispatch(
-    config: Config,
-    loops: EventLoops,
-    hooks: Hooks,
-    approval: Approval,
-    events: CallEvents,
-    monitor: SettingsMonitor | None,
-    usage: UsageTracker,
-) -> Dispatch:
-    return Dispatch(
-        hooks=hooks,
-        validate=Validation(),
-        approval=approval,
-        loops=loops,
-        results=ResultStore(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
-        redact=events.redact,
-        events=events,
-        timeout=config.tools.timeout_seconds,
-        max_parallel=config.tools.max_parallel,
-        monitor=monitor,
-        usage=usage,
-    )
 
 
 class Runtime:
@@ -274,26 +131,16 @@ class Runtime:
     def __init__(
         self,
         config: Config,
-        registry: Registry,
+        parts: RuntimeParts,
+        tools: LoadedTools,
         dispatch: Dispatch,
-        retriever: Retriever,
-        toolsets: tuple[Sequence[Toolset], Sequence[Toolset]],
-        reports: Iterable[SourceReport],
-        *,
-        terminal: EnvironmentThread,
         mcp: McpServers,
-        browser: BrowserPool,
-        skill_search: Retriever,
-        jobs: ScheduledJobs,
+        *,
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
-        database: Database | None = None,
     ) -> None:
-        """Store the components.
-
-        `toolsets` are those of plugins and of the user; `follower` reads changed settings.
-        """
-        self.database = database
+        """Store the components; `follower` reads changed settings."""
+        self.database = parts.database
         """The database that replicas share; None if all state is in files of this machine."""
         self.config = config
         """The settings in force."""
@@ -306,34 +153,35 @@ class Runtime:
         self._settings_lock = threading.Lock()
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
-        self._browser, self._skill_search, self.jobs = browser, skill_search, jobs
+        self._browser, self._skill_search, self.jobs = parts.browser, parts.skill_search, parts.jobs
         self._beacon = Beacon()
-        self.terminal = terminal
+        self.terminal = parts.terminal
         self.mcp = mcp
         self.hooks = dispatch.hooks
         self.events: EventBus = dispatch.events.bus
         self.approval: Approval = dispatch.approval
-        self.sources = tuple(reports)
-        self.registry = RuntimeRegistry(self, registry)
-        self.retriever = retriever
+        self.sources = tools.reports
+        self.registry = RuntimeRegistry(self, parts.registry)
+        self.retriever = parts.retriever
         self.usage = dispatch.usage
         """Learns from the use of tools; None if nothing is observed."""
-        self._registry, self._dispatch = registry, dispatch
-        self._plugin_toolsets, self._declared = toolsets[0], (*toolsets[0], *toolsets[1])
+        self._registry, self._dispatch = parts.registry, dispatch
+        self._plugin_toolsets = tools.plugin_toolsets
+        self._declared = (*tools.plugin_toolsets, *tools.user_toolsets)
         self._availability = Availability(
             timeout=config.availability.timeout_seconds,
             grace=config.availability.grace_seconds,
             redact=dispatch.redact,
         )
-        self._toolsets = Toolsets(registry.snapshot(), self._declared)
+        self._toolsets = Toolsets(parts.registry.snapshot(), self._declared)
         self._synonym_check = SynonymCheck(config.tools.synonyms)
         self._synonym_check.check(self._toolsets)
         self._preview_weights = ToolTokenCounts()
         self._id = secrets.token_hex(8)
         self._deps = self._build_deps(config, self._build_scope(config, self._toolsets), dispatch)
         mcp.on_servers_changed = self._handle_changed_servers
-        if database is not None:
-            mcp.follow_shared_pins(database)
+        if parts.database is not None:
+            mcp.follow_shared_pins(parts.database)
         dispatch.results.prune()
         self._close_readers = open_readers(config, self.events)  # last: it starts threads
 
@@ -671,54 +519,6 @@ class RuntimeRegistry:
         return self._runtime.handle_function_call(name, args, **options)
 
 
-def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return where the terminal's commands run, for approval; empty if on this machine."""
-    backend = terminal.environment.backend
-    shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
-    if not backend.has_own_files and shared is None:
-        return {}
-    site = ExecutionSite(
-        name=backend.name, home=backend.home, has_own_files=backend.has_own_files, shared_directories=shared
-    )
-    return {
-        (TERMINAL, "terminal"): site,
-        (CODE_SOURCE, "execute_code"): site,
-        (TERMINAL, "process"): replace(site, is_certain=False),
-    }
-
-
-def _build_monitor(
-    config: Config,
-    record: SettingsRecord,
-    terminal: EnvironmentThread,
-    has_servers: Callable[[], bool],
-    audit: DecisionLog,
-) -> SettingsMonitor | None:
-    """Return the monitor for settings that change during a call; None if a tool call started this process.
-
-    Within a tool call, the outer runtime monitors them.
-    """
-    if find_tool_call():
-        return None
-
-    def report(path: str, during: str) -> None:
-        reason = f"{path} was changed {during}, and not by Toolfold itself"
-        entry = {"tool": "", "command": path, "rules": ["settings-changed"], "category": "self-protection"}
-        judged = {"severity": "critical", "allowed": False, "by": "settings monitor", "answer": None}
-        try:
-            audit.write({**entry, **judged, "reason": reason, "why": reason})
-        except (OSError, ConfigError):
-            log.exception("cannot record the change of %s in the audit log", path)
-
-    return SettingsMonitor(
-        watched_paths(config),
-        record,
-        report=report,
-        has_tool_processes=lambda: has_tool_processes(terminal.environment.client_id),
-        has_servers=has_servers,
-    )
-
-
 class _Disclosing(TypedDict):
     """The components of a session that decide which tools a model sees."""
 
@@ -741,92 +541,3 @@ def _build_disclosing(
         "selector": selector,
         "requests": RequestPolicy(settings, selector, bridge),
     }
-
-
-def _build_retriever(
-    config: Config, progress: Progress | None, bus: EventBus, database: Database | None
-) -> Retriever:
-    """Return the tool retriever; its models and index are loaded at the first search."""
-    model = config.tools.rag_embed_model
-    ranker = "light" if model == "light" else "encoder"
-    head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
-    return Retriever(
-        _build_embedder(config, model),
-        lambda: Ranker.shipped(ranker),
-        config.paths.cache_dir / "index",
-        progress=progress,
-        reranker=_build_reranker(config),
-        synonyms=Synonyms(config.tools.synonyms),
-        examples=_build_examples(config, database),
-        need_classifier=lambda: NeedClassifier.shipped(head),
-        learned=LearnedMessages(
-            open_learned(config.paths.state_dir, database),
-            half_life_days=config.tools.learn_half_life_days,
-            find_instructions=find_injections,
-        ),
-        # A caller that shows progress can wait for the whole index; a model's call cannot.
-        max_wait_s=None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S),
-        on_index_change=lambda state: bus.publish(IndexUpdated(tools=state.tools, embedded=state.embedded)),
-    )
-
-
-def _build_examples(config: Config, database: Database | None) -> ExampleMessages:
-    """Return the example messages of tools: the user's own first, then the shipped ones."""
-    if not config.tools.example_messages:
-        return ExampleMessages()
-    return ExampleMessages(open_messages(config.paths.state_dir, database), Phrasebook())
-
-
-def _build_embedder(config: Config, name: str) -> Embedder:
-    if name == "light":
-        return shipped_light_embedder()
-    return MultilingualEmbedder() if name == "embedded" else _build_endpoint(config, name)
-
-
-def _build_reranker(config: Config) -> Reranker | None:
-    settings = config.tools.tool_search.reranker
-    if not settings.enabled:
-        return None
-    return Reranker(EndpointEmbedder(settings.endpoint, settings.model), config.paths.cache_dir / "vectors")
-
-
-def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
-    environment = config.environment
-    if name != "auxiliary":
-        return EndpointEmbedder(config.tools.tool_search.reranker.endpoint, name)
-    base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-    model = environment.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
-    return EndpointEmbedder(
-        f"{base.rstrip('/')}/embeddings", model, key=environment.get("OPENAI_API_KEY", "")
-    )
-
-
-def _build_workspace(config: Config) -> Workspace:
-    """Return the workspace of the file tools, which excludes Toolfold's own files."""
-    return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
-
-
-def _load_plugins(
-    config: Config, registry: Registry, hooks: Hooks, rules: list[Rule]
-) -> tuple[list[SourceReport], list[Toolset]]:
-    if not config.plugins.enabled:
-        return [], []
-    project = config.paths.project_dir
-    directories = [
-        PluginDirectory("user folder", config.plugins_folder),
-        PluginDirectory("project folder", project / ".toolfold" / "plugins", _distrust_reason(config)),
-    ]
-    return load_plugins(
-        registry, hooks, directories=directories, disabled=config.plugins.disabled, rules=rules
-    )
-
-
-def _distrust_reason(config: Config) -> str:
-    reasons: Mapping[str, str] = {
-        "trusted": "the current configuration was loaded without trusting it",
-        "changed": "changed since you trusted it; review it, then run `toolfold plugins trust`",
-        "untrusted": "not trusted; review it, then run `toolfold plugins trust`",
-    }
-    if is_still_trusted(config):  # again: it may have changed since the configuration was read
-        return ""
-    return reasons[get_trust_state(config.paths.project_dir, config.paths)]

@@ -334,7 +334,7 @@ class TestBackgroundIndexOfARuntime:
 
     @pytest.fixture
     def big(self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener) -> Runtime:
-        monkeypatch.setattr("toolfold.runtime._MIN_PATIENCE_S", 0.0)
+        monkeypatch.setattr("toolfold.runtime_parts._MIN_PATIENCE_S", 0.0)
         runtime = open_test_runtime({"tools.selection": "hybrid", "tools.patience_seconds": 0})
         runtime.registry.add_all(
             make_tool(f"ledger_{n}", f"Book entry number {n} in the ledger of company {n % 97}")

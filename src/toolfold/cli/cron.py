@@ -39,7 +39,7 @@ def command() -> None:
 
 
 def _open_jobs(config: Config) -> ScheduledJobs:
-    from toolfold.runtime import JOBS_FILE
+    from toolfold.runtime_parts import JOBS_FILE
     from toolfold.scheduled_jobs import ScheduledJobs
     from toolfold.store.jobs import JobStore
 

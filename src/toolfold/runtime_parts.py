@@ -1,0 +1,355 @@
+"""Build the components of a runtime from its configuration.
+
+`open_runtime` puts them together: first what needs only the configuration, then the tools, then the path of
+all calls. Nothing here keeps state of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from shellverdict.execution_site import ExecutionSite
+from shellverdict.rules import Rule
+from toolfold.approval.audit import DecisionLog
+from toolfold.approval.factory import build_approval, runtime_paths
+from toolfold.approval.smart import Reviewer
+from toolfold.call_events import CallEvents
+from toolfold.config import Config, get_trust_state, is_still_trusted
+from toolfold.config.monitor import SettingsMonitor, watched_paths
+from toolfold.config.record import SettingsRecord
+from toolfold.configured_scope import declare_toolsets
+from toolfold.database import Database, open_database
+from toolfold.dispatch import Dispatch
+from toolfold.environments import factory
+from toolfold.environments.environment_thread import EnvironmentThread
+from toolfold.errors import ConfigError
+from toolfold.events import EventBus, IndexUpdated
+from toolfold.files import Workspace
+from toolfold.hooks import Hooks
+from toolfold.internet.address_policy import AddressPolicy
+from toolfold.internet.browser_pool import BrowserPool
+from toolfold.learning import UsageTracker
+from toolfold.loops import EventLoops
+from toolfold.model import Approver, Source
+from toolfold.provenance import find_tool_call, has_tool_processes
+from toolfold.providers.model_access import ModelAccess
+from toolfold.redaction import Redaction
+from toolfold.registry import Registry
+from toolfold.results import ResultStore
+from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, shipped_light_embedder
+from toolfold.retrieval.example_messages import ExampleMessages
+from toolfold.retrieval.index import Progress
+from toolfold.retrieval.learned_messages import LearnedMessages
+from toolfold.retrieval.learned_store import open_learned
+from toolfold.retrieval.message_store import open_messages
+from toolfold.retrieval.multilingual import MultilingualEmbedder
+from toolfold.retrieval.need import Head, NeedClassifier
+from toolfold.retrieval.phrasebook import Phrasebook
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.reranking import Reranker
+from toolfold.retrieval.search import Retriever
+from toolfold.retrieval.synonyms import Synonyms
+from toolfold.scheduled_jobs import ScheduledJobs
+from toolfold.scope import Toolsets
+from toolfold.skills import SkillLibrary
+from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
+from toolfold.sources.mcp.pool import mark_injections
+from toolfold.sources.mcp.scan import find_injections
+from toolfold.sources.openapi.tools import load_apis
+from toolfold.store.jobs import JobStore
+from toolfold.tools import OutsideText, Services
+from toolfold.tools.rl_training import inject_parameters, starts_training
+from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
+from toolfold.tools.terminal import SOURCE as TERMINAL
+from toolfold.toolset_names import Toolset
+from toolfold.validation import Validation
+
+log = logging.getLogger(__name__)
+
+JOBS_FILE = "jobs.db"
+_SKILLS_INDEX = "skills"
+_MIN_PATIENCE_S = 0.0
+"""Least time that searches wait for new tools to be embedded, whatever the settings say; tests raise it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeParts:
+    """Components of a runtime that need nothing but its configuration."""
+
+    database: Database | None
+    loops: EventLoops
+    registry: Registry
+    hooks: Hooks
+    terminal: EnvironmentThread
+    browser: BrowserPool
+    events: CallEvents
+    retriever: Retriever
+    skill_search: Retriever
+    jobs: ScheduledJobs
+
+
+def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> RuntimeParts:
+    """Open the components that the tools need; `opened` closes them."""
+    database = open_database(config.store)
+    if database is not None:
+        opened.callback(database.close)
+    loops = EventLoops()
+    opened.callback(loops.close)
+    terminal = EnvironmentThread(factory.build_environment(config))
+    opened.callback(terminal.close)
+    browser = BrowserPool(config.browser, AddressPolicy.allowing(config.web.private_networks))
+    opened.callback(browser.close)
+    events = CallEvents(Redaction(config.secret_values()))
+    retriever = _build_retriever(config, progress, events.bus, database)
+    opened.callback(retriever.learned.close)
+    opened.callback(retriever.close)
+    skill_search = retriever.make_sibling(_SKILLS_INDEX)
+    opened.callback(skill_search.close)
+    jobs = ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
+    opened.callback(jobs.store.close)
+    return RuntimeParts(
+        database=database,
+        loops=loops,
+        registry=Registry(),
+        hooks=Hooks(loops),
+        terminal=terminal,
+        browser=browser,
+        events=events,
+        retriever=retriever,
+        skill_search=skill_search,
+        jobs=jobs,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTools:
+    """What the built-in tools, configured APIs and plugins have added, and the user's toolsets."""
+
+    reports: tuple[SourceReport, ...]
+    rules: tuple[Rule, ...]
+    plugin_toolsets: tuple[Toolset, ...]
+    user_toolsets: tuple[Toolset, ...]
+
+
+def load_tools(config: Config, parts: RuntimeParts) -> LoadedTools:
+    """Register all tools except those of MCP servers, and the hooks that they need."""
+    registry, hooks = parts.registry, parts.hooks
+    services = _build_services(config, parts)
+    hooks.add_pre_hook(inject_workdir(parts.terminal), needs_context)
+    hooks.add_pre_hook(inject_parameters(services), starts_training)
+    reports = [
+        *load_builtin(registry, services),
+        *load_apis(registry, config, services.workspace, services.outside_text),
+    ]
+    rules: list[Rule] = []
+    plugin_reports, plugin_toolsets = _load_plugins(config, registry, hooks, rules)
+    user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), plugin_toolsets))
+    return LoadedTools(
+        reports=(*reports, *plugin_reports),
+        rules=tuple(rules),
+        plugin_toolsets=tuple(plugin_toolsets),
+        user_toolsets=tuple(user_toolsets),
+    )
+
+
+def _build_services(config: Config, parts: RuntimeParts) -> Services:
+    """Return what the handlers of built-in tools use."""
+    return Services(
+        workspace=_build_workspace(config),
+        terminal=parts.terminal,
+        max_command_s=config.terminal.max_timeout_seconds,
+        web=config.web,
+        environment=config.environment,
+        outside_text=OutsideText(mark_injections, parts.events.redact.contains_known_secret, find_injections),
+        messages=config.messages,
+        images=config.images,
+        speech=config.speech,
+        models=ModelAccess(config),
+        vision=config.vision,
+        mixture=config.mixture,
+        homeassistant=config.homeassistant,
+        training=config.training,
+        training_directory=config.paths.state_dir / "training",
+        skills=SkillLibrary(
+            config.paths.config_dir / "skills", config.paths.project_dir, config.skills.directories
+        ),
+        skill_search=parts.skill_search,
+        jobs=parts.jobs,
+        browser=parts.browser,
+        browser_timeout_s=config.browser.timeout_seconds,
+    )
+
+
+def build_dispatch(
+    config: Config,
+    parts: RuntimeParts,
+    rules: Sequence[Rule],
+    monitor: SettingsMonitor | None,
+    *,
+    approver: Approver | None,
+    reviewer: Reviewer | None,
+) -> Dispatch:
+    """Return the path of all tool calls; `rules` for commands are those of plugins."""
+    approval = build_approval(
+        config,
+        parts.loops,
+        approver=approver,
+        reviewer=reviewer,
+        rules=rules,
+        sites=_execution_sites(parts.terminal),
+        events=parts.events,
+        database=parts.database,
+    )
+    return Dispatch(
+        hooks=parts.hooks,
+        validate=Validation(),
+        approval=approval,
+        loops=parts.loops,
+        results=ResultStore(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
+        redact=parts.events.redact,
+        events=parts.events,
+        timeout=config.tools.timeout_seconds,
+        max_parallel=config.tools.max_parallel,
+        monitor=monitor,
+        usage=UsageTracker(parts.retriever, parts.events.redact),
+    )
+
+
+def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
+    """Return where the terminal's commands run, for approval; empty if on this machine."""
+    backend = terminal.environment.backend
+    shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
+    if not backend.has_own_files and shared is None:
+        return {}
+    site = ExecutionSite(
+        name=backend.name, home=backend.home, has_own_files=backend.has_own_files, shared_directories=shared
+    )
+    return {
+        (TERMINAL, "terminal"): site,
+        (CODE_SOURCE, "execute_code"): site,
+        (TERMINAL, "process"): replace(site, is_certain=False),
+    }
+
+
+def build_monitor(
+    config: Config,
+    record: SettingsRecord,
+    terminal: EnvironmentThread,
+    has_servers: Callable[[], bool],
+    audit: DecisionLog,
+) -> SettingsMonitor | None:
+    """Return the monitor for settings that change during a call; None if a tool call started this process.
+
+    Within a tool call, the outer runtime monitors them.
+    """
+    if find_tool_call():
+        return None
+
+    def report(path: str, during: str) -> None:
+        reason = f"{path} was changed {during}, and not by Toolfold itself"
+        entry = {"tool": "", "command": path, "rules": ["settings-changed"], "category": "self-protection"}
+        judged = {"severity": "critical", "allowed": False, "by": "settings monitor", "answer": None}
+        try:
+            audit.write({**entry, **judged, "reason": reason, "why": reason})
+        except (OSError, ConfigError):
+            log.exception("cannot record the change of %s in the audit log", path)
+
+    return SettingsMonitor(
+        watched_paths(config),
+        record,
+        report=report,
+        has_tool_processes=lambda: has_tool_processes(terminal.environment.client_id),
+        has_servers=has_servers,
+    )
+
+
+def _build_retriever(
+    config: Config, progress: Progress | None, bus: EventBus, database: Database | None
+) -> Retriever:
+    """Return the tool retriever; its models and index are loaded at the first search."""
+    model = config.tools.rag_embed_model
+    ranker = "light" if model == "light" else "encoder"
+    head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
+    return Retriever(
+        _build_embedder(config, model),
+        lambda: Ranker.shipped(ranker),
+        config.paths.cache_dir / "index",
+        progress=progress,
+        reranker=_build_reranker(config),
+        synonyms=Synonyms(config.tools.synonyms),
+        examples=_build_examples(config, database),
+        need_classifier=lambda: NeedClassifier.shipped(head),
+        learned=LearnedMessages(
+            open_learned(config.paths.state_dir, database),
+            half_life_days=config.tools.learn_half_life_days,
+            find_instructions=find_injections,
+        ),
+        # A caller that shows progress can wait for the whole index; a model's call cannot.
+        max_wait_s=None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S),
+        on_index_change=lambda state: bus.publish(IndexUpdated(tools=state.tools, embedded=state.embedded)),
+    )
+
+
+def _build_examples(config: Config, database: Database | None) -> ExampleMessages:
+    """Return the example messages of tools: the user's own first, then the shipped ones."""
+    if not config.tools.example_messages:
+        return ExampleMessages()
+    return ExampleMessages(open_messages(config.paths.state_dir, database), Phrasebook())
+
+
+def _build_embedder(config: Config, name: str) -> Embedder:
+    if name == "light":
+        return shipped_light_embedder()
+    return MultilingualEmbedder() if name == "embedded" else _build_endpoint(config, name)
+
+
+def _build_reranker(config: Config) -> Reranker | None:
+    settings = config.tools.tool_search.reranker
+    if not settings.enabled:
+        return None
+    return Reranker(EndpointEmbedder(settings.endpoint, settings.model), config.paths.cache_dir / "vectors")
+
+
+def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
+    environment = config.environment
+    if name != "auxiliary":
+        return EndpointEmbedder(config.tools.tool_search.reranker.endpoint, name)
+    base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    model = environment.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
+    return EndpointEmbedder(
+        f"{base.rstrip('/')}/embeddings", model, key=environment.get("OPENAI_API_KEY", "")
+    )
+
+
+def _build_workspace(config: Config) -> Workspace:
+    """Return the workspace of the file tools, which excludes Toolfold's own files."""
+    return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
+
+
+def _load_plugins(
+    config: Config, registry: Registry, hooks: Hooks, rules: list[Rule]
+) -> tuple[list[SourceReport], list[Toolset]]:
+    if not config.plugins.enabled:
+        return [], []
+    project = config.paths.project_dir
+    directories = [
+        PluginDirectory("user folder", config.plugins_folder),
+        PluginDirectory("project folder", project / ".toolfold" / "plugins", _distrust_reason(config)),
+    ]
+    return load_plugins(
+        registry, hooks, directories=directories, disabled=config.plugins.disabled, rules=rules
+    )
+
+
+def _distrust_reason(config: Config) -> str:
+    reasons: Mapping[str, str] = {
+        "trusted": "the current configuration was loaded without trusting it",
+        "changed": "changed since you trusted it; review it, then run `toolfold plugins trust`",
+        "untrusted": "not trusted; review it, then run `toolfold plugins trust`",
+    }
+    if is_still_trusted(config):  # again: it may have changed since the configuration was read
+        return ""
+    return reasons[get_trust_state(config.paths.project_dir, config.paths)]
