@@ -34,6 +34,9 @@ __all__ = ["NotPython", "analyze_python"]
 _MAX_CODE_DEPTH = 4
 _MAX_NODES = 5_000
 _PROGRAM_FUNCTIONS = SHELL_FUNCTIONS | PROCESS_FUNCTIONS | DELETE_FUNCTIONS | DELETE_TREE_FUNCTIONS
+_EVALUATION_FUNCTIONS = frozenset(
+    {"exec", "eval", "builtins.exec", "builtins.eval", "compile", "runpy.run_path", "execfile"}
+)
 _CODE_FUNCTIONS = frozenset(
     {"timeit.timeit", "timeit.repeat", "cProfile.run", "profile.run", "pdb.run", "trace.run"}
 )
@@ -219,7 +222,14 @@ class _PythonAnalyzer(PythonNames):
             self._analyze_call(inner)
 
     def _analyze_known_function(self, node: ast.Call, name: str) -> None:
+        """Analyze a call of a function of the standard library or of a well-known package."""
         first = self.fold_text(node.args[0]) if node.args else None
+        if self._analyze_process_call(node, name, first) or self._analyze_file_call(node, name, first):
+            return
+        self._analyze_code_call(node, name)
+
+    def _analyze_process_call(self, node: ast.Call, name: str, first: str | None) -> bool:
+        """Analyze a call that starts, ends or changes processes; return False for other functions."""
         if name in SHELL_FUNCTIONS:
             for text in self.fold_texts(node.args[0] if node.args else None):
                 self.analysis.add_script(text)
@@ -230,55 +240,60 @@ class _PythonAnalyzer(PythonNames):
         elif name == "pty.spawn":
             self._add_process(node)
             self.analysis.add_effect(EffectKind.PRIVILEGE, first or "", detail="opens an interactive shell")
-        elif name in DELETE_FUNCTIONS:
-            self._add_deletion(first if first is not None else GAP)
-        elif name in DELETE_TREE_FUNCTIONS:
-            self.analysis.add_delete(first if first is not None else GAP, tree=True)
-        elif name in TWO_PATH_COMMANDS and len(node.args) > 1:
-            second = self.fold_text(node.args[1])
-            self.analysis.add_command(*TWO_PATH_COMMANDS[name], "--", first or GAP, second or GAP)
-        elif name in ("open", "io.open", "codecs.open", "builtins.open", "os.open"):
-            self._add_open(node, first)
-        elif name in (
-            "exec",
-            "eval",
-            "builtins.exec",
-            "builtins.eval",
-            "compile",
-            "runpy.run_path",
-            "execfile",
-        ):
-            self._add_evaluation(node, name)
-        elif name in ("pickle.loads", "marshal.loads", "dill.loads", "cPickle.loads", "yaml.unsafe_load"):
-            if node.args and (traits := self.find_source_traits(node.args[0])):
-                self.analysis.add_unread_code(name, traits)
         elif name in ("os.setuid", "os.setreuid", "os.seteuid", "os.setresuid"):
             self.analysis.add_effect(EffectKind.PRIVILEGE, detail="becomes another user")
-        elif name in _CODE_FUNCTIONS:
-            for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-                if (code := self.fold_text(argument)) is not None:
-                    self._add_code(code)
-        elif name in ("getattr", "__import__", "importlib.import_module"):
-            self._check_dynamic_access(node, name)
-        elif name in ("urllib.request.urlretrieve", "urlretrieve", "wget.download") and len(node.args) > 1:
-            self.analysis.add_command("curl", "-o", self.fold_text(node.args[1]) or GAP, first or GAP)
         elif name == "os.chdir" and first is not None:
             self.analysis.workdir = first
-        elif name in ("os.chmod", "os.lchmod", "os.chown", "os.kill", "os.killpg", "os.truncate"):
-            self._add_attribute_change(node, name.rpartition(".")[2], first)
         elif name.startswith(("sh.", "plumbum.local.")):
             program = name.removeprefix("sh.").removeprefix("plumbum.local.")
             self.analysis.add_command(program, *(self.fold_text(arg) or GAP for arg in node.args))
-        elif name == "shutil.make_archive" and len(node.args) > 2:
-            self.analysis.add_command("tar", "-czf", first or GAP, self.fold_text(node.args[2]) or GAP)
-        elif name == "fileinput.input" and any(keyword.arg == "inplace" for keyword in node.keywords):
-            self.analysis.add_command("sed", "-i", "s/a/b/", first or GAP)
         elif name == "keyring.get_password":
             self.analysis.add_command(
                 "secret-tool", "lookup", *(self.fold_text(arg) or GAP for arg in node.args)
             )
         elif name == "psutil.process_iter" and self.kills_processes:
             self.analysis.add_command("pkill", "-f", GAP)
+        else:
+            return False
+        return True
+
+    def _analyze_file_call(self, node: ast.Call, name: str, first: str | None) -> bool:
+        """Analyze a call that deletes, opens, copies or changes files; return False for other functions."""
+        path = first if first is not None else GAP
+        if name in DELETE_FUNCTIONS:
+            self._add_deletion(path)
+        elif name in DELETE_TREE_FUNCTIONS:
+            self.analysis.add_delete(path, tree=True)
+        elif name in TWO_PATH_COMMANDS and len(node.args) > 1:
+            second = self.fold_text(node.args[1])
+            self.analysis.add_command(*TWO_PATH_COMMANDS[name], "--", first or GAP, second or GAP)
+        elif name in ("open", "io.open", "codecs.open", "builtins.open", "os.open"):
+            self._add_open(node, first)
+        elif name in ("urllib.request.urlretrieve", "urlretrieve", "wget.download") and len(node.args) > 1:
+            self.analysis.add_command("curl", "-o", self.fold_text(node.args[1]) or GAP, first or GAP)
+        elif name in ("os.chmod", "os.lchmod", "os.chown", "os.kill", "os.killpg", "os.truncate"):
+            self._add_attribute_change(node, name.rpartition(".")[2], first)
+        elif name == "shutil.make_archive" and len(node.args) > 2:
+            self.analysis.add_command("tar", "-czf", first or GAP, self.fold_text(node.args[2]) or GAP)
+        elif name == "fileinput.input" and any(keyword.arg == "inplace" for keyword in node.keywords):
+            self.analysis.add_command("sed", "-i", "s/a/b/", first or GAP)
+        else:
+            return False
+        return True
+
+    def _analyze_code_call(self, node: ast.Call, name: str) -> None:
+        """Analyze a call that runs or loads code."""
+        if name in _EVALUATION_FUNCTIONS:
+            self._add_evaluation(node, name)
+        elif name in ("pickle.loads", "marshal.loads", "dill.loads", "cPickle.loads", "yaml.unsafe_load"):
+            if node.args and (traits := self.find_source_traits(node.args[0])):
+                self.analysis.add_unread_code(name, traits)
+        elif name in _CODE_FUNCTIONS:
+            for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                if (code := self.fold_text(argument)) is not None:
+                    self._add_code(code)
+        elif name in ("getattr", "__import__", "importlib.import_module"):
+            self._check_dynamic_access(node, name)
 
     def _analyze_method(self, node: ast.Call, name: str | None, last: str) -> None:
         """Analyze a method of an object of unknown type by the method's name alone."""
