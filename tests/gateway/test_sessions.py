@@ -13,7 +13,6 @@ import mcp_types
 import pytest
 from mcp import Client, MCPError
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from tests.cases import check_cases
@@ -206,19 +205,16 @@ def test_session_manager_of_the_sdk_gets_the_total_limit() -> None:
     assert make_manager(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 
-async def test_sessions_are_checked_for_eviction_in_order_of_last_use() -> None:
+def test_sessions_are_checked_for_eviction_in_order_of_last_use() -> None:
     asked: list[str] = []
 
     def is_busy(session: str) -> bool:
         asked.append(session)
         return session == "s0"
 
-    manager = make_manager(is_busy)
-    for number in reversed(range(100)):
-        session = f"s{number}"
-        manager._quota_keys[session], manager._last_used[session] = "key", float(number)
-        manager._server_instances[session] = StreamableHTTPServerTransport(session)
-    assert await manager._evict_oldest("key")
+    use = http_sessions.SessionUse(is_busy)
+    for number in range(100):
+        with use.add_session(f"s{number}", "key"), use.count_request(f"s{number}", lambda _: True):
+            pass
+    assert use.find_oldest_idle("key") == "s1"
     assert asked == ["s0", "s1"]
-    assert "s1" not in manager._server_instances
-    assert "s0" in manager._server_instances

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, Receive
+from toolfold.gateway.request_bodies import Receive
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
 from toolfold.sources.mcp.sdk_compat import defer_event_streams, make_hookable_manager
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from mcp.server.streamable_http import StreamableHTTPServerTransport
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from mcp.server.transport_security import TransportSecuritySettings
 
 MAX_HTTP_SESSIONS = 2_000
 MAX_HTTP_SESSIONS_PER_CLIENT = 500
@@ -43,6 +43,80 @@ def quota_key(client: GatewayClient, scope: Scope) -> str:
     return f"{client.id} {peer[0]}"
 
 
+class SessionUse:
+    """Counts the open sessions of each client, and knows which of them are in use."""
+
+    def __init__(self, is_busy: Callable[[str], bool]) -> None:
+        """Create it; `is_busy` tells if a session has a call in progress."""
+        self._is_busy = is_busy
+        self._quota_keys: dict[str, str] = {}
+        self._last_used: dict[str, float] = {}
+        self._requests: Counter[str] = Counter()
+        """Session → number of open requests and streams."""
+        self._opening: Counter[str] = Counter()
+        """Quota key → number of requests that are about to open a session."""
+        self._unopened: set[str] = set()
+        """Sessions whose opening request is still being served; they are counted in `_opening`."""
+
+    @contextmanager
+    def count_opening(self, key: str) -> Iterator[None]:
+        """Count a request that is about to open a session."""
+        self._opening[key] += 1
+        try:
+            yield
+        finally:
+            self._opening[key] -= 1
+            self._opening += Counter()  # drops the keys with a count of 0
+
+    @contextmanager
+    def add_session(self, session: str, key: str) -> Iterator[None]:
+        """Add a session whose opening request is served in the `with` block."""
+        self._quota_keys[session] = key
+        self._unopened.add(session)
+        try:
+            yield
+        finally:
+            self._unopened.discard(session)
+
+    @contextmanager
+    def count_request(self, session: str, is_open: Callable[[str], bool]) -> Iterator[None]:
+        """Count a request of a session, which is in use until the request ends."""
+        self._requests[session] += 1
+        try:
+            yield
+        finally:
+            self._requests[session] -= 1
+            if is_open(session):
+                self._last_used[session] = time.monotonic()
+            else:
+                self.remove_session(session)
+
+    def remove_session(self, session: str) -> None:
+        """Remove the entries of a session that was closed."""
+        self._quota_keys.pop(session, None)
+        self._last_used.pop(session, None)
+        if not self._requests[session]:
+            del self._requests[session]
+
+    def find_crowded_key(self, key: str) -> str | None:
+        """Return whose session must be closed before this client opens one more; None if there is room."""
+        open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
+        counts = Counter(open_) + self._opening
+        if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:
+            return key
+        if counts.total() >= MAX_HTTP_SESSIONS:
+            return counts.most_common(1)[0][0]
+        return None
+
+    def find_oldest_idle(self, key: str) -> str | None:
+        """Return the least recently used idle session of this quota key; None if all are in use."""
+        unused = [
+            each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
+        ]
+        unused.sort(key=lambda each: self._last_used.get(each, 0.0))
+        return next((each for each in unused if not self._is_busy(each)), None)
+
+
 def make_limited_manager(
     base: type[StreamableHTTPSessionManager],
     client_of: Callable[[Scope], GatewayClient],
@@ -53,47 +127,23 @@ def make_limited_manager(
     Raises SourceError if the manager lacks a method that is overridden here.
     """
     hookable = make_hookable_manager(base)
+    use = SessionUse(is_busy)
 
     class LimitedSessionManager(hookable):  # type: ignore[misc, valid-type]
-        def __init__(
-            self,
-            app: Server[Any],
-            *,
-            json_response: bool = False,
-            max_request_body_size: int = MAX_REQUEST_BYTES,
-            security_settings: TransportSecuritySettings | None = None,
-        ) -> None:
-            super().__init__(
-                app,
-                json_response=json_response,
-                max_request_body_size=max_request_body_size,
-                security_settings=security_settings,
-                max_sessions=MAX_HTTP_SESSIONS,
-            )
-            self._quota_keys: dict[str, str] = {}
-            self._last_used: dict[str, float] = {}
-            self._requests: Counter[str] = Counter()
-            """Session → number of open requests and streams."""
-            self._opening: Counter[str] = Counter()
-            """Quota key → number of requests that are about to open a session."""
-            self._unopened: set[str] = set()
-            """Sessions whose opening request is still being served; they are counted in `_opening`."""
+        def __init__(self, app: Server[Any], **options: Any) -> None:
+            super().__init__(app, max_sessions=MAX_HTTP_SESSIONS, **options)
 
         async def handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-            session = _session_id(scope)
-            if session is not None:
-                await self._serve_in(session, super().handle_stateful_request(scope, receive, send))
+            if (session := _session_id(scope)) is not None:
+                with use.count_request(session, self.open_sessions.__contains__):
+                    await super().handle_stateful_request(scope, receive, send)
                 return
             key = quota_key(client_of(scope), scope)
             if not await self._make_room(key):
                 await _refuse_session(send)
                 return
-            self._opening[key] += 1
-            try:
+            with use.count_opening(key):
                 await super().handle_stateful_request(scope, receive, send)
-            finally:
-                self._opening[key] -= 1
-                self._opening += Counter()  # drops the keys with a count of 0
 
         async def serve_opening_request(
             self,
@@ -107,54 +157,22 @@ def make_limited_manager(
             session = http_transport.mcp_session_id
             assert session is not None  # noqa: S101 - the manager has just given it one
             defer_event_streams(http_transport, EVENT_STREAM_DELAY_S)
-            self._quota_keys[session] = quota_key(client_of(scope), scope)
-            self._unopened.add(session)
-            try:
-                await self._serve_in(
-                    session, super().serve_opening_request(http_transport, scope, receive, send)
-                )
-            finally:
-                self._unopened.discard(session)
-
-        async def _serve_in(self, session: str, work: Awaitable[None]) -> None:
-            """Serve a request of a session, which counts as in use until the request ends."""
-            self._requests[session] += 1
-            try:
-                await work
-            finally:
-                self._requests[session] -= 1
-                if session in self.open_sessions:
-                    self._last_used[session] = time.monotonic()
-                else:
-                    self._remove_entries(session)
+            with (
+                use.add_session(session, quota_key(client_of(scope), scope)),
+                use.count_request(session, self.open_sessions.__contains__),
+            ):
+                await super().serve_opening_request(http_transport, scope, receive, send)
 
         async def discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
             await super().discard_session(session_id, transport)
-            self._remove_entries(session_id)
-
-        def _remove_entries(self, session: str) -> None:
-            self._quota_keys.pop(session, None)
-            self._last_used.pop(session, None)
-            if not self._requests[session]:
-                del self._requests[session]
+            use.remove_session(session_id)
 
         async def _make_room(self, key: str) -> bool:
             """Close an idle session if one more would exceed a limit; return False if none is idle."""
-            open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
-            counts = Counter(open_) + self._opening
-            if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:
-                return await self._evict_oldest(key)
-            if counts.total() >= MAX_HTTP_SESSIONS:
-                return await self._evict_oldest(counts.most_common(1)[0][0])
-            return True
-
-        async def _evict_oldest(self, key: str) -> bool:
-            """Close the least recently used idle session of this quota key; return False if none is idle."""
-            unused = [
-                each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
-            ]
-            unused.sort(key=lambda each: self._last_used.get(each, 0.0))
-            oldest = next((each for each in unused if not is_busy(each)), None)
+            crowded = use.find_crowded_key(key)
+            if crowded is None:
+                return True
+            oldest = use.find_oldest_idle(crowded)
             if oldest is None:
                 return False
             await self.discard_session(oldest, self.open_sessions[oldest])
