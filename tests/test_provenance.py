@@ -219,6 +219,18 @@ ADMINISTRATION = [
     "approvals allow terminal",
     "token add intruder",
     "token revoke somebody",
+    "user add intruder",
+    "user list",
+    "user show somebody",
+    "user disable somebody",
+    "user enable somebody",
+    "user remove somebody",
+    "team add intruders",
+    "team list",
+    "team set some --share-learned on",
+    "team remove some",
+    "team join some somebody",
+    "team leave some somebody",
     "env shell",
     "plugins new weather",
     "plugins trust .",
@@ -274,7 +286,8 @@ def settings_of(home: Path) -> dict[str, bytes]:
     return {
         str(each.relative_to(home)): each.read_bytes()
         for each in sorted(home.rglob("*"))
-        if each.is_file() and each.name in ("config.yaml", "trust.json", "tokens.json", "toolfold.lock")
+        if each.is_file()
+        and each.name in ("config.yaml", "trust.json", "tokens.json", "users.json", "toolfold.lock")
     }
 
 

@@ -8,6 +8,7 @@
     │   ├── ReservedName       the name belongs to a bridge tool
     │   └── NameTaken          another toolset has the name and `override=False`
     ├── UnknownToolset         a grant names a toolset that does not exist
+    ├── UnknownAccount         a user or team was named that does not exist
     ├── SourceError            one source of tools failed; the others keep working
     └── CallError              becomes a result the model can act on
         ├── OutOfScope         the session was never granted this tool
@@ -92,6 +93,15 @@ class UnknownToolset(ToolfoldError):
         super().__init__(
             f"there is no toolset {name!r}.{did_you_mean(near)}"
             " Run `toolfold tools list --toolsets` to see them all."
+        )
+
+
+class UnknownAccount(ToolfoldError):
+    """A user or team was named that does not exist."""
+
+    def __init__(self, kind: str, name: str, near: Sequence[str] = ()) -> None:
+        super().__init__(
+            f"there is no {kind} {name!r}.{did_you_mean(near)} Run `toolfold {kind} list` to see them all."
         )
 
 

@@ -17,7 +17,7 @@ import click
 from toolfold import __version__
 from toolfold.cli.output import EXIT_NOT_FOUND, escape_text, print_line, print_note, print_warning
 from toolfold.cli.restrictions import restrict_command
-from toolfold.errors import ConfigError, StartedByTool, ToolfoldError, UnknownToolset
+from toolfold.errors import ConfigError, StartedByTool, ToolfoldError, UnknownAccount, UnknownToolset
 from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
@@ -55,9 +55,11 @@ COMMANDS = {
     "search": "Search the tools for a message, and show why each one matches.",
     "sessions": "List, show, search, export and delete stored agent sessions.",
     "store": "Show where state is stored; migrate the tables of a shared database.",
+    "team": "Group users of the gateway into teams.",
     "token": "Create, list and revoke access tokens for clients of the gateway.",
     "tools": "List, inspect, enable and disable tools; add those of an API.",
     "ui": "Show tools, servers, activity and approvals in the browser.",
+    "user": "Add, list, disable and remove users of the gateway.",
 }
 
 WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay only for the ones it needs.
@@ -232,7 +234,7 @@ def run(arguments: Sequence[str], early: EarlyAnswers | EarlyHttpAnswers | None 
         return _print_error(str(error), EXIT_FAILED)
     except ConfigError as error:
         return _print_error(str(error), EXIT_BAD_CONFIG)
-    except UnknownToolset as error:
+    except (UnknownToolset, UnknownAccount) as error:
         return _print_error(str(error), EXIT_NOT_FOUND)
     except ToolfoldError as error:
         return _print_error(str(error), EXIT_FAILED)

@@ -377,7 +377,10 @@ def _find_readable_files(config: Config) -> Iterator[DoctorFinding]:
     from toolfold.sources.mcp.importing import find_literal_secrets
 
     state = config.paths.state_dir
-    private = [state / "gateway" / "tokens.json", state / "connected.json", *_list_files(state / "oauth")]
+    private = [
+        *(state / "gateway" / "tokens.json", state / "gateway" / "users.json", state / "connected.json"),
+        *_list_files(state / "oauth"),
+    ]
     if any(find_literal_secrets(dump_settings(each)) for each in config.mcp.servers.values()):
         private.append(config.paths.user_file)
     for file in private:

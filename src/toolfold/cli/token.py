@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
-from toolfold.cli.shared_database import use_database
+from toolfold.cli.user import open_user_tokens
 from toolfold.errors import UnknownToolset, closest_names
 from toolfold.model import MCP_PREFIX
-
-if TYPE_CHECKING:
-    from toolfold.gateway.tokens import TokenStore
 
 
 @click.group("token")
@@ -34,14 +30,22 @@ def command() -> None:
     help="Allow the client to use your configured keys of model providers, through the model proxy."
     " Allowed by default, unless --toolset limits the client.",
 )
+@click.option(
+    "--user",
+    metavar="NAME",
+    help="The user that the token belongs to. It is refused while the user is disabled.",
+)
 @click.pass_obj
-def add(invocation: Invocation, name: str, toolsets: tuple[str, ...], may_use_keys: bool | None) -> None:
+def add(
+    invocation: Invocation, name: str, toolsets: tuple[str, ...], may_use_keys: bool | None, user: str | None
+) -> None:
     """Create a token for a client. It is shown only once."""
     if toolsets:
         _require_known_toolsets(invocation, toolsets)
-    tokens = _open_tokens(invocation)
+    tokens = open_user_tokens(invocation)
     is_first = not tokens.are_in_use()
-    token = tokens.add(name, toolsets or None, may_use_keys=may_use_keys)
+    user_id = "" if user is None else tokens.users.directory().require_user(user).id
+    token = tokens.add(name, toolsets or None, may_use_keys=may_use_keys, user_id=user_id)
     print_note(f"Token for {escape_text(name)}. Store it now; it cannot be shown again:")
     print_line(token)
     print_note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
@@ -68,7 +72,8 @@ def _require_known_toolsets(invocation: Invocation, toolsets: tuple[str, ...]) -
 @click.pass_obj
 def list_tokens(invocation: Invocation, as_json: bool) -> None:
     """List the clients that have a token."""
-    clients = _open_tokens(invocation).list_clients()
+    tokens = open_user_tokens(invocation)
+    clients, users = tokens.list_clients(), tokens.users.directory().users
     if as_json:
         print_json(
             [
@@ -77,6 +82,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
                     "toolsets": each.toolsets,
                     "created": each.created,
                     "models": each.may_use_keys,
+                    "user": users[each.user_id].name if each.user_id in users else None,
                 }
                 for each in clients
             ]
@@ -90,11 +96,12 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
             escape_text(each.name),
             escape_text(", ".join(each.toolsets)) if each.toolsets else "all except local tools",
             "yes" if each.may_use_keys else "with its own key",
+            escape_text(users[each.user_id].name) if each.user_id in users else "",
             time.strftime("%Y-%m-%d", time.localtime(each.created)),
         )
         for each in clients
     ]
-    print_table("Clients of the gateway", ["client", "toolsets", "models", "created"], rows)
+    print_table("Clients of the gateway", ["client", "toolsets", "models", "user", "created"], rows)
 
 
 @command.command("revoke")
@@ -102,16 +109,9 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def revoke(invocation: Invocation, name: str) -> None:
     """Revoke a client's token. Its next request is refused."""
-    tokens = _open_tokens(invocation)
+    tokens = open_user_tokens(invocation)
     if not tokens.revoke(name):
         raise NotFound(f"there is no token for {name!r}. `toolfold token list` lists all clients.")
     print_line(f"the token of {escape_text(name)} is revoked")
     if not tokens.list_clients():
         print_note("That was the last token. Clients still need one, unless gateway.allow_anonymous is set.")
-
-
-def _open_tokens(invocation: Invocation) -> TokenStore:
-    from toolfold.gateway.tokens import open_tokens
-
-    config = invocation.load_config(quiet=True)
-    return open_tokens(config, use_database(config))

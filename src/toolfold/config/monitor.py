@@ -95,7 +95,8 @@ def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
     project = paths.project_dir
     own = (
         *(paths.user_file, paths.config_dir / _LOCK_FILE, paths.state_dir / "trust.json"),
-        *(paths.state_dir / "gateway" / "tokens.json", paths.state_dir / "mcp" / "accepted.lock"),
+        *(paths.state_dir / "gateway" / "tokens.json", paths.state_dir / "gateway" / "users.json"),
+        paths.state_dir / "mcp" / "accepted.lock",
         config.plugins_folder,
     )
     others = (paths.project_file or project / PROJECT_FILE, project / _LOCK_FILE, project / PLUGINS_DIR)

@@ -171,6 +171,33 @@ CREATE TABLE learned_totals (
         + _notify_on_change("learned", "learned"),
         down="DROP TABLE learned, learned_totals;",
     ),
+    Migration(
+        10,
+        "users and teams",
+        up="""
+CREATE TABLE users (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, issuer TEXT NOT NULL, subject TEXT NOT NULL,
+    admin BOOLEAN NOT NULL, disabled BOOLEAN NOT NULL, created DOUBLE PRECISION NOT NULL
+);
+CREATE UNIQUE INDEX users_by_identity ON users (issuer, subject) WHERE subject != '';
+CREATE TABLE teams (
+    name TEXT PRIMARY KEY, share_learned BOOLEAN NOT NULL, created DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE team_members (
+    team TEXT NOT NULL REFERENCES teams (name) ON DELETE CASCADE,
+    user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE, PRIMARY KEY (team, user_id)
+);
+ALTER TABLE tokens ADD COLUMN user_id TEXT NOT NULL DEFAULT '';
+"""
+        + _notify_on_change("users", "users")
+        + _notify_on_change("teams", "users")
+        + _notify_on_change("team_members", "users"),
+        down="""
+DELETE FROM tokens WHERE user_id != '';
+ALTER TABLE tokens DROP COLUMN user_id;
+DROP TABLE team_members, teams, users;
+""",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

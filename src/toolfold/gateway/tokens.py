@@ -26,6 +26,7 @@ from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.database import Database, DatabaseUnavailable
 from toolfold.errors import ConfigError
 from toolfold.model import ANONYMOUS_CLIENT, Json, read_json
+from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, UserStore
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -51,6 +52,8 @@ class GatewayClient:
     created: float = 0.0
     may_use_keys: bool = True
     """True if its model requests may use the keys of providers that are configured here."""
+    user_id: str = ""
+    """The user that the token belongs to; empty if it belongs to none."""
 
     @property
     def id(self) -> str:
@@ -73,12 +76,22 @@ class _TokensSnapshot:
 class TokenStore(ABC):
     """The client tokens of a gateway, and of all its replicas. Thread-safe."""
 
+    def __init__(self, users: UserStore) -> None:
+        """Use the users that tokens may belong to."""
+        self.users = users
+
     def add(
-        self, name: str, toolsets: Iterable[str] | None = None, *, may_use_keys: bool | None = None
+        self,
+        name: str,
+        toolsets: Iterable[str] | None = None,
+        *,
+        may_use_keys: bool | None = None,
+        user_id: str = "",
     ) -> str:
         """Create a token for a new client and return it. It cannot be shown again.
 
         By default, a token that is limited to toolsets may not use the configured keys of model providers.
+        `user_id` is the user that the token belongs to; it is refused while that user is disabled.
         """
         if not _NAME_PATTERN.fullmatch(name):
             raise ConfigError(
@@ -92,6 +105,7 @@ class TokenStore(ABC):
             "toolsets": granted,
             "created": time.time(),
             "models": granted is None if may_use_keys is None else may_use_keys,
+            **({"user_id": user_id} if user_id else {}),
         }
         if not self._insert(name, entry):
             raise ConfigError(
@@ -116,18 +130,31 @@ class TokenStore(ABC):
         return [_parse_client(name, each) for name, each in sorted(self._load_entries().items())]
 
     def find(self, token: str) -> GatewayClient | None:
-        """Return the client of a token; None if the token is unknown or was revoked. Does not block.
+        """Return the client of a token; None if it is unknown or was revoked, or its user was disabled.
 
-        Raises DatabaseUnavailable if revoked tokens may not be known here.
+        Does not block. Raises DatabaseUnavailable if revoked tokens may not be known here.
         """
-        return self._clients_by_hash().get(_hash_token(token))
+        client = self._clients_by_hash().get(_hash_token(token))
+        return client if client is not None and self._has_active_user(client) else None
 
     def is_valid(self, client: GatewayClient) -> bool:
         """Return True if the token of a client that was found earlier still exists, unchanged."""
         try:
-            return client in self._clients_by_hash().values()
+            return client in self._clients_by_hash().values() and self._has_active_user(client)
         except DatabaseUnavailable:  # it may have been revoked
             return False
+
+    def revoke_user(self, user_id: str) -> None:
+        """Delete all tokens of a user."""
+        for client in self.list_clients():
+            if user_id and client.user_id == user_id:
+                self.revoke(client.name)
+
+    def _has_active_user(self, client: GatewayClient) -> bool:
+        """Return False if a token belongs to a user who was removed or disabled."""
+        if not client.user_id:
+            return True
+        return self.users.directory().find_active(client.user_id) is not None
 
     @abstractmethod
     def _insert(self, name: str, entry: Json) -> bool:
@@ -146,7 +173,8 @@ class Tokens(TokenStore):
     """The client tokens of one user's gateway, stored in one file."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open the token file; tokens that another program added are not accepted."""
+        """Open the token file, and that of users beside it; what another program adds is not accepted."""
+        super().__init__(FileUserStore(file.with_name(USERS_FILE), record))
         self._file, self._path, self._record = file, str(file), record
         self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
@@ -264,13 +292,14 @@ class SharedTokens(TokenStore):
     """
 
     def __init__(self, database: Database) -> None:
-        """Read the tokens. Raises DatabaseError."""
+        """Read the tokens and users. Raises DatabaseError."""
+        super().__init__(SharedUserStore(database))
         self._database = database
         self._reload_lock = threading.Lock()
         self._clients: dict[str, GatewayClient] = {}
         self._were_in_use = False
+        database.on_change("tokens", self._reload)  # before reading: no change in between may be missed
         self._reload()
-        database.on_change("tokens", self._reload)
 
     def revoke(self, name: str) -> bool:
         statement = "UPDATE tokens SET revoked = now() WHERE name = %s AND revoked IS NULL"
@@ -283,16 +312,18 @@ class SharedTokens(TokenStore):
 
     def _insert(self, name: str, entry: Json) -> bool:
         added = self._database.execute(
-            "INSERT INTO tokens (name, hash, toolsets, created, models) VALUES (%s, %s, %s, %s, %s)"
+            "INSERT INTO tokens (name, hash, toolsets, created, models, user_id) VALUES (%(name)s, %(hash)s,"
+            " %(toolsets)s, %(created)s, %(models)s, %(user_id)s)"
             " ON CONFLICT (name) WHERE revoked IS NULL DO NOTHING",
-            (name, entry["hash"], json.dumps(entry["toolsets"]), entry["created"], entry["models"]),
+            {"user_id": "", **entry, "name": name, "toolsets": json.dumps(entry["toolsets"])},
         )
         self._reload()
         return added > 0
 
     def _load_entries(self) -> dict[str, Json]:
         rows = self._database.query(
-            "SELECT name, hash, toolsets, created, models FROM tokens WHERE revoked IS NULL LIMIT %s",
+            "SELECT name, hash, toolsets, created, models, user_id FROM tokens"
+            " WHERE revoked IS NULL LIMIT %s",
             (MAX_SHARED_TOKENS,),
         )
         return {row["name"]: {**row, "toolsets": json.loads(row["toolsets"])} for row in rows}
@@ -314,7 +345,7 @@ class SharedTokens(TokenStore):
 
 
 def open_tokens(config: Config, database: Database | None) -> TokenStore:
-    """Open the gateway's tokens: in the database that replicas share, else in the user's file."""
+    """Open the gateway's tokens with their users: in the database that replicas share, else in files."""
     if database is not None:
         return SharedTokens(database)
     state = config.paths.state_dir
@@ -328,6 +359,7 @@ def _parse_client(name: str, entry: Json) -> GatewayClient:
         None if toolsets is None else tuple(map(str, toolsets)),
         float(entry["created"]),
         bool(entry.get("models", toolsets is None)),
+        str(entry.get("user_id", "")),
     )
 
 

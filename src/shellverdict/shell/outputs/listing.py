@@ -17,6 +17,7 @@ _SETTINGS_FILES = (
     "toolfold.lock",
     "trust.json",
     "tokens.json",
+    "users.json",
     "record.json",
 )
 _SEARCH_PROGRAMS = frozenset({"grep", "egrep", "fgrep", "ggrep", "rg", "ag", "ack", "ugrep"})

@@ -1,0 +1,151 @@
+"""`toolfold user`: manage the users of the gateway."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table
+from toolfold.cli.shared_database import use_database
+
+if TYPE_CHECKING:
+    from toolfold.gateway.tokens import GatewayClient, TokenStore
+    from toolfold.model import Json
+    from toolfold.users import Directory, User, UserStore
+
+
+@click.group("user")
+def command() -> None:
+    """Add, list, disable and remove users of the gateway."""
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--issuer", default="", metavar="URL", help="The identity provider that knows the user.")
+@click.option("--subject", default="", metavar="ID", help="The user's identifier at the identity provider.")
+@click.option("--admin", "is_admin", is_flag=True, help="Make the user an administrator.")
+@click.pass_obj
+def add(invocation: Invocation, name: str, issuer: str, subject: str, is_admin: bool) -> None:
+    """Add a user. Create tokens for it with `toolfold token add CLIENT --user NAME`."""
+    open_users(invocation).add_user(name, issuer=issuer, subject=subject, is_admin=is_admin)
+    print_line(f"added the user {escape_text(name)}")
+    if not subject:
+        print_note(f"Create a token for a client of this user: toolfold token add CLIENT --user {name}")
+
+
+@command.command("list")
+@json_option
+@click.pass_obj
+def list_users(invocation: Invocation, as_json: bool) -> None:
+    """List all users."""
+    tokens = open_user_tokens(invocation)
+    directory = tokens.users.directory()
+    users = sorted(directory.users.values(), key=lambda each: each.name)
+    if as_json:
+        print_json([describe_user(each, directory, tokens.list_clients()) for each in users])
+        return
+    if not users:
+        print_note("there are no users. Add one with `toolfold user add NAME`.")
+        return
+    rows = [
+        (
+            escape_text(each.name),
+            escape_text(", ".join(team.name for team in directory.list_teams(each.id))),
+            describe_state(each),
+            time.strftime("%Y-%m-%d", time.localtime(each.created)),
+        )
+        for each in users
+    ]
+    print_table("Users", ["user", "teams", "state", "created"], rows)
+
+
+@command.command("show")
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show(invocation: Invocation, name: str, as_json: bool) -> None:
+    """Show a user with its teams and tokens."""
+    tokens = open_user_tokens(invocation)
+    directory = tokens.users.directory()
+    user = directory.require_user(name)
+    found = describe_user(user, directory, tokens.list_clients())
+    if as_json:
+        print_json(found)
+        return
+    print_line(f"user      {escape_text(user.name)} ({describe_state(user)})")
+    if user.subject:
+        print_line(f"identity  {escape_text(user.subject)} of {escape_text(user.issuer)}")
+    print_line(f"teams     {escape_text(', '.join(found['teams'])) or 'none'}")
+    print_line(f"tokens    {escape_text(', '.join(found['tokens'])) or 'none'}")
+
+
+@command.command("disable")
+@click.argument("name")
+@click.pass_obj
+def disable(invocation: Invocation, name: str) -> None:
+    """Refuse all tokens and logins of a user, until it is enabled again."""
+    open_users(invocation).set_disabled(name, True)
+    print_line(f"the user {escape_text(name)} is disabled")
+
+
+@command.command("enable")
+@click.argument("name")
+@click.pass_obj
+def enable(invocation: Invocation, name: str) -> None:
+    """Accept the tokens and logins of a disabled user again."""
+    open_users(invocation).set_disabled(name, False)
+    print_line(f"the user {escape_text(name)} is enabled")
+
+
+@command.command("remove")
+@click.argument("name")
+@click.pass_obj
+def remove(invocation: Invocation, name: str) -> None:
+    """Remove a user and revoke its tokens."""
+    tokens = open_user_tokens(invocation)
+    users = tokens.users
+    user_id = users.directory().require_user(name).id
+    users.remove_user(name)
+    tokens.revoke_user(user_id)
+    print_line(f"removed the user {escape_text(name)} and its tokens")
+
+
+def describe_state(user: User) -> str:
+    """Return whether a user is disabled or an administrator, as text."""
+    if user.is_disabled:
+        return "disabled"
+    return "administrator" if user.is_admin else "active"
+
+
+def describe_user(user: User, directory: Directory, clients: list[GatewayClient]) -> Json:
+    """Return a user as JSON with the names of its teams and tokens."""
+    return {
+        "id": user.id,
+        "name": user.name,
+        "issuer": user.issuer,
+        "subject": user.subject,
+        "admin": user.is_admin,
+        "disabled": user.is_disabled,
+        "created": user.created,
+        "teams": [team.name for team in directory.list_teams(user.id)],
+        "tokens": [each.name for each in clients if each.user_id == user.id],
+    }
+
+
+def open_users(invocation: Invocation) -> UserStore:
+    """Open the users and teams of the configured store."""
+    from toolfold.users import open_users as open_store
+
+    config = invocation.load_config(quiet=True)
+    return open_store(config, use_database(config))
+
+
+def open_user_tokens(invocation: Invocation) -> TokenStore:
+    """Open the tokens, with their users."""
+    from toolfold.gateway.tokens import open_tokens
+
+    config = invocation.load_config(quiet=True)
+    return open_tokens(config, use_database(config))

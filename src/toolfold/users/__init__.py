@@ -1,0 +1,19 @@
+"""Users and teams: who may use the gateway, what each may use, and how much.
+
+Stored in a file of this machine, or in the database that replicas share. Knows no tokens, tools or requests:
+those who authenticate a request look up its user here.
+"""
+
+from toolfold.users.directory import Directory, Team, User
+from toolfold.users.store import USERS_FILE, FileUserStore, SharedUserStore, UserStore, open_users
+
+__all__ = [
+    "USERS_FILE",
+    "Directory",
+    "FileUserStore",
+    "SharedUserStore",
+    "Team",
+    "User",
+    "UserStore",
+    "open_users",
+]

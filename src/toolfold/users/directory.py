@@ -1,0 +1,215 @@
+"""All users and teams at one moment, as immutable data, and the rules that every change must keep.
+
+Knows nothing of files and databases.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolfold.errors import ConfigError, UnknownAccount, closest_names
+from toolfold.model import Json
+
+MAX_USERS = 100_000
+MAX_TEAMS = 10_000
+MAX_IDENTITY_CHARS = 1_000
+"""Longest issuer or subject of an external identity."""
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A person or service that uses the gateway with one or more tokens or logins."""
+
+    id: str
+    """Random and never used again: a new user of the same name gets nothing that a removed one had."""
+    name: str
+    issuer: str = ""
+    """URL of the identity provider that knows the user; empty if none does."""
+    subject: str = ""
+    """The user's identifier at the issuer, which never changes there."""
+    is_admin: bool = False
+    is_disabled: bool = False
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A named group of users."""
+
+    name: str
+    members: frozenset[str] = frozenset()
+    """Ids of users."""
+    share_learned: bool = False
+    """True if messages that tool search learns from one member are used for all members."""
+    created: float = 0.0
+
+
+@dataclass(frozen=True)
+class Directory:
+    """All users and teams at one moment. Methods that change it return a new one."""
+
+    users: Mapping[str, User] = field(default_factory=dict)
+    """By id."""
+    teams: Mapping[str, Team] = field(default_factory=dict)
+    """By name."""
+
+    def find_user(self, name: str) -> User | None:
+        """Return the user of a name."""
+        return self._users_by_name.get(name)
+
+    def find_identity(self, issuer: str, subject: str) -> User | None:
+        """Return the user that an identity provider knows as `subject`; disabled users too."""
+        return self._users_by_identity.get((issuer, subject)) if issuer and subject else None
+
+    def find_active(self, user_id: str) -> User | None:
+        """Return the user of an id, unless it was removed or disabled."""
+        user = self.users.get(user_id)
+        return None if user is None or user.is_disabled else user
+
+    def list_teams(self, user_id: str) -> tuple[Team, ...]:
+        """Return the teams of a user, sorted by name."""
+        return self._teams_by_member.get(user_id, ())
+
+    def require_user(self, name: str) -> User:
+        """Return the user of a name. Raises UnknownAccount."""
+        user = self.find_user(name)
+        if user is None:
+            raise UnknownAccount("user", name, closest_names(name, self._users_by_name))
+        return user
+
+    def require_team(self, name: str) -> Team:
+        """Return the team of a name. Raises UnknownAccount."""
+        team = self.teams.get(name)
+        if team is None:
+            raise UnknownAccount("team", name, closest_names(name, self.teams))
+        return team
+
+    def with_new_user(self, user: User) -> Directory:
+        """Add a user. Raises ConfigError if its name is invalid, or its name or identity has a user."""
+        _require_valid_name("user", user.name)
+        if self.find_user(user.name):
+            raise ConfigError(f"a user named {user.name!r} already exists", hint="choose another name")
+        if len(self.users) >= MAX_USERS:
+            raise ConfigError(f"there are {MAX_USERS:,} users already", hint="remove some")
+        return self.with_user(user)
+
+    def with_user(self, user: User) -> Directory:
+        """Add or replace a user. Raises ConfigError if its external identity is invalid or not its own."""
+        _require_valid_identity(user)
+        known = self.find_identity(user.issuer, user.subject)
+        if known is not None and known.id != user.id:
+            raise ConfigError(
+                f"the subject {user.subject!r} of {user.issuer} already belongs to the user {known.name!r}",
+                hint=f"remove that user: toolfold user remove {known.name}",
+            )
+        return Directory({**self.users, user.id: user}, self.teams)
+
+    def without_user(self, user_id: str) -> Directory:
+        """Remove a user, also from its teams."""
+        users = {key: each for key, each in self.users.items() if key != user_id}
+        teams = {key: replace(each, members=each.members - {user_id}) for key, each in self.teams.items()}
+        return Directory(users, teams)
+
+    def with_new_team(self, team: Team) -> Directory:
+        """Add a team. Raises ConfigError if its name is invalid or has a team."""
+        _require_valid_name("team", team.name)
+        if team.name in self.teams:
+            raise ConfigError(f"a team named {team.name!r} already exists", hint="choose another name")
+        if len(self.teams) >= MAX_TEAMS:
+            raise ConfigError(f"there are {MAX_TEAMS:,} teams already", hint="remove some")
+        return self.with_team(team)
+
+    def with_team(self, team: Team) -> Directory:
+        """Add or replace a team."""
+        return Directory(self.users, {**self.teams, team.name: team})
+
+    def without_team(self, name: str) -> Directory:
+        """Remove a team; its members stay users."""
+        return Directory(self.users, {key: each for key, each in self.teams.items() if key != name})
+
+    @functools.cached_property
+    def _users_by_name(self) -> dict[str, User]:
+        return {each.name: each for each in self.users.values()}
+
+    @functools.cached_property
+    def _users_by_identity(self) -> dict[tuple[str, str], User]:
+        return {(each.issuer, each.subject): each for each in self.users.values() if each.subject}
+
+    @functools.cached_property
+    def _teams_by_member(self) -> dict[str, tuple[Team, ...]]:
+        found: dict[str, list[Team]] = {}
+        for name in sorted(self.teams):
+            for member in self.teams[name].members:
+                found.setdefault(member, []).append(self.teams[name])
+        return {member: tuple(teams) for member, teams in found.items()}
+
+
+def user_to_json(user: User) -> Json:
+    """Return a user as JSON, without the id."""
+    return {
+        "name": user.name,
+        "issuer": user.issuer,
+        "subject": user.subject,
+        "admin": user.is_admin,
+        "disabled": user.is_disabled,
+        "created": user.created,
+    }
+
+
+def user_from_json(user_id: str, value: Mapping[str, Any]) -> User:
+    """Read a user from JSON. Raises KeyError, TypeError or ValueError if it is none."""
+    return User(
+        user_id,
+        str(value["name"]),
+        str(value["issuer"]),
+        str(value["subject"]),
+        _read_flag(value, "admin"),
+        _read_flag(value, "disabled"),
+        float(value["created"]),
+    )
+
+
+def team_to_json(team: Team) -> Json:
+    """Return a team as JSON, without its name."""
+    return {
+        "members": sorted(team.members),
+        "share_learned": team.share_learned,
+        "created": team.created,
+    }
+
+
+def team_from_json(name: str, value: Mapping[str, Any]) -> Team:
+    """Read a team from JSON. Raises KeyError, TypeError or ValueError if it is none."""
+    members = frozenset(map(str, value["members"]))
+    return Team(name, members, _read_flag(value, "share_learned"), float(value["created"]))
+
+
+def _read_flag(value: Mapping[str, Any], key: str) -> bool:
+    flag = value[key]
+    if not isinstance(flag, bool):  # "no" must not become True
+        raise TypeError(f"{key} must be true or false")
+    return flag
+
+
+def _require_valid_name(kind: str, name: str) -> None:
+    if not _NAME_PATTERN.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be the name of a {kind}",
+            hint="use up to 128 letters, digits, -, _, ., @ and +, starting with a letter or digit",
+        )
+
+
+def _require_valid_identity(user: User) -> None:
+    if bool(user.issuer) != bool(user.subject):
+        raise ConfigError("an external identity needs both an issuer and a subject")
+    for text in (user.issuer, user.subject):
+        if len(text) > MAX_IDENTITY_CHARS or not text.isprintable():
+            raise ConfigError(
+                f"the issuer and the subject of {user.name!r} must be at most {MAX_IDENTITY_CHARS:,}"
+                " printable characters"
+            )

@@ -1,0 +1,317 @@
+"""Store users and teams: in one private file, or in the database that replicas share.
+
+Both load everything into an immutable `Directory`, so that looking up a user needs no input or output. A
+change is a function from one directory to the next, which runs while no other process can change it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolfold.config.atomic import lock_directory
+from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
+from toolfold.config.record import SettingsRecord, write_settings
+from toolfold.database import DatabaseUnavailable
+from toolfold.errors import ConfigError
+from toolfold.model import read_json
+from toolfold.users.directory import (
+    MAX_USERS,
+    Directory,
+    Team,
+    User,
+    team_from_json,
+    team_to_json,
+    user_from_json,
+    user_to_json,
+)
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.database import Database, RowCursor
+
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 16_000_000
+MAX_STALE_S = 30.0
+"""How long users are accepted after the last contact to the database: one may have been disabled."""
+USERS_FILE = "users.json"
+TOPIC = "users"
+"""Topic of the database's notices that users or teams have changed."""
+
+Change = Callable[[Directory], Directory]
+
+
+class UserStore(ABC):
+    """The users and teams of a gateway, and of all its replicas. Thread-safe."""
+
+    @abstractmethod
+    def directory(self) -> Directory:
+        """Return all users and teams as they are now. Does not wait for a database.
+
+        Raises DatabaseUnavailable if changes of other replicas may not be known here.
+        """
+
+    @abstractmethod
+    def edit(self, change: Change) -> Directory:
+        """Apply a function to the current state, store its result and return it.
+
+        The function may run twice. If it raises, nothing is changed.
+        """
+
+    def add_user(self, name: str, *, issuer: str = "", subject: str = "", is_admin: bool = False) -> User:
+        """Create a user. Raises ConfigError if the name or the external identity is taken or invalid."""
+        user = User(secrets.token_hex(12), name, issuer, subject, is_admin, created=time.time())
+        self.edit(lambda directory: directory.with_new_user(user))
+        return user
+
+    def find_identity(self, issuer: str, subject: str) -> User | None:
+        """Return the user that an identity provider knows as `subject`; disabled users too."""
+        return self.directory().find_identity(issuer, subject)
+
+    def change_user(self, name: str, change: Callable[[User], User]) -> User:
+        """Replace a user by what a function returns for it. Raises UnknownAccount and ConfigError."""
+        after = self.edit(lambda directory: directory.with_user(change(directory.require_user(name))))
+        return after.require_user(name)
+
+    def set_disabled(self, name: str, is_disabled: bool) -> User:
+        """Disable or enable a user; the tokens of a disabled user are refused."""
+        return self.change_user(name, lambda user: replace(user, is_disabled=is_disabled))
+
+    def remove_user(self, name: str) -> None:
+        """Remove a user, also from its teams. Raises UnknownAccount."""
+        self.edit(lambda directory: directory.without_user(directory.require_user(name).id))
+
+    def add_team(self, name: str, *, share_learned: bool = False) -> Team:
+        """Create a team without members. Raises ConfigError if the name is taken or invalid."""
+        team = Team(name, share_learned=share_learned, created=time.time())
+        self.edit(lambda directory: directory.with_new_team(team))
+        return team
+
+    def change_team(self, name: str, change: Callable[[Team], Team]) -> Team:
+        """Replace a team by what a function returns for it. Raises UnknownAccount."""
+        after = self.edit(lambda directory: directory.with_team(change(directory.require_team(name))))
+        return after.require_team(name)
+
+    def remove_team(self, name: str) -> None:
+        """Remove a team; its members stay users. Raises UnknownAccount."""
+        self.edit(lambda directory: directory.without_team(directory.require_team(name).name))
+
+    def join_team(self, team: str, user: str) -> None:
+        """Make a user a member of a team. Raises UnknownAccount."""
+        self._change_members(team, user, lambda members, user_id: members | {user_id})
+
+    def leave_team(self, team: str, user: str) -> None:
+        """Remove a user from a team. Raises UnknownAccount, and ConfigError if the user is no member."""
+
+        def remove(members: frozenset[str], user_id: str) -> frozenset[str]:
+            if user_id not in members:
+                raise ConfigError(f"{user!r} is not a member of the team {team!r}")
+            return members - {user_id}
+
+        self._change_members(team, user, remove)
+
+    def _change_members(
+        self, team: str, user: str, change: Callable[[frozenset[str], str], frozenset[str]]
+    ) -> None:
+        def edit(directory: Directory) -> Directory:
+            found, user_id = directory.require_team(team), directory.require_user(user).id
+            return directory.with_team(replace(found, members=change(found.members, user_id)))
+
+        self.edit(edit)
+
+
+class FileUserStore(UserStore):
+    """The users and teams of one machine's gateway, in one file. Changes by other programs are ignored."""
+
+    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
+        """Open the file, which is created with the first user; `record` tells who has changed it."""
+        self._file, self._record = file, record
+        self._lock = threading.Lock()
+        self._signature: tuple[int, int] | None = None
+        self._accepted: tuple[str, int, Directory] | None = None
+        """Fingerprint and content of the last accepted state, and the last recorded change before it."""
+
+    def directory(self) -> Directory:
+        signature: tuple[int, int] | None = None
+        with contextlib.suppress(OSError):
+            found = self._file.stat()
+            signature = found.st_mtime_ns, found.st_ino
+        with self._lock:
+            if self._accepted is None or signature != self._signature:
+                self._accepted = self._reload()
+                self._signature = signature
+            return self._accepted[2]
+
+    def edit(self, change: Change) -> Directory:
+        with lock_directory(self._file.parent):
+            before = _parse_directory(self._read_content(), self._file)
+            after = change(before)
+            if after != before:
+                content = (json.dumps(_directory_to_json(after), indent=1, sort_keys=True) + "\n").encode()
+                if len(content) > MAX_FILE_BYTES:
+                    raise ConfigError(
+                        f"the users and teams need more than {MAX_FILE_BYTES:,} bytes",
+                        file=str(self._file),
+                        hint="remove some, or store them in a database: set `store` to a postgresql:// URL",
+                    )
+                write_settings(self._file, content, self._record, mode=0o600)
+        return after
+
+    def _reload(self) -> tuple[str, int, Directory]:
+        last_step = 0 if self._record is None else self._record.last_step()
+        content = self._read_content()
+        fingerprint = ABSENT if content is None else fingerprint_bytes(content)
+        directory = _parse_directory(content, self._file)
+        before = self._accepted
+        if (
+            before is None
+            or self._record is None
+            or self._record.is_own_change(self._file, before[0], fingerprint, since=before[1])
+        ):
+            return fingerprint, last_step, directory
+        log.error("%s was changed by another program: the change is ignored", self._file)
+        return before
+
+    def _read_content(self) -> bytes | None:
+        """Return the content of the file; None if there is none."""
+        try:
+            with self._file.open("rb") as stream:
+                content = stream.read(MAX_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable_error(self._file, error) from None
+        if len(content) > MAX_FILE_BYTES:
+            raise _unreadable_error(self._file, f"it has more than {MAX_FILE_BYTES:,} bytes")
+        return content
+
+
+class SharedUserStore(UserStore):
+    """The users and teams of all replicas, in a database.
+
+    They are in memory and follow changes of other replicas. While the database cannot be reached, the last
+    known ones are used for a limited time.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Read users and teams. Raises DatabaseError."""
+        self._database = database
+        self._reload_lock = threading.Lock()
+        self._directory = Directory()
+        database.on_change(TOPIC, self._reload)  # before reading, so that no change in between is missed
+        self._reload()
+
+    def directory(self) -> Directory:
+        if self._database.seconds_since_contact(TOPIC) > MAX_STALE_S:
+            raise DatabaseUnavailable(
+                f"the database {self._database.address} cannot be reached, so users cannot be checked"
+            )
+        return self._directory
+
+    def edit(self, change: Change) -> Directory:
+        def run(cursor: RowCursor) -> Directory:
+            cursor.execute("LOCK TABLE users, teams, team_members IN SHARE ROW EXCLUSIVE MODE")
+            before = _load_directory(cursor)
+            after = change(before)
+            _write_users(cursor, before.users, after.users)
+            _write_teams(cursor, before.teams, after.teams)
+            return after
+
+        after = self._database.run(run)
+        self._reload()
+        return after
+
+    def _reload(self) -> None:
+        with self._reload_lock:  # an older state must not replace a newer one
+            self._directory = self._database.run(_load_directory)
+
+
+def open_users(config: Config, database: Database | None) -> UserStore:
+    """Open the users and teams: in the database that replicas share, else in the user's file."""
+    if database is not None:
+        return SharedUserStore(database)
+    state = config.paths.state_dir
+    return FileUserStore(state / "gateway" / USERS_FILE, SettingsRecord(state))
+
+
+def _directory_to_json(directory: Directory) -> dict[str, object]:
+    return {
+        "users": {key: user_to_json(each) for key, each in directory.users.items()},
+        "teams": {key: team_to_json(each) for key, each in directory.teams.items()},
+    }
+
+
+def _parse_directory(content: bytes | None, file: Path) -> Directory:
+    if content is None:
+        return Directory()
+    try:
+        value = read_json(content.decode("utf-8"))
+        users = {key: user_from_json(key, each) for key, each in value["users"].items()}
+        teams = {key: team_from_json(key, each) for key, each in value["teams"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable_error(file, error) from None
+    return Directory(users, teams)
+
+
+def _unreadable_error(file: Path, why: object) -> ConfigError:
+    return ConfigError(
+        f"the file with users and teams cannot be read: {why}",
+        file=str(file),
+        hint="repair the file, or delete it and create users with `toolfold user add NAME`",
+    )
+
+
+def _load_directory(cursor: RowCursor) -> Directory:
+    cursor.execute("SELECT * FROM users LIMIT %s", (MAX_USERS,))
+    users = {row["id"]: user_from_json(row["id"], row) for row in cursor.fetchall()}
+    members: dict[str, list[str]] = {}
+    cursor.execute("SELECT team, user_id FROM team_members")
+    for row in cursor.fetchall():
+        members.setdefault(row["team"], []).append(row["user_id"])
+    cursor.execute("SELECT * FROM teams")
+    teams = {
+        row["name"]: team_from_json(row["name"], {**row, "members": members.get(row["name"], ())})
+        for row in cursor.fetchall()
+    }
+    return Directory(users, teams)
+
+
+def _write_users(cursor: RowCursor, before: Mapping[str, User], after: Mapping[str, User]) -> None:
+    for key in before.keys() - after.keys():
+        cursor.execute("DELETE FROM users WHERE id = %s", (key,))
+    for key, user in after.items():
+        if before.get(key) != user:
+            cursor.execute(
+                "INSERT INTO users (id, name, issuer, subject, admin, disabled, created) VALUES (%(id)s,"
+                " %(name)s, %(issuer)s, %(subject)s, %(admin)s, %(disabled)s, %(created)s) ON CONFLICT (id)"
+                " DO UPDATE SET name = excluded.name, issuer = excluded.issuer, subject = excluded.subject,"
+                " admin = excluded.admin, disabled = excluded.disabled",
+                {"id": key, **user_to_json(user)},
+            )
+
+
+def _write_teams(cursor: RowCursor, before: Mapping[str, Team], after: Mapping[str, Team]) -> None:
+    for name in before.keys() - after.keys():
+        cursor.execute("DELETE FROM teams WHERE name = %s", (name,))
+    for name, team in after.items():
+        known = before.get(name, Team(""))
+        if known != team:
+            cursor.execute(
+                "INSERT INTO teams (name, share_learned, created) VALUES (%s, %s, %s)"
+                " ON CONFLICT (name) DO UPDATE SET share_learned = excluded.share_learned",
+                (name, team.share_learned, team.created),
+            )
+        for user_id in known.members - team.members:
+            cursor.execute("DELETE FROM team_members WHERE team = %s AND user_id = %s", (name, user_id))
+        for user_id in team.members - known.members:
+            cursor.execute("INSERT INTO team_members (team, user_id) VALUES (%s, %s)", (name, user_id))

@@ -1,0 +1,55 @@
+"""`toolfold user` and `toolfold team`: add, list, disable and remove users; tokens of users."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Toolfold
+
+
+def test_user_is_listed_with_its_teams_and_tokens(toolfold: Toolfold) -> None:
+    assert toolfold("user", "add", "ann", "--admin").code == 0
+    assert toolfold("team", "add", "red").code == 0
+    assert toolfold("team", "join", "red", "ann").code == 0
+    token = toolfold("token", "add", "laptop", "--user", "ann").out.strip()
+    (listed,) = json.loads(toolfold("user", "list", "--json").out)
+    assert (listed["name"], listed["teams"], listed["tokens"]) == ("ann", ["red"], ["laptop"])
+    shown = toolfold("user", "show", "ann").out
+    assert "administrator" in shown
+    assert "laptop" in shown
+    assert token not in shown
+    assert json.loads(toolfold("token", "list", "--json").out)[0]["user"] == "ann"
+    assert json.loads(toolfold("team", "list", "--json").out) == [
+        {"name": "red", "members": ["ann"], "share_learned": False}
+    ]
+
+
+def test_user_is_disabled_enabled_and_removed_with_its_tokens(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("token", "add", "laptop", "--user", "ann")
+    toolfold("user", "disable", "ann")
+    assert "disabled" in toolfold("user", "list").out
+    toolfold("user", "enable", "ann")
+    assert "disabled" not in toolfold("user", "list").out
+    assert toolfold("user", "remove", "ann").code == 0
+    assert json.loads(toolfold("token", "list", "--json").out) == []
+    assert json.loads(toolfold("user", "list", "--json").out) == []
+
+
+def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "annette")
+    for command in (("user", "show", "anette"), ("token", "add", "laptop", "--user", "anette")):
+        done = toolfold(*command)
+        assert done.code == 4
+        assert "Did you mean annette?" in done.err
+    assert json.loads(toolfold("token", "list", "--json").out) == []
+    assert toolfold("team", "join", "red", "annette").code == 4
+
+
+def test_team_shares_learned_messages_only_if_it_is_turned_on(toolfold: Toolfold) -> None:
+    toolfold("team", "add", "red")
+    assert "private" in toolfold("team", "list").out
+    assert toolfold("team", "set", "red", "--share-learned", "on").code == 0
+    assert "shared" in toolfold("team", "list").out
+    assert toolfold("team", "remove", "red").code == 0
+    assert json.loads(toolfold("team", "list", "--json").out) == []

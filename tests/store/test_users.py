@@ -1,0 +1,290 @@
+"""Users and teams: one contract, checked with a file and with a PostgreSQL database.
+
+Every test gets two stores over the same state, as two processes have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.store.test_shared_state import wait_until
+from toolfold.config.record import SettingsRecord
+from toolfold.database import Database, DatabaseUnavailable, open_database
+from toolfold.database.connections import Row
+from toolfold.database.migrations import migrate
+from toolfold.errors import ConfigError, UnknownAccount
+from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
+from toolfold.users import FileUserStore, UserStore
+
+ISSUER = "https://id.example.com/realms/one"
+
+
+@pytest.fixture(params=["file", "postgres"])
+def tokens(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TokenStore, TokenStore]]:
+    """The tokens, with their users, of two replicas."""
+    if request.param == "file":
+        yield Tokens(tmp_path / "tokens.json"), Tokens(tmp_path / "tokens.json")
+        return
+    url = request.getfixturevalue("database_url")
+    with ExitStack() as stack:
+        yield open_shared(url, stack), open_shared(url, stack)
+
+
+def open_shared(url: str, stack: ExitStack) -> SharedTokens:
+    database = open_database(url)
+    assert database is not None
+    stack.callback(database.close)
+    return SharedTokens(database)
+
+
+@pytest.fixture
+def stores(tokens: tuple[TokenStore, TokenStore]) -> tuple[UserStore, UserStore]:
+    return tokens[0].users, tokens[1].users
+
+
+Stores = tuple[UserStore, UserStore]
+
+
+def test_user_added_by_one_replica_is_known_to_the_other(stores: Stores) -> None:
+    one, other = stores
+    user = one.add_user("ann@example.com", issuer=ISSUER, subject="42", is_admin=True)
+    wait_until(lambda: other.find_identity(ISSUER, "42") == user)
+    assert other.directory().find_user("ann@example.com") == user
+    assert other.directory().find_active(user.id) == user
+    assert user.is_admin
+    assert not user.is_disabled
+    assert other.find_identity(ISSUER, "43") is None
+    assert other.find_identity("", "") is None
+
+
+def test_users_without_an_external_identity_are_not_found_by_one(stores: Stores) -> None:
+    one, _ = stores
+    one.add_user("ann")
+    one.add_user("bob")
+    assert one.find_identity("", "") is None
+    assert one.find_identity(ISSUER, "") is None
+
+
+def test_disabled_user_is_found_but_not_active(stores: Stores) -> None:
+    one, other = stores
+    user = one.add_user("ann", issuer=ISSUER, subject="42")
+    assert one.set_disabled("ann", True).is_disabled
+    wait_until(lambda: (found := other.find_identity(ISSUER, "42")) is not None and found.is_disabled)
+    assert other.directory().find_active(user.id) is None
+    other.set_disabled("ann", False)
+    wait_until(lambda: one.directory().find_active(user.id) == user)
+
+
+def test_new_user_with_the_name_of_a_removed_one_is_another_user(stores: Stores) -> None:
+    one, other = stores
+    first = one.add_user("ann", issuer=ISSUER, subject="42")
+    one.add_team("red")
+    one.join_team("red", "ann")
+    other.remove_user("ann")
+    second = other.add_user("ann", issuer=ISSUER, subject="42")
+    assert second.id != first.id
+    assert other.directory().find_active(first.id) is None
+    assert other.directory().teams["red"].members == frozenset()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 129, "ä", "nul\0"])
+def test_invalid_name_of_a_user_or_team_is_rejected(stores: Stores, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be the name of a user"):
+        stores[0].add_user(name)
+    with pytest.raises(ConfigError, match="cannot be the name of a team"):
+        stores[0].add_team(name)
+    assert not stores[0].directory().users
+    assert not stores[0].directory().teams
+
+
+def test_name_and_external_identity_belong_to_one_user(stores: Stores) -> None:
+    one, other = stores
+    one.add_user("ann", issuer=ISSUER, subject="42")
+    with pytest.raises(ConfigError, match="already exists"):
+        other.add_user("ann")
+    with pytest.raises(ConfigError, match="already belongs to the user 'ann'"):
+        other.add_user("bob", issuer=ISSUER, subject="42")
+    with pytest.raises(ConfigError, match="both an issuer and a subject"):
+        other.add_user("bob", issuer=ISSUER)
+    with pytest.raises(ConfigError, match="printable"):
+        other.add_user("bob", issuer=ISSUER, subject="4\0002")
+    other.add_user("bob", issuer=ISSUER + "/other", subject="42")
+    with pytest.raises(ConfigError, match="already belongs"):
+        other.change_user("bob", lambda user: replace(user, issuer=ISSUER))
+
+
+def test_members_join_and_leave_teams(stores: Stores) -> None:
+    one, other = stores
+    ann = one.add_user("ann")
+    one.add_team("red")
+    one.add_team("blue")
+    one.join_team("red", "ann")
+    one.join_team("blue", "ann")
+    one.join_team("blue", "ann")
+    wait_until(lambda: [each.name for each in other.directory().list_teams(ann.id)] == ["blue", "red"])
+    other.leave_team("red", "ann")
+    other.remove_team("blue")
+    wait_until(lambda: one.directory().list_teams(ann.id) == ())
+    with pytest.raises(ConfigError, match="not a member"):
+        other.leave_team("red", "ann")
+    with pytest.raises(ConfigError, match="already exists"):
+        other.add_team("red")
+
+
+def test_team_settings_are_stored(stores: Stores) -> None:
+    one, other = stores
+    one.add_team("red")
+    assert not one.directory().teams["red"].share_learned
+    one.change_team("red", lambda team: replace(team, share_learned=True))
+    wait_until(lambda: "red" in (teams := other.directory().teams) and teams["red"].share_learned)
+
+
+def test_unknown_user_or_team_is_an_error_that_names_similar_ones(stores: Stores) -> None:
+    one, _ = stores
+    one.add_user("annette")
+    one.add_team("red")
+    with pytest.raises(UnknownAccount, match="Did you mean annette"):
+        one.set_disabled("anette", True)
+    with pytest.raises(UnknownAccount, match="no team 'rde'"):
+        one.join_team("rde", "annette")
+    with pytest.raises(UnknownAccount, match="no user 'bob'"):
+        one.join_team("red", "bob")
+    with pytest.raises(UnknownAccount):
+        one.remove_user("bob")
+    with pytest.raises(UnknownAccount):
+        one.remove_team("blue")
+
+
+def test_changes_that_replicas_make_at_the_same_time_are_all_kept(stores: Stores) -> None:
+    stores[0].add_team("red")
+
+    def add(number: int) -> None:
+        stores[number % 2].add_user(f"user{number}")
+        stores[number % 2].join_team("red", f"user{number}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(12)))
+    for each in stores:
+        wait_until(lambda: len(each.directory().teams["red"].members) == 12)  # noqa: B023 - called at once
+
+
+def test_change_that_fails_changes_nothing(stores: Stores) -> None:
+    one, _ = stores
+    user = one.add_user("ann")
+    before = one.directory()
+    with pytest.raises(ZeroDivisionError):
+        one.edit(lambda directory: directory.without_user(user.id) and 1 / 0)  # type: ignore[arg-type,return-value]
+    assert one.directory() == before
+
+
+def test_token_of_a_user_is_refused_while_the_user_is_disabled(tokens: tuple[TokenStore, TokenStore]) -> None:
+    one, other = tokens
+    user = one.users.add_user("ann")
+    token, plain = one.add("laptop", user_id=user.id), one.add("shared")
+    wait_until(lambda: other.find(token) is not None)
+    client = other.find(token)
+    assert client is not None
+    assert client.user_id == user.id
+    one.users.set_disabled("ann", True)
+    assert one.find(token) is None
+    wait_until(lambda: other.find(token) is None)
+    assert not other.is_valid(client)
+    assert other.find(plain) is not None
+    one.users.set_disabled("ann", False)
+    wait_until(lambda: other.find(token) == client)
+
+
+def test_token_of_a_removed_user_is_refused_and_its_name_is_free_again(
+    tokens: tuple[TokenStore, TokenStore],
+) -> None:
+    one, other = tokens
+    user = one.users.add_user("ann")
+    token, plain = one.add("laptop", user_id=user.id), one.add("shared")
+    wait_until(lambda: other.find(token) is not None)
+    one.users.remove_user("ann")
+    wait_until(lambda: other.find(token) is None)
+    one.revoke_user(user.id)
+    assert [each.name for each in one.list_clients()] == ["shared"]
+    one.revoke_user("")  # tokens without a user are not revoked
+    assert one.find(plain) is not None
+    assert one.add("laptop")
+
+
+def test_users_file_is_private_and_changes_of_other_programs_are_ignored(tmp_path: Path) -> None:
+    file, record = tmp_path / "gateway" / "users.json", SettingsRecord(tmp_path)
+    running, command = FileUserStore(file, record), FileUserStore(file, record)
+    user = command.add_user("ann")
+    command.set_disabled("ann", True)
+    assert running.directory().find_active(user.id) is None
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text(file.read_text().replace('"disabled": true', '"disabled": false'))
+    assert running.directory().find_active(user.id) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"users": {"a": {"name": "x"}}, "teams": {}}', "\xff"])
+def test_damaged_users_file_is_an_error(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "users.json"
+    file.write_text(content, encoding="latin-1")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        FileUserStore(file).directory()
+
+
+def test_users_are_refused_if_changes_may_be_unknown(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        tokens = open_shared(database_url, stack)
+        token = tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
+        assert tokens.find(token)
+        monkeypatch.setattr("toolfold.users.store.MAX_STALE_S", -1.0)
+        with pytest.raises(DatabaseUnavailable, match="users cannot be checked"):
+            tokens.find(token)
+
+
+def test_undoing_the_migration_deletes_tokens_of_users_and_keeps_others(database_url: str) -> None:
+    database = open_database(database_url)
+    assert database is not None
+    tokens = SharedTokens(database)
+    tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
+    plain = tokens.add("shared")
+    migrate(database, 9)
+    migrate(database, 10)
+    assert [each.name for each in tokens.list_clients()] == ["shared"]
+    assert tokens.find(plain) is not None
+    database.close()
+
+
+class _ChangedAfterReading(Database):
+    """A database in which another replica changes something right after tokens were read once."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.change: Callable[[], object] | None = None
+
+    def query(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
+        result = super().query(statement, values)
+        if self.change and "hash" in statement:
+            change, self.change = self.change, None
+            change()
+        return result
+
+
+def test_token_revoked_while_another_replica_reads_its_tokens_is_refused_there(database_url: str) -> None:
+    with ExitStack() as stack:
+        first = open_shared(database_url, stack)
+        token = first.add("bob")
+        database = _ChangedAfterReading(database_url)
+        stack.callback(database.close)
+        listening = threading.Event()
+        database.on_change("ready", listening.set)
+        assert listening.wait(60)  # after connecting, the listener reads everything again
+        database.change = lambda: first.revoke("bob")
+        second = SharedTokens(database)
+        wait_until(lambda: second.find(token) is None)
