@@ -38,6 +38,14 @@ CREATE TRIGGER {table}_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {
 """
 
 
+def _notify_on_insert(table: str, topic: str) -> str:
+    """Return the statement that sends a notice with `topic` whenever rows are added to a table."""
+    return f"""
+CREATE TRIGGER {table}_added AFTER INSERT ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('{topic}');
+"""
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         1,
@@ -197,6 +205,18 @@ DELETE FROM tokens WHERE user_id != '';
 ALTER TABLE tokens DROP COLUMN user_id;
 DROP TABLE team_members, teams, users;
 """,
+    ),
+    Migration(
+        11,
+        "vectors of tools",
+        up="""
+CREATE TABLE tool_vectors (
+    model TEXT NOT NULL, checksum BYTEA NOT NULL, numbers BYTEA NOT NULL, scale REAL NOT NULL,
+    used DATE NOT NULL DEFAULT CURRENT_DATE, PRIMARY KEY (model, checksum)
+);
+"""
+        + _notify_on_insert("tool_vectors", "tool_vectors"),
+        down="DROP TABLE tool_vectors;",
     ),
 )
 LATEST = MIGRATIONS[-1].number

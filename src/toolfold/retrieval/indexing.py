@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import random
 import re
 import threading
 import time
@@ -37,6 +38,7 @@ from toolfold.retrieval.index import (
 )
 from toolfold.retrieval.index_cache import IndexCache, read_index, write_index
 from toolfold.retrieval.message_vectors import embed_with_messages
+from toolfold.retrieval.shared_vectors import SharedVectors, document_checksum
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import PackedVectors
 
@@ -50,6 +52,8 @@ MAX_UNEMBEDDED_SHARE = 0.2
 """If a larger share of the tools has no vector, the other vectors are not used either."""
 _BATCH_SIZE = 64
 _CHECKPOINT_INTERVAL_S = 10.0
+_SHARED_READ_INTERVAL_S = 1.0
+"""How often vectors of other replicas are looked up while tools are embedded."""
 _CHECKSUM_BYTES = 16
 
 
@@ -122,10 +126,12 @@ class Indexer:
         outage_log: OutageLog | None = None,
         max_wait_s: float | None = None,
         on_change: Callable[[IndexState], None] | None = None,
+        shared: SharedVectors | None = None,
     ) -> None:
         """Create an indexer. `max_wait_s` limits how long searches wait for vectors; None waits for all.
 
         `on_change` is called when a search has to go on without all vectors, and when they are complete.
+        With `shared`, vectors that any replica has computed are taken from the database.
         """
         self._embedder, self._directory, self._progress = embedder, directory, progress
         self._outage_log = outage_log or OutageLog()
@@ -140,6 +146,9 @@ class Indexer:
         self._thread: threading.Thread | None = None
         self._wait_left_s = self._waited_s = 0.0
         self._on_change = on_change
+        self._shared = shared
+        self._tried_version = 0
+        """Version of the shared vectors when tools were last embedded."""
         self._closed = threading.Event()
 
     def make_sibling(self, directory: str, *, progress: Progress | None = None) -> Indexer:
@@ -153,6 +162,7 @@ class Indexer:
             progress=progress,
             outage_log=self._outage_log,
             max_wait_s=None if progress else self._max_wait_s,
+            shared=self._shared,
         )
 
     @property
@@ -225,9 +235,11 @@ class Indexer:
         return self._current[1]
 
     def _can_retry_embedding(self) -> bool:
-        """Return True if an embedding model that failed earlier works again."""
+        """Return True if an embedding model that failed works again, or another replica has embedded."""
         if self._embedder is None or not self._incomplete:
             return False
+        if self._shared is not None and self._shared.version() != self._tried_version:
+            return True
         try:
             self._embedder.embed(["tool"], "tool")
         except EmbeddingUnavailable:
@@ -310,41 +322,82 @@ class Indexer:
         documents = [_Document(embedding_text(tool), embedded_messages(tool)) for tool in tools]
         rows = {document: row for row, document in enumerate(dict.fromkeys(documents))}
         order = np.array([rows[document] for document in documents], np.int64)
-        parts: list[PackedVectors] = []
+        found = _VectorRows(len(rows))
         saved_at = time.monotonic()
         try:
-            for part in self._embed_batches(self._embedder, list(rows), in_background=in_background):
-                parts.append(part)
+            for positions, part in self._find_vectors(self._embedder, list(rows), in_background):
+                found.add(positions, part)
                 if time.monotonic() - saved_at > _CHECKPOINT_INTERVAL_S:
-                    save_vectors(_pad_rows(parts, len(rows)).take_rows(order))
+                    save_vectors(found.packed.take_rows(order))
                     saved_at = time.monotonic()
         except EmbeddingUnavailable as error:  # keep the vectors received so far
             self._outage_log.warn_once(str(error))
             self._incomplete = True
-            if not parts:
+            if not found.packed.size:
                 return None
         except BaseException:
-            if parts:
-                save_vectors(_pad_rows(parts, len(rows)).take_rows(order))
+            if found.packed.size:
+                save_vectors(found.packed.take_rows(order))
             raise
-        return _pad_rows(parts, len(rows)).take_rows(order) if parts else PackedVectors.empty(0, 0)
+        return found.packed.take_rows(order) if found.packed.size else PackedVectors.empty(0, 0)
+
+    def _find_vectors(
+        self, embedder: Embedder, documents: Sequence[_Document], in_background: bool
+    ) -> Iterator[tuple[list[int], PackedVectors]]:
+        """Yield the vectors of documents in parts, each with its positions: shared ones, then new ones."""
+        if self._shared is None:
+            yield from self._embed_batches(embedder, documents, range(len(documents)), in_background)
+            return
+        left, sums = list(range(len(documents))), [document_checksum(*each) for each in documents]
+        # Replicas that start together begin at different tools, and take the rest from one another.
+        first = random.randrange(len(left)) if left else 0  # noqa: S311
+        left = left[first:] + left[:first]
+        taken: dict[int, int] = {}  # position of a shared vector → its length
+        while left:
+            read_at, self._tried_version = time.monotonic(), self._shared.version()
+            known, packed = self._shared.read(embedder.name, [sums[each] for each in left])
+            if known:
+                positions = [left[each] for each in known]
+                yield positions, packed
+                taken |= dict.fromkeys(positions, packed.width)
+                left = [each for each in left if each not in taken]
+            for positions, part in self._embed_batches(embedder, documents, left, in_background):
+                yield positions, part
+                self._shared.write(embedder.name, [sums[each] for each in positions], part)
+                left = left[len(positions) :]
+                if other := [each for each, width in taken.items() if width != part.width]:
+                    # Another model has this name now: its vectors replace those in the database.
+                    yield from self._embed_batches(embedder, documents, [*left, *other], in_background)
+                    return
+                if self._has_new_vectors(read_at):
+                    break
+
+    def _has_new_vectors(self, read_at: float) -> bool:
+        """Return True if other replicas have added vectors since they were read, some time ago."""
+        waited = time.monotonic() - read_at >= _SHARED_READ_INTERVAL_S
+        return waited and self._shared is not None and self._shared.version() != self._tried_version
 
     def _embed_batches(
-        self, embedder: Embedder, documents: Sequence[_Document], *, in_background: bool
-    ) -> Iterator[PackedVectors]:
-        for start in range(0, len(documents), _BATCH_SIZE):
+        self, embedder: Embedder, documents: Sequence[_Document], positions: Sequence[int], in_background: bool
+    ) -> Iterator[tuple[list[int], PackedVectors]]:
+        total = len(documents)
+        for start in range(0, len(positions), _BATCH_SIZE):
             if in_background and (self._closed.is_set() or not threading.main_thread().is_alive()):
                 raise _IndexerClosed
             if self._progress:
-                self._progress(start, len(documents))
-            batch = documents[start : start + _BATCH_SIZE]
-            yield PackedVectors.of(
-                embed_with_messages(
-                    embedder, [each.text for each in batch], [each.messages for each in batch]
-                )
+                self._progress(total - len(positions) + start, total)
+            part = list(positions[start : start + _BATCH_SIZE])
+            batch = [documents[position] for position in part]
+            yield (
+                part,
+                PackedVectors.of(
+                    embed_with_messages(
+                        embedder, [each.text for each in batch], [each.messages for each in batch]
+                    )
+                ),
             )
-        if self._progress and documents:
-            self._progress(len(documents), len(documents))
+        if self._progress and positions:
+            self._progress(total, total)
 
     def _compute_checksums(self, tools: Sequence[Tool]) -> list[bytes]:
         """Return the tools' checksums, reusing those of tools seen in the last call."""
@@ -418,13 +471,19 @@ class Indexer:
         return (self._directory or Path()) / f"{self._file_prefix()}{digest}.npz"
 
 
-def _pad_rows(parts: Sequence[PackedVectors], size: int) -> PackedVectors:
-    """Join blocks of vectors and append zero rows up to `size`."""
-    rest = PackedVectors.empty(size - sum(part.size for part in parts), parts[0].width)
-    every = (*parts, rest)
-    return PackedVectors(
-        np.concatenate([p.numbers for p in every]), np.concatenate([p.scales for p in every])
-    )
+class _VectorRows:
+    """Vectors of a number of texts, which arrive in parts; zero where there is none yet."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.packed = PackedVectors.empty(0, 0)
+        """Empty before the first part."""
+
+    def add(self, positions: Sequence[int], part: PackedVectors) -> None:
+        """Store a part. If its vectors have another length than earlier ones, those are dropped."""
+        if self.packed.width != part.width:
+            self.packed = PackedVectors.empty(self._size, part.width)
+        self.packed.numbers[positions], self.packed.scales[positions] = part.numbers, part.scales
 
 
 def _delete_file(file: Path) -> None:

@@ -62,6 +62,7 @@ from toolfold.retrieval.ranking import (
     sorted_unique,
 )
 from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
+from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
 
 Mode = Literal["keyword", "semantic", "hybrid", "rerank"]
@@ -558,11 +559,13 @@ class Retriever:
         learned: LearnedMessages | None = None,
         max_wait_s: float | None = None,
         on_index_change: Callable[[IndexState], None] | None = None,
+        shared_vectors: SharedVectors | None = None,
     ) -> None:
         """Create a retriever. `max_wait_s` limits how long searches wait for vectors; None waits for all.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         `on_index_change` is called when a search goes on without all vectors, and when they are complete.
+        With `shared_vectors`, vectors are taken from the database if any replica has computed them.
         """
         outage_log = OutageLog()
         self._synonyms = synonyms or Synonyms()
@@ -578,7 +581,9 @@ class Retriever:
             outage_log=outage_log,
             max_wait_s=max_wait_s,
             on_change=on_index_change,
+            shared=shared_vectors,
         )
+        self._shared_vectors = shared_vectors
         self._background = BackgroundStart()
         self._keyword_indexer = Indexer(None, directory)
         self._searcher = Searcher(
@@ -600,6 +605,7 @@ class Retriever:
         sibling._indexer = self._indexer.make_sibling(directory, progress=progress)
         sibling._keyword_indexer = self._keyword_indexer.make_sibling(directory)
         sibling._background = BackgroundStart()
+        sibling._shared_vectors = None  # its indexer uses them; this retriever closes them
         return sibling
 
     def build_in_background(self, snapshot: Snapshot) -> None:
@@ -706,6 +712,8 @@ class Retriever:
         """Stop the background threads that build the index."""
         self._background.wait()
         self._indexer.close()
+        if self._shared_vectors is not None:
+            self._shared_vectors.close()
 
     def _index_snapshot(self, snapshot: Snapshot, mode: Mode, *, wait: bool = True) -> Index:
         tools = self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
