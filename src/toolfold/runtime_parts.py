@@ -51,6 +51,7 @@ from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
+from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
@@ -290,6 +291,7 @@ def _build_retriever(
         # A caller that shows progress can wait for the whole index; a model's call cannot.
         max_wait_s=None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S),
         on_index_change=lambda state: bus.publish(IndexUpdated(tools=state.tools, embedded=state.embedded)),
+        shared_vectors=None if database is None else SharedVectors(database),
     )
 
 
