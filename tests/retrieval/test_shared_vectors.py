@@ -41,6 +41,7 @@ def databases(request: pytest.FixtureRequest) -> Iterator[tuple[Database, Databa
             stack.callback(each.close)
         yield opened[0], opened[1]  # type: ignore[misc]
 
+
 TOOLS = tuple(make_tool(f"tool_{number}", f"counts {number} sheep") for number in range(150))
 
 

@@ -378,7 +378,11 @@ class Indexer:
         return waited and self._shared is not None and self._shared.version() != self._tried_version
 
     def _embed_batches(
-        self, embedder: Embedder, documents: Sequence[_Document], positions: Sequence[int], in_background: bool
+        self,
+        embedder: Embedder,
+        documents: Sequence[_Document],
+        positions: Sequence[int],
+        in_background: bool,
     ) -> Iterator[tuple[list[int], PackedVectors]]:
         total = len(documents)
         for start in range(0, len(positions), _BATCH_SIZE):
