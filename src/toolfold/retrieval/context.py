@@ -107,6 +107,13 @@ class EarlierMessages:
     similarities: Sequence[Scores] = ()
     combined: Scores | None = None
     """Similarities to the mean of the vectors of the latest message and the one before it."""
+    usual: Sequence[Scores] = ()
+    """If the tools are candidates only: similarities of tools drawn from all that are granted, to each of the
+    earlier messages and then to the combined vector."""
+
+    def find_usual(self, number: int) -> Scores | None:
+        """Return the similarities that are usual for an earlier message; None if they are not known."""
+        return self.usual[number] if number < len(self.usual) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +232,7 @@ def context_features(given: ContextInput, candidates: Positions, base: Scores) -
     dense = next(iter(legs.dense.values()), None)
     columns = [
         _closeness(base),
-        _standardize(dense, candidates),
+        _standardize(dense, candidates, next(iter(legs.usual.values()), None)),
         legs.lexical[candidates] / max(legs.best_lexical, 1e-6),
         *_server_columns(given, candidates, dense, base),
         *_used_columns(given.index, used, candidates),
@@ -239,7 +246,7 @@ def context_features(given: ContextInput, candidates: Positions, base: Scores) -
 
 def _message_row(given: ContextInput, candidates: Positions, dense: Scores | None) -> list[float]:
     """Return the features that all candidates of a message share."""
-    standardized = _standardize(dense, candidates)
+    standardized = _standardize(dense, candidates, next(iter(given.legs.usual.values()), None))
     servers = given.used.servers[candidates]
     last = int(given.used.servers[given.used.positions[0]]) if given.used.positions else -1
     inside = float(standardized[servers == last].max(initial=-1.0))
@@ -294,9 +301,13 @@ def _tool_similarities(vectors: Vectors, candidates: Positions, used: Sequence[i
 def _earlier_columns(earlier: EarlierMessages, candidates: Positions) -> list[Scores]:
     """Return how similar a candidate is to the previous message, to older ones, and to both combined."""
     none = np.full(len(candidates), -1.0, np.float32)
-    each = [_standardize(scores, candidates) for scores in earlier.similarities]
+    each = [
+        _standardize(scores, candidates, earlier.find_usual(number))
+        for number, scores in enumerate(earlier.similarities)
+    ]
     older = np.max(each[1:], axis=0) if len(each) > 1 else none
-    combined = none if earlier.combined is None else _standardize(earlier.combined, candidates)
+    usual = earlier.find_usual(len(earlier.similarities))
+    combined = none if earlier.combined is None else _standardize(earlier.combined, candidates, usual)
     return [each[0] if each else none, older, combined]
 
 
@@ -307,11 +318,14 @@ def _closeness(scores: Scores) -> Scores:
     return (1 / (1 + ranks / 3)).astype(np.float32)
 
 
-def _standardize(scores: Scores | None, candidates: Positions) -> Scores:
-    """Return the distance of each candidate's score from the mean, divided by four standard deviations."""
+def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | None = None) -> Scores:
+    """Return the distance of each candidate's score from the mean, divided by four standard deviations.
+
+    With `sample`, mean and deviation are those of a sample of all tools.
+    """
     if scores is None:
         return np.full(len(candidates), -1.0, np.float32)
-    usual = granted_scores(scores)
+    usual = granted_scores(scores) if sample is None or not len(sample) else sample
     average, spread = float(usual.mean()), float(usual.std()) + 1e-6
     mine = (scores[candidates] - np.float32(average)) / (np.float32(spread) * _Z_SCALE)
     return np.clip(np.where(scores[candidates] > EXCLUDED_SCORE, mine, -1.0), -1.0, 3.0).astype(np.float32)

@@ -185,6 +185,22 @@ class NameIndex:
                 yield position, tool
 
 
+def list_mentions(message: str, limit: int) -> list[str]:
+    """Return the parts of a message that may be names of tools, casefolded, at most `limit` of them."""
+    text = message[:MAX_MESSAGE_CHARS]
+    found: dict[str, None] = {}
+    for start, end in _candidate_spans(text):
+        found[text[start:end].casefold()] = None
+        if len(found) >= limit:
+            break
+    return list(found)
+
+
+def list_spellings(tool: Tool) -> list[str]:
+    """Return the casefolded names by which a message can mention a tool."""
+    return sorted({name.casefold() for name in _name_spellings(tool)})
+
+
 def _name_spellings(tool: Tool) -> set[str]:
     """Return the tool's names, with and without the server prefix."""
     name = tool.name

@@ -63,6 +63,20 @@ class GrantMask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CatalogSample:
+    """What is known of a whole catalog, for an index that contains only candidates of it."""
+
+    tools: int
+    vectors: Matrix
+    """Vectors of tools drawn evenly from those that are granted; no rows if there are none."""
+
+    def similarities(self, vector: Matrix) -> Scores:
+        """Return the similarities of the drawn tools to a vector."""
+        found: Scores = np.vecdot(self.vectors, vector)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Index:
     """Keyword and vector index of a set of tools. A position may be empty after a tool was removed."""
 
@@ -72,6 +86,8 @@ class Index:
     vectors: Vectors | None
     names: NameIndex
     by_name: Mapping[str, int]
+    sample: CatalogSample | None = None
+    """Set if the index contains only candidates of a larger catalog."""
     _grants: dict[frozenset[str] | None, GrantMask] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _servers: list[Positions] = field(default_factory=list)
@@ -123,11 +139,17 @@ class Index:
         return self._servers[0]
 
     def _build_grant(self, names: frozenset[str] | None) -> GrantMask:
-        of_name = self.by_name.get
-        positions = self.by_name.values() if names is None else map(of_name, names)
         mask = np.zeros(len(self.tools), bool)
-        mask[[position for position in positions if position is not None]] = True
+        mask[list(self._granted_positions(names))] = True
         return GrantMask(mask, np.flatnonzero(~mask))
+
+    def _granted_positions(self, names: frozenset[str] | None) -> Iterable[int]:
+        if names is None:
+            return self.by_name.values()
+        if len(names) > len(self.by_name):
+            return (position for name, position in self.by_name.items() if name in names)
+        found = map(self.by_name.get, names)
+        return (position for position in found if position is not None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

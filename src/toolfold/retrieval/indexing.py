@@ -362,13 +362,14 @@ class Indexer:
                 taken |= dict.fromkeys(positions, packed.width)
                 left = [each for each in left if each not in taken]
             for positions, part in self._embed_batches(embedder, documents, left, in_background):
+                if other := [each for each, width in taken.items() if width != part.width]:
+                    # Another model has this name now: its vectors replace those in the database.
+                    yield [], part.take_rows(np.zeros(0, np.int64))
+                    yield from self._embed_batches(embedder, documents, [*left, *other], in_background)
+                    return
                 yield positions, part
                 self._shared.write(embedder.name, [sums[each] for each in positions], part)
                 left = left[len(positions) :]
-                if other := [each for each, width in taken.items() if width != part.width]:
-                    # Another model has this name now: its vectors replace those in the database.
-                    yield from self._embed_batches(embedder, documents, [*left, *other], in_background)
-                    return
                 if self._has_new_vectors(read_at):
                     break
 
@@ -484,9 +485,11 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store a part. If its vectors have another length than earlier ones, those are dropped."""
-        if self.packed.width != part.width:
+        """Store a part. A part without rows drops what was stored. Raises ValueError for another length."""
+        if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
+        if self.packed.width != part.width:
+            raise ValueError("the model returned vectors of different lengths")
         self.packed.numbers[positions], self.packed.scales[positions] = part.numbers, part.scales
 
 

@@ -24,6 +24,7 @@ from toolfold.retrieval.postings import (
     Vocabulary,
     merge_postings,
     row_starts,
+    sort_keys,
 )
 from toolfold.retrieval.schemas import iterate_schemas, listed_values
 from toolfold.retrieval.text import WordTokenizer
@@ -90,6 +91,14 @@ class ParameterTexts:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class TermStatistics:
+    """How many tools a whole catalog has, and how many of them contain each term."""
+
+    tools: int
+    frequencies: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KeywordIndex:
     """Keyword index: for each term, the tools that contain it and its weight for each tool."""
@@ -105,6 +114,38 @@ class KeywordIndex:
     """One row per tool: the terms of its own name, padded with -1."""
     lengths: Mapping[str, float]
     """Average length of each field when the index was last built from scratch."""
+    statistics: TermStatistics | None = None
+    """Of the whole catalog, if the index has only some candidates of it."""
+
+    @classmethod
+    def of_candidates(
+        cls,
+        tools: Sequence[Tool],
+        weights: Sequence[Mapping[str, float]],
+        words: WordTokenizer,
+        statistics: TermStatistics,
+    ) -> KeywordIndex:
+        """Build the index of some tools of a catalog from the weights of their terms."""
+        vocabulary = Vocabulary()
+        rows = [
+            (vocabulary[term], position, weight)
+            for position, each in enumerate(weights)
+            for term, weight in each.items()
+        ]
+        terms, positions, values = map(np.array, zip(*rows, strict=True)) if rows else (np.zeros(0, int),) * 3
+        order = np.argsort(sort_keys(terms, positions))
+        names = _name_terms(tools, words, vocabulary)
+        return cls(
+            words=words,
+            size=len(tools),
+            terms=dict(vocabulary),
+            starts=row_starts(np.bincount(terms, minlength=len(vocabulary))),
+            positions=positions[order].astype(np.int32),
+            weights=values[order].astype(np.float32),
+            names=names,
+            lengths={},
+            statistics=statistics,
+        )
 
     @classmethod
     def build(cls, tools: Sequence[Tool], words: WordTokenizer) -> KeywordIndex:
@@ -205,25 +246,55 @@ class KeywordIndex:
         """Return a term's inverse document frequency, and where its postings start and end."""
         number = self.terms.get(term)
         start, end = (0, 0) if number is None else self.starts[number : number + 2].tolist()
-        having = end - start
-        return math.log(1 + (self.size - having + 0.5) / (having + 0.5)), start, end
+        size, having = self.size, end - start
+        if self.statistics is not None:
+            size = max(self.statistics.tools, size)
+            having = min(max(self.statistics.frequencies.get(term, 0), having), size)
+        return math.log(1 + (size - having + 0.5) / (having + 0.5)), start, end
+
+
+def compute_term_weights(
+    tools: Sequence[Tool], words: WordTokenizer, lengths: Mapping[str, float]
+) -> list[dict[str, float]]:
+    """Return, for each tool, its terms with their BM25F weights; `lengths` are average lengths of fields."""
+    texts, _ = _tokenize_tools(dict(enumerate(tools)), words, Vocabulary())
+    terms, found = list(texts.vocabulary), [dict[str, float]() for _ in tools]
+    averages = [lengths.get(name) or 1.0 for name in FIELDS]
+    for part in texts.postings(list(FIELDS.values()), averages):
+        rows = zip(part.terms.tolist(), part.positions.tolist(), part.weights.tolist(), strict=True)
+        for term, position, weight in rows:
+            found[position][terms[term]] = weight
+    return found
+
+
+def compute_field_lengths(tools: Sequence[Tool], words: WordTokenizer) -> dict[str, float]:
+    """Return the average number of terms of each text field of the tools."""
+    texts, _ = _tokenize_tools(dict(enumerate(tools)), words, Vocabulary())
+    return dict(zip(FIELDS, texts.averages(len(FIELDS), len(tools)), strict=True))
 
 
 def _tokenize_tools(
     tools: Mapping[int, Tool], words: WordTokenizer, vocabulary: Vocabulary
 ) -> tuple[TermTable, Int32s]:
     """Split the text fields and the names of tools into numbered terms, in order of tool position."""
-    texts, names = TermTable(vocabulary), np.full((len(tools), MAX_NAME_TERMS), -1, np.int32)
-    for row, position in enumerate(sorted(tools)):
+    texts = TermTable(vocabulary)
+    for position in sorted(tools):
         query_terms = field_texts(tools[position])
         for number, name in enumerate(FIELDS):
             if query_terms[name]:
                 tokens = words.tokens(query_terms[name])
                 # Repeating a word in many messages must not raise its weight.
                 texts.add(position, number, list(dict.fromkeys(tokens)) if name == MESSAGES_FIELD else tokens)
-        own = words.tokens(own_name(tools[position]))[:MAX_NAME_TERMS]
+    return texts, _name_terms([tools[position] for position in sorted(tools)], words, vocabulary)
+
+
+def _name_terms(tools: Sequence[Tool], words: WordTokenizer, vocabulary: Vocabulary) -> Int32s:
+    """Return the numbers of the terms of each tool's own name, one row per tool, padded with -1."""
+    names = np.full((len(tools), MAX_NAME_TERMS), -1, np.int32)
+    for row, tool in enumerate(tools):
+        own = words.tokens(own_name(tool))[:MAX_NAME_TERMS]
         names[row, : len(own)] = [vocabulary[token] for token in own]
-    return texts, names
+    return names
 
 
 def _insertion_points(positions: Int32s, starts: Int64s, new: Int32s, new_starts: Int64s) -> Int64s:

@@ -118,7 +118,7 @@ def catalog_similarity(legs: Legs, *, dense: bool) -> Scores:
 
 def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
     # Term weights grow with the catalog: divide by the weight of an unknown term to cancel that.
-    unknown = math.log(2.0 * len(legs.lexical) + 2.0)
+    unknown = math.log(2.0 * (legs.catalog_tools or len(legs.lexical)) + 2.0)
     lexical, best = float(legs.lexical.max(initial=0.0)) / unknown, legs.best_lexical / unknown
     row = [lexical / max(best, 1e-6), lexical, min(best / 5.0, 2.0)]
     if dense:

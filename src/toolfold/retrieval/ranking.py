@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -35,6 +35,10 @@ class Legs:
     best_lexical: float
     """Score of a hypothetical tool that matches every word perfectly."""
     dense: Mapping[str, Scores]
+    catalog_tools: int = 0
+    """Number of tools in the whole catalog, if the scores are those of candidates only."""
+    usual: Mapping[str, Scores] = field(default_factory=dict)
+    """Similarities of tools drawn from all that are granted, if `dense` has those of candidates only."""
 
 
 def best_positions(scores: Scores, depth: int) -> Positions:
@@ -74,8 +78,8 @@ def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:
     by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
     _lexical_columns(columns[:6], legs, candidates, by_rank)
     columns[6] = names
-    for number, scores in enumerate(legs.dense.values()):
-        _dense_columns(columns[7 + 6 * number :], scores, candidates, by_rank)
+    for number, (name, scores) in enumerate(legs.dense.items()):
+        _dense_columns(columns[7 + 6 * number :], scores, candidates, by_rank, legs.usual.get(name))
     return columns.T
 
 
@@ -90,9 +94,12 @@ def _lexical_columns(columns: Scores, legs: Legs, candidates: Positions, by_rank
     columns[5] = min(legs.best_lexical / 40.0, 2.0)
 
 
-def _dense_columns(columns: Scores, scores: Scores, candidates: Positions, by_rank: Scores) -> None:
-    mine, usual = scores[candidates], granted_scores(scores)
-    highest, average = float(usual.max(initial=0)), float(usual.sum()) / max(len(usual), 1)
+def _dense_columns(
+    columns: Scores, scores: Scores, candidates: Positions, by_rank: Scores, sample: Scores | None
+) -> None:
+    mine, granted = scores[candidates], granted_scores(scores)
+    usual = granted if sample is None else sample
+    highest, average = float(granted.max(initial=0)), float(usual.sum()) / max(len(usual), 1)
     apart = usual - np.float32(average)
     spread = 4.0 * (math.sqrt(float(np.vecdot(apart, apart)) / max(len(usual), 1)) + 1e-6)
     columns[0] = mine

@@ -287,9 +287,10 @@ class Searcher:
         compare = functools.partial(
             index.vectors.similarities, hidden=grant.hidden, keyword_scores=whole.legs.lexical
         )
-        return EarlierMessages(
-            [compare(vector) for vector in vectors], compare((whole.vector + vectors[0]) * np.float32(0.5))
-        )
+        combined = (whole.vector + vectors[0]) * np.float32(0.5)
+        sample = index.sample
+        usual = [sample.similarities(vector) for vector in (*vectors, combined)] if sample else []
+        return EarlierMessages([compare(vector) for vector in vectors], compare(combined), usual)
 
     def _keep_vector(self, message: str, vector: Matrix) -> None:
         """Keep the vector of a message, which may soon be an earlier message of a conversation."""
@@ -448,7 +449,7 @@ def _keyword_scores(index: Index, text: str, grant: GrantMask) -> Legs:
     """Return the scores of all tools by keywords alone."""
     lexical, best = index.lexical.scores(text)
     lexical[grant.hidden] = 0
-    return Legs(lexical, best, {})
+    return Legs(lexical, best, {}, index.sample.tools if index.sample else 0)
 
 
 def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) -> Legs:
@@ -456,11 +457,9 @@ def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) ->
     alone = _keyword_scores(index, text, grant)
     if index.vectors is None:
         return alone
-    return Legs(
-        alone.lexical,
-        alone.best_lexical,
-        {"dense": index.vectors.similarities(vector, grant.hidden, alone.lexical)},
-    )
+    similarities = index.vectors.similarities(vector, grant.hidden, alone.lexical)
+    usual = {"dense": index.sample.similarities(vector)} if index.sample else {}
+    return replace(alone, dense={"dense": similarities}, usual=usual)
 
 
 def _keyword_query(index: Index, text: str, grant: GrantMask) -> _LegScores:
