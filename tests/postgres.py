@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -57,6 +57,7 @@ class PostgresServer:
 
     directory: Path
     process: subprocess.Popen[bytes] | None = None
+    settings: dict[str, str] = field(default_factory=lambda: dict(_SETTINGS))
 
     def url(self, database: str) -> str:
         return f"postgresql:///{database}?{urlencode({'host': str(self.directory), 'user': 'postgres'})}"
@@ -85,7 +86,7 @@ class PostgresServer:
         """Start the server and wait until it accepts connections."""
         import psycopg
 
-        options = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        options = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [PROGRAMS / "postgres", "-D", self.directory / "data", "-k", self.directory, *options],
@@ -129,24 +130,29 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGINT)
 
 
+def create_cluster(directory: Path) -> None:
+    """Create the files of a server in an existing directory."""
+    user = _unprivileged_user()
+    if user:
+        os.chown(directory, user["user"], user["group"])
+    subprocess.run(
+        [PROGRAMS / "initdb", "-D", directory / "data", "-U", "postgres", *_INITDB_OPTIONS],
+        check=True,
+        capture_output=True,
+        timeout=START_TIMEOUT_S,
+        cwd=directory,
+        **user,
+    )
+
+
 @contextlib.contextmanager
 def run_postgres() -> Iterator[PostgresServer]:
     """Run a server until the block ends. Skips the test if PostgreSQL is not installed."""
     if missing := find_missing_part():
         pytest.skip(missing)
     directory = Path(tempfile.mkdtemp(prefix="toolfold-pg-", dir="/tmp"))  # short: it is in a socket's path
-    user = _unprivileged_user()
     try:
-        if user:
-            os.chown(directory, user["user"], user["group"])
-        subprocess.run(
-            [PROGRAMS / "initdb", "-D", directory / "data", "-U", "postgres", *_INITDB_OPTIONS],
-            check=True,
-            capture_output=True,
-            timeout=START_TIMEOUT_S,
-            cwd=directory,
-            **user,
-        )
+        create_cluster(directory)
         server = PostgresServer(directory)
         try:
             server.start()
