@@ -1,6 +1,6 @@
 """Measure many concurrent sessions on two replicas with one database, while parts of them fail.
 
-    python benchmarks/load.py [--sessions 1000] [--seconds 210] [--think 5] [--no-faults] [--no-peers] [--json F]
+    python benchmarks/load.py [--sessions 1000] [--seconds 210] [--think 5] [--no-faults] [--no-peers]
 
 Two real `toolfold serve` processes share one PostgreSQL. Clients have a connection each, which goes to one
 replica after the other, and to the remaining one if it is refused. Half of them use MCP 2025-11-25 with
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -122,18 +122,17 @@ async def warm_up(port: int, token: str) -> None:
 
 async def cause_faults(site: Site, log: Log, seconds: float) -> None:
     """Kill a replica, stop the database and fill the disk, spread over the time of the run."""
-    kill = site.kill_replica(site.replicas[0], FAULT_S)
-    faults = {
-        "replica killed": kill,
-        "database stopped": site.restart_database(FAULT_S),
-        "disk full": site.fill_disk(FAULT_S),
+    faults: dict[str, Callable[[], Awaitable[None]]] = {
+        "replica killed": lambda: site.kill_replica(site.replicas[0], FAULT_S),
+        "database stopped": lambda: site.restart_database(FAULT_S),
+        "disk full": lambda: site.fill_disk(FAULT_S),
     }
     pause = max(0.0, seconds / (len(faults) + 1) - FAULT_S - SETTLE_S)
     for name, fault in faults.items():
         log.phase = "no fault"
         await asyncio.sleep(pause)
         log.phase = name
-        await fault
+        await fault()
         await asyncio.sleep(SETTLE_S)
     log.phase = "no fault"
 
@@ -147,7 +146,7 @@ async def measure_mixed(site: Site, sessions: int, seconds: float, think_s: floa
     watching = asyncio.create_task(memory.follow(site.replicas))
     failing = asyncio.create_task(cause_faults(site, log, seconds)) if faults else None
     await run_clients(
-        Balancer(ports),
+        Balancer(ports, has_health_check=True),
         make_tasks(),
         log,
         sessions=sessions,
@@ -248,7 +247,11 @@ def _compare(stored: Stored, log: Log) -> dict[str, Any]:
         "executed": sum(count > 1 for count in stored.executed.values()),
         "usage history": sum(count > 1 for name, count in (stored.calls + stored.searches).items() if name),
     }
-    return {"acknowledged": {kind: len(ids) for kind, ids in acknowledged.items()}, "lost": lost, "twice": twice}
+    return {
+        "acknowledged": {kind: len(ids) for kind, ids in acknowledged.items()},
+        "lost": lost,
+        "twice": twice,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,14 +343,17 @@ def format_mixed(found: Mapping[str, Any]) -> str:
         "",
         "| request | acknowledged | p50 ms | p99 ms |",
         "|---|---|---|---|",
-        *(f"| {kind} | {each['count']:,} | {each['p50']} | {each['p99']} |" for kind, each in found["ms"].items()),
+        *(
+            f"| {kind} | {each['count']:,} | {each['p50']} | {each['p99']} |"
+            for kind, each in found["ms"].items()
+        ),
         "",
         *(f"memory of {name}: {each}" for name, each in found["memory_mb"].items()),
         "",
         "| during | error | number | explanation |",
         "|---|---|---|---|",
         *(
-            f"| {each['phase']} | {each['error']} | {each['count']:,} | {each['explanation'] or '**not known**'} |"
+            f"| {each['phase']} | {each['error']} | {each['count']:,} | {each['explanation'] or '?'} |"
             for each in found["errors"]
         ),
         "",
@@ -377,10 +383,14 @@ def format_fronts(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=210.0, help="Time of the mixed load.")
-    parser.add_argument("--think", type=float, default=5.0, help="Mean seconds between requests of a session.")
+    parser.add_argument(
+        "--think", type=float, default=5.0, help="Mean seconds between requests of a session."
+    )
     parser.add_argument("--peer-seconds", type=float, default=15.0, help="Time of each compared load.")
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--no-peers", action="store_true")

@@ -17,8 +17,8 @@ from typing import Any
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-DOWN_S = 1.0
-"""How long no new connections are opened to a replica that has refused one."""
+HEALTH_INTERVAL_S = 1.0
+HEALTH_TIMEOUT_S = 5.0
 MAX_LINE_BYTES = 1 << 22
 OLD_REVISION, NEW_REVISION = "2025-11-25", "2026-07-28"
 _INFO = {"name": "load", "version": "1"}
@@ -35,23 +35,44 @@ class Failure(Exception):
 
 @dataclass(slots=True)
 class Balancer:
-    """Chooses a port for each new connection, one after the other, without those that refuse connections."""
+    """Chooses a port for each new connection: one after the other, without those that are not ready.
+
+    Asks `/readyz` of each replica every second, like the health check of a load balancer.
+    """
 
     ports: Sequence[int]
+    has_health_check: bool = False
     _next: int = 0
-    _down: dict[int, float] = field(default_factory=dict)
+    _not_ready: set[int] = field(default_factory=set)
 
     def choose_port(self) -> int:
-        now = time.monotonic()
         for _ in self.ports:
             port = self.ports[self._next % len(self.ports)]
             self._next += 1
-            if self._down.get(port, 0.0) <= now:
+            if port not in self._not_ready:
                 return port
         return port
 
     def report_refusal(self, port: int) -> None:
-        self._down[port] = time.monotonic() + DOWN_S
+        if self.has_health_check:
+            self._not_ready.add(port)
+
+    async def follow_health(self) -> None:
+        """Ask all replicas for their readiness until this task is cancelled."""
+        while self.has_health_check:
+            await asyncio.gather(*map(self._check, self.ports))
+            await asyncio.sleep(HEALTH_INTERVAL_S)
+
+    async def _check(self, port: int) -> None:
+        try:
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+                is_ready = (await reader.readline()).split(b" ")[1:2] == [b"200"]
+                writer.close()
+        except (OSError, TimeoutError):
+            is_ready = False
+        (self._not_ready.discard if is_ready else self._not_ready.add)(port)
 
 
 @dataclass(slots=True)
@@ -125,13 +146,11 @@ class Connection:
 async def _read_response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     headers = {
-        name.lower(): value.strip()
-        for name, _, value in (line.partition(":") for line in lines[1:])
-        if value
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:]) if value
     }
     if headers.get("transfer-encoding") == "chunked":
         parts = []
-        while size := int(await reader.readline(), 16):
+        while size := int(await reader.readuntil(b"\n"), 16):
             parts.append((await reader.readexactly(size + 2))[:-2])
         await reader.readline()
         body = b"".join(parts)
@@ -262,6 +281,8 @@ async def run_clients(
                 await asyncio.sleep(min(rng.expovariate(1 / think_s), max(0.0, end - time.monotonic())))
         session.close()
 
+    checking = asyncio.create_task(balancer.follow_health())
     async with asyncio.TaskGroup() as group:
         for number in range(sessions):
             group.create_task(run_one(number))
+    checking.cancel()

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measuring.processes import free_port
 from tests.postgres import PostgresServer, create_cluster
+
+from measuring.processes import free_port
 from toolfold.database import open_database
 from toolfold.gateway.tokens import SharedTokens
 
@@ -112,7 +113,9 @@ class Process:
 
     def _is_ready(self) -> bool:
         try:
-            return bool(urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status == 200)
+            return bool(
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).status == 200
+            )
         except OSError:
             return False
 
@@ -264,7 +267,7 @@ def _make_settings(url: str, backend: int, model: int) -> dict[str, Any]:
         "providers": {"openai": provider},
         "proxy": {"folding": "on", "native": "off"},
         "tools": {"selection": "hybrid"},
-        "approval": {"allowed_tools": ["load_erase"]},
+        "approval": {"allowed_tools": ["tool:mcp_load_erase"]},
     }
 
 
@@ -284,6 +287,6 @@ def _create_tokens(url: str, clients: int) -> list[str]:
     assert database is not None
     try:
         tokens = SharedTokens(database)
-        return [tokens.add(f"client{number}", ["mcp-load"], models=True) for number in range(clients)]
+        return [tokens.add(f"client{number}", ["mcp-load"], may_use_keys=True) for number in range(clients)]
     finally:
         database.close()

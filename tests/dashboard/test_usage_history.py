@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.gateway.harness import wait_until
 from toolfold.dashboard.recorder import UsageRecorder
 from toolfold.database import open_database
 from toolfold.events import (
@@ -22,6 +26,7 @@ from toolfold.events import (
     Usage,
 )
 from toolfold.store.usage import PostgresUsageStore, SqliteUsageStore, UsageEntry, UsageStore
+from toolfold.store.usage_journal import UsageJournal
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -102,6 +107,91 @@ def test_savings_of_gateway_clients_are_estimated_once_for_calls_at_the_same_tim
     totals = read_totals(store)
     assert (totals["saved_tokens"], totals["saved_by_lists"]) == (4_000, 4_000)
     assert totals["requests"] == 0
+
+
+class StoppableStore(SqliteUsageStore):
+    """A store that can refuse entries, like a database that was stopped, before or after it stores them."""
+
+    is_stopped = False
+    fails_late = False
+
+    def add(self, *arguments: Any, **options: Any) -> None:
+        if self.is_stopped:
+            raise OSError("stopped")
+        super().add(*arguments, **options)
+        if self.fails_late:
+            self.fails_late = False
+            raise OSError("the connection was lost during the commit")
+
+
+def test_entries_that_cannot_be_stored_are_stored_later_and_once(tmp_path: Path) -> None:
+    bus, store = EventBus(), StoppableStore(tmp_path / "usage.db")
+    recorder = UsageRecorder(bus, store, journal=UsageJournal(tmp_path / "journal"))
+    store.is_stopped = True
+    for name in ("first", "second"):
+        bus.publish(finish_call(name))
+        recorder.flush()
+    store.is_stopped, store.fails_late = False, True
+    bus.publish(finish_call("third"))
+    recorder.flush()
+    bus.publish(finish_call("fourth"))
+    recorder.close()
+    assert store.count_calls(0) == {"first": 1, "second": 1, "third": 1, "fourth": 1}
+    store.close()
+
+
+def test_more_entries_than_fit_into_memory_are_stored_from_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.dashboard.recorder.MAX_WAITING_ENTRIES", 5)
+    bus, store = EventBus(), StoppableStore(tmp_path / "usage.db")
+    store.is_stopped = True
+    recorder = UsageRecorder(bus, store, journal=UsageJournal(tmp_path / "journal"))
+    for number in range(20):
+        bus.publish(finish_call(f"tool{number}"))
+        if number % 7 == 0:
+            recorder.flush()
+    store.is_stopped = False
+    recorder.close()
+    assert store.count_calls(0) == {f"tool{number}": 1 for number in range(20)}
+    store.close()
+
+
+def test_entries_of_a_killed_process_are_stored_by_the_next_one(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    code = f"""
+import os
+from pathlib import Path
+from toolfold.store.usage import UsageEntry
+from toolfold.store.usage_journal import UsageJournal
+journal = UsageJournal(Path({str(journal)!r}))
+journal.append(UsageEntry(at=5e9, kind="search", key="k", ok=False))
+journal.append(UsageEntry(at=5e9, kind="call", name="saved"))
+journal.append_used_search("k")
+os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    (segment,) = journal.iterdir()
+    assert segment.stat().st_mode & 0o077 == 0
+    with segment.open("ab") as file:
+        file.write(b'{"entry": {"at": 5')  # the process was killed while it wrote a line
+    store = SqliteUsageStore(tmp_path / "usage.db")
+    recorder = UsageRecorder(EventBus(), store, journal=UsageJournal(journal))
+    wait_until(lambda: not list(journal.iterdir()))
+    recorder.close()
+    assert store.count_calls(0) == {"saved": 1}
+    assert store.summarize(0, 6e9)["hits"] == 1
+    store.close()
+
+
+def test_journal_of_a_running_process_is_not_touched(tmp_path: Path) -> None:
+    running, other = UsageJournal(tmp_path), UsageJournal(tmp_path)
+    running.append(UsageEntry(at=1.0, kind="call", name="open"))
+    assert list(other.recover()) == []
+    running.close()
+    ((entry,),) = [found.entries for found in other.recover()]
+    assert entry.name == "open"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("with_content", [False, True])

@@ -114,12 +114,14 @@ class Agent(AgentConversation):
         client, name = _choose_model(model, None, self.runtime.config)
         await self._deps.client.close()
         self._deps.client, self._deps.model, self._setup = client, name, None
-        self.history = self._open_history(self.history.record)
+        record = self.history.record
+        self.history.thread.close()
+        self.history = await asyncio.to_thread(self._open_history, record)
 
     async def close(self) -> None:
         """Release the session and close the runtime and clients that the agent opened."""
         self.interrupt()
-        self.release()
+        await self._release_in_thread()
         await self._deps.client.close()
         if self._deps.auxiliary_client is not None:
             await self._deps.auxiliary_client.close()

@@ -162,8 +162,8 @@ class AgentConversation:
             turn = self.history.turn + 1  # the message is not stored: the next one gets this number
             self._publish_start(turn, message)
             return self._finish_turn(turn, TurnResult(text="", reason="interrupted"))
-        turn = self.history.add_user_message(message)
-        self._set_title()
+        turn = await self.history.add_user_message(message)
+        await self._set_title()
         budget = self._budget = TurnBudget(self._fixed_limits or AgentLimits.from_settings(self._settings))
         self._publish_start(turn, message)
         loop = TurnLoop(
@@ -179,7 +179,8 @@ class AgentConversation:
             reason, text, error = await self._run_loop(loop, budget)
         finally:
             self._task = self._budget = None
-        self._deps.store.save_state(self.session_id, self._export_state())
+        state = self._export_state()
+        await self.history.thread.run(lambda: self._deps.store.save_state(self.session_id, state))
         self.total_usage += budget.usage
         self.total_cost += budget.cost or 0.0
         return self._finish_turn(
@@ -219,18 +220,18 @@ class AgentConversation:
             done, _ = await asyncio.wait({task}, timeout=max(0.0, budget.seconds_left))
             if not done:
                 await _cancel(task)
-                return "time_limit", loop.interrupt(), ""
+                return "time_limit", await loop.interrupt(), ""
             reason, text = task.result()
         except asyncio.CancelledError:
             await _cancel(task)
-            text = loop.interrupt()
+            text = await loop.interrupt()
             if not self._is_interrupted:  # somebody cancelled the caller, not the turn
                 raise
             return "interrupted", text, ""
         except ToolfoldError as error:
-            return "error", loop.interrupt(), error_message(error)
+            return "error", await loop.interrupt(), error_message(error)
         except BaseException:
-            loop.interrupt()
+            await loop.interrupt()
             raise
         finally:
             renewal.cancel()
@@ -266,9 +267,17 @@ class AgentConversation:
         return self.history.undo_turn()
 
     def release(self) -> None:
-        """Release the session, so that other processes can open it."""
+        """Release the session, so that other processes can open it. In a coroutine, use `close` instead."""
         self.session.close()
+        self.history.thread.close()
         self._deps.store.release_session(self.session_id, self._owner)
+
+    async def _release_in_thread(self) -> None:
+        """Release the session like `release`, without blocking the event loop."""
+        self.session.close()
+        thread, store = self.history.thread, self._deps.store
+        await thread.run(lambda: store.release_session(self.session_id, self._owner))
+        thread.close()
 
     async def _follow_settings(self) -> None:
         """Apply settings that were changed since the last turn; the session keeps its model."""
@@ -334,19 +343,22 @@ class AgentConversation:
     def _export_state(self) -> Json:
         return {"requests": self.session.export_state(), "todos": self._tools.todos.export()}
 
-    def _set_title(self) -> None:
+    async def _set_title(self) -> None:
         record = self.history.record
         if record.title:
             return
         title = " ".join(self.history.first_text.split())[:MAX_TITLE_CHARS]
         self.history.record = replace(record, title=title)
-        self._deps.store.save_state(record.id, record.state, title=title)
+        store = self._deps.store
+        await self.history.thread.run(lambda: store.save_state(record.id, record.state, title=title))
 
     async def _renew_claim(self) -> None:
         while True:
             await asyncio.sleep(CLAIM_RENEWAL_S)
             try:
-                self._deps.store.claim_session(self.session_id, self._owner)
+                await self.history.thread.run(
+                    lambda: self._deps.store.claim_session(self.session_id, self._owner)
+                )
             except SessionInUse as error:  # for example, this machine was asleep
                 log.warning("the work on a message was stopped: %s", error)
                 self.interrupt()
@@ -361,20 +373,20 @@ class AgentConversation:
             raise CallError("tasks can be delegated only while the agent works on a message.")
         async with self._deps.delegates[self._depth]:
             limits = budget.remaining(max_steps=MAX_DELEGATE_STEPS)
-            child = AgentConversation(
-                self._deps, self._create_delegated(args), limits, parent=self.session, depth=self._depth + 1
-            )
+            record = self._describe_delegated(args)
+            await self.history.thread.run(lambda: self._deps.store.create_session(record))
+            child = AgentConversation(self._deps, record, limits, parent=self.session, depth=self._depth + 1)
             try:
                 result = await child.run(args["goal"])
             finally:
-                child.release()
+                await child._release_in_thread()
             budget.add_delegated(result.usage, result.cost)
         outcome = {} if result.ok else {"stopped": result.reason, "error": result.error}
         return {"report": result.text, "session": child.session_id, **outcome}
 
-    def _create_delegated(self, args: Json) -> SessionRecord:
+    def _describe_delegated(self, args: Json) -> SessionRecord:
         toolsets = args.get("toolsets")
-        record = SessionRecord(
+        return SessionRecord(
             id=secrets.token_hex(8),
             model=self.model,
             dialect=self._deps.client.dialect.name,
@@ -382,8 +394,6 @@ class AgentConversation:
             parent=self.session_id,
             toolsets=None if toolsets is None else tuple(toolsets),
         )
-        self._deps.store.create_session(record)
-        return record
 
 
 async def _cancel(task: asyncio.Task[tuple[StopReason, str]]) -> None:

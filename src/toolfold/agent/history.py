@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from toolfold.agent.store_thread import StoreThread
 from toolfold.model import Json, ToolCall, ToolResult
 from toolfold.providers import Dialect, is_user_message
 from toolfold.providers.reply import Reply
 from toolfold.results import render
-from toolfold.store import MessageRecord, SessionRecord, SessionStore
+from toolfold.store import CallRecord, MessageRecord, SessionRecord, SessionStore
 
 UNKNOWN_OUTCOME = (
     "The run was interrupted while this tool was working. It may have completed, partly or fully:"
@@ -25,12 +26,16 @@ RenderResults = Callable[[Sequence[ToolResult]], list[Json]]
 
 
 class SessionHistory:
-    """The messages of a session that are part of the prompt. Every method stores its change at once."""
+    """The messages of a session that are part of the prompt.
+
+    Every method stores its change, and returns after that: what is in the history survives a crash.
+    """
 
     def __init__(self, store: SessionStore, record: SessionRecord, dialect: Dialect) -> None:
         self._store, self.record, self.dialect = store, record, dialect
+        self.thread = StoreThread(store)
+        """Runs all changes of the stored session while the event loop goes on."""
         self._entries = store.load_messages(record.id)
-        self._draft = ""
         self._repair()
 
     @property
@@ -52,55 +57,49 @@ class SessionHistory:
         """Return the text of the user's first message."""
         return next((entry.text for entry in self._entries if entry.role == "user"), "")
 
-    def add_user_message(self, text: str) -> int:
+    async def add_user_message(self, text: str) -> int:
         """Start a turn with a user message, and return the turn's number."""
         turn = self.turn + 1
-        self._append([self.dialect.user_message(text)], turn)
+        await self._append([self.dialect.user_message(text)], turn)
         return turn
 
     def save_draft(self, text: str) -> None:
-        """Store the part of an answer that has been received, before it is shown."""
-        self._draft = text
+        """Store the part of an answer that has been received, before it is shown. Runs in `thread`."""
         self._store.save_draft(self.record.id, text)
 
-    def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
+    async def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
         """Append a model's complete reply; it replaces the draft that was stored while it arrived."""
-        self._append(list(reply.messages), self.turn, state=state, thinking=reply.unsent_thinking)
-        self._draft = ""
+        await self._append(list(reply.messages), self.turn, state=state, thinking=reply.unsent_thinking)
 
-    def start_calls(self, calls: Sequence[ToolCall]) -> None:
+    async def start_calls(self, calls: Sequence[ToolCall]) -> None:
         """Record that the tool calls of a reply are about to run."""
-        self._store.start_calls(self.record.id, {call.id: call.name for call in calls})
+        names = {call.id: call.name for call in calls}
+        await self.thread.run(lambda: self._store.start_calls(self.record.id, names))
 
     def keep_result(self, result: ToolResult) -> None:
-        """Store one tool result at once; other calls of the same reply may still be running."""
-        kept = {"name": result.name, "text": result.text, "error": result.error}
-        self._store.finish_call(self.record.id, result.call_id, kept)
+        """Store one tool result as soon as possible; other calls of the same reply may still be running.
 
-    def add_results(
+        If it cannot be stored, the next change of the history reports that.
+        """
+        kept = {"name": result.name, "text": result.text, "error": result.error}
+        self.thread.submit(lambda: self._store.finish_call(self.record.id, result.call_id, kept))
+
+    async def add_results(
         self, results: Sequence[ToolResult], rendered: Sequence[Json], *, state: Json | None = None
     ) -> None:
         """Append the messages with the results of all tool calls of a reply."""
-        self._append(list(rendered), self.turn, state=state, finished=[each.call_id for each in results])
+        await self._append(
+            list(rendered), self.turn, state=state, finished=[each.call_id for each in results]
+        )
 
-    def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
+    async def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
         """Give every unfinished tool call a result: a known one, or an error that says it was interrupted."""
         open_calls = self._find_open_calls()
         if not open_calls:
             return
-        started = {record.call_id: record for record in self._store.load_calls(self.record.id)}
-        completed = []
-        for call_id, name in open_calls:
-            record = started.get(call_id)
-            if call_id in results:
-                completed.append(results[call_id])
-            elif record is not None and record.result is not None:
-                completed.append(ToolResult(call_id=call_id, **record.result))
-            else:
-                problem = NOT_RUN if record is None else UNKNOWN_OUTCOME
-                text = render({"error": problem})
-                completed.append(ToolResult(call_id=call_id, name=name, text=text, error=problem))
-        self.add_results(completed, render_results(completed))
+        stored = await self.thread.run(lambda: self._store.load_calls(self.record.id))
+        completed = _complete(open_calls, stored, results)
+        await self.add_results(completed, render_results(completed))
 
     def undo_turn(self) -> str:
         """Remove the newest turn from the prompt and return the user message that started it."""
@@ -112,21 +111,30 @@ class SessionHistory:
         self._entries = [entry for entry in self._entries if entry.turn != turn]
         return next((entry.text for entry in undone if entry.role == "user"), "")
 
-    def replace_oldest(self, count: int, summary: str) -> None:
+    async def replace_oldest(self, count: int, summary: str) -> None:
         """Replace the oldest messages of the prompt by a summary."""
         old = self._entries[:count]
         turn = old[-1].turn if old else 0
         record = self._to_record(self.dialect.user_message(summary), turn)
-        self._store.replace_messages(
-            self.record.id, [entry.number for entry in old], "compressed", summary=record
-        )
-        self._entries = self._store.load_messages(self.record.id)
+        numbers = [entry.number for entry in old]
+
+        def replace_stored() -> list[MessageRecord]:
+            self._store.replace_messages(self.record.id, numbers, "compressed", summary=record)
+            return self._store.load_messages(self.record.id)
+
+        await self.thread.run(replace_stored, self._set_entries)
+
+    def _set_entries(self, entries: list[MessageRecord]) -> None:
+        self._entries = entries
 
     def _repair(self) -> None:
         """Make the history valid again if it ended in the middle of a turn."""
         if draft := self._store.load_draft(self.record.id):
-            self._append([self.dialect.assistant_message(draft)], self.turn)
-        self.complete_calls({}, lambda results: self.dialect.render_results(results))
+            self._store_messages([self.dialect.assistant_message(draft)], self.turn)
+        if open_calls := self._find_open_calls():
+            completed = _complete(open_calls, self._store.load_calls(self.record.id), {})
+            rendered = self.dialect.render_results(completed)
+            self._store_messages(rendered, self.turn, finished=[each.call_id for each in completed])
 
     def _find_open_calls(self) -> list[tuple[str, str]]:
         messages = self.messages
@@ -135,7 +143,7 @@ class SessionHistory:
             (call_id, name) for call_id, name in self.dialect.find_calls(messages) if call_id not in answered
         ]
 
-    def _append(
+    async def _append(
         self,
         messages: Sequence[Json],
         turn: int,
@@ -145,11 +153,28 @@ class SessionHistory:
         thinking: str = "",
     ) -> None:
         """Store messages and add them to the history. `thinking` is only stored: it cannot be sent back."""
+        records = self._to_records(messages, turn, thinking)
+        await self.thread.run(
+            lambda: self._store.append_messages(
+                self.record.id, records, state=state, finished_calls=finished
+            ),
+            lambda numbers: self._add_entries(records, numbers),
+        )
+
+    def _store_messages(self, messages: Sequence[Json], turn: int, *, finished: Sequence[str] = ()) -> None:
+        """Store messages while the history is being opened."""
+        records = self._to_records(messages, turn)
+        numbers = self._store.append_messages(self.record.id, records, finished_calls=finished)
+        self._add_entries(records, numbers)
+
+    def _to_records(self, messages: Sequence[Json], turn: int, thinking: str = "") -> list[MessageRecord]:
         records = [self._to_record(message, turn) for message in messages]
         if thinking:
             shown = MessageRecord(body={}, role="thinking", text=thinking, turn=turn, state="unsent")
             records.insert(0, shown)
-        numbers = self._store.append_messages(self.record.id, records, state=state, finished_calls=finished)
+        return records
+
+    def _add_entries(self, records: Sequence[MessageRecord], numbers: Sequence[float]) -> None:
         numbered = [replace(each, number=at) for each, at in zip(records, numbers, strict=True)]
         self._entries = [*self._entries, *(each for each in numbered if each.state == "active")]
 
@@ -157,3 +182,22 @@ class SessionHistory:
         is_user = is_user_message(message)
         role = "user" if is_user else "tool" if self.dialect.find_result_ids([message]) else "assistant"
         return MessageRecord(body=message, role=role, text=self.dialect.find_text(message), turn=turn)
+
+
+def _complete(
+    open_calls: Sequence[tuple[str, str]], stored: Sequence[CallRecord], results: Mapping[str, ToolResult]
+) -> list[ToolResult]:
+    """Return a result for every open call: a known one, or an error that says it was interrupted."""
+    started = {record.call_id: record for record in stored}
+    completed = []
+    for call_id, name in open_calls:
+        record = started.get(call_id)
+        if call_id in results:
+            completed.append(results[call_id])
+        elif record is not None and record.result is not None:
+            completed.append(ToolResult(call_id=call_id, **record.result))
+        else:
+            problem = NOT_RUN if record is None else UNKNOWN_OUTCOME
+            text = render({"error": problem})
+            completed.append(ToolResult(call_id=call_id, name=name, text=text, error=problem))
+    return completed

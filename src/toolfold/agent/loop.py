@@ -93,11 +93,11 @@ class TurnLoop:
             reply = await self._call_model(request)
             if reply is None:
                 continue  # the history was too long and has been compressed
-            self._history.add_reply(reply, state=self._export_state())
+            await self._history.add_reply(reply, state=self._export_state())
             if not reply.calls:
                 return "completed", reply.text
             results = await self._run_calls(reply.calls)
-            self._history.add_results(results, request.answer(*results), state=self._export_state())
+            await self._history.add_results(results, request.answer(*results), state=self._export_state())
         return reached, ""
 
     async def _prepare_request(self) -> Request:
@@ -130,7 +130,8 @@ class TurnLoop:
     async def _call_model(self, request: Request) -> Reply | None:
         """Return the model's reply, or None if the history had to be compressed first."""
         setup, started = self._setup, time.perf_counter()
-        draft = self._draft = DraftWriter(self._history.save_draft, self._publish_text)
+        history = self._history
+        draft = self._draft = DraftWriter(history.thread, history.save_draft, self._publish_text)
 
         def receive(delta: Delta) -> None:
             if isinstance(delta, TextDelta):
@@ -159,7 +160,7 @@ class TurnLoop:
             if error.kind != "context_length" or not await self._compress():
                 raise
             return None
-        draft.flush()
+        await draft.finish()
         self._stream = None
         self._count_reply(reply, time.perf_counter() - started, setup)
         return reply
@@ -208,7 +209,7 @@ class TurnLoop:
         )
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        self._history.start_calls(calls)
+        await self._history.start_calls(calls)
         self._results = {}
         return await self._session.call_all(calls, on_result=self._keep_result)
 
@@ -216,18 +217,18 @@ class TurnLoop:
         self._results[result.call_id] = result
         self._history.keep_result(result)
 
-    def interrupt(self) -> str:
+    async def interrupt(self) -> str:
         """Complete the history after a cancellation, so that it is valid; return the partial reply's text."""
         text = ""
         if self._draft is not None:
-            self._draft.flush()
+            await self._draft.finish()
         if self._stream is not None:
             reply = self._stream.reply
             text, self._stream = reply.text, None
-            self._history.add_reply(reply)
+            await self._history.add_reply(reply)
         request = self._request
         dialect = self._history.dialect
-        self._history.complete_calls(
+        await self._history.complete_calls(
             self._results,
             lambda results: request.answer(*results) if request else dialect.render_results(results),
         )
@@ -250,7 +251,7 @@ class TurnLoop:
             return False
         count_before = len(history.messages)
         summary = await write_summary(history.entries[:cut], self._summarise)
-        history.replace_oldest(cut, summary)
+        await history.replace_oldest(cut, summary)
         self._publish(
             ContextCompressed(
                 session_id=self._session.id,

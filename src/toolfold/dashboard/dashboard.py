@@ -16,7 +16,7 @@ from toolfold.dashboard.clients import ClientAdmin
 from toolfold.dashboard.evaluation import Evaluations
 from toolfold.dashboard.overview import describe_overview, describe_servers
 from toolfold.dashboard.playground import describe_choices, explain_message
-from toolfold.dashboard.recorder import UsageRecorder, open_history
+from toolfold.dashboard.recorder import UsageRecorder, find_journal, open_history
 from toolfold.dashboard.servers import ServerAdmin
 from toolfold.dashboard.shared_questions import SharedQuestions
 from toolfold.database import DatabaseError
@@ -46,7 +46,10 @@ class Dashboard:
         self._redact = Redaction(runtime.config.secret_values(), max_chars=MAX_SHOWN_CHARS)
         self._store = open_history(runtime.config, runtime.database)
         self._recorder = UsageRecorder(
-            runtime.events, self._store, with_content=runtime.config.dashboard.history_content
+            runtime.events,
+            self._store,
+            with_content=runtime.config.dashboard.history_content,
+            journal=find_journal(runtime.config),
         )
         self._feed = ActivityFeed(runtime.events, self._redact)
         self._catalog = Catalog(runtime, self._store.count_calls, self._redact)

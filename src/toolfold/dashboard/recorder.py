@@ -18,6 +18,7 @@ from toolfold.store.usage import (
     UsageEntry,
     UsageStore,
 )
+from toolfold.store.usage_journal import UsageJournal, open_journal
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 HISTORY_FILE = "usage.db"
+JOURNAL_DIRECTORY = "usage-journal"
 WRITE_INTERVAL_S = 1.0
 MAX_WAITING_ENTRIES = 20_000
 MAX_SESSIONS = 500
@@ -52,13 +54,35 @@ def open_history(config: Config, database: Database | None = None) -> UsageStore
     return SqliteUsageStore(None, max_days=settings.history_days)
 
 
-class UsageRecorder:
-    """Turns events into entries of the usage history."""
+def find_journal(config: Config) -> UsageJournal | None:
+    """Return the journal of entries that are not in the history yet; None if the history is turned off."""
+    if not config.dashboard.history:
+        return None
+    return open_journal(config.paths.state_dir / JOURNAL_DIRECTORY)
 
-    def __init__(self, bus: EventBus, store: UsageStore, *, with_content: bool = False) -> None:
-        self._store, self._with_content = store, with_content
+
+class UsageRecorder:
+    """Turns events into entries of the usage history.
+
+    Entries that cannot be stored are tried again. With a journal, they also survive the end of the process.
+    """
+
+    def __init__(
+        self,
+        bus: EventBus,
+        store: UsageStore,
+        *,
+        with_content: bool = False,
+        journal: UsageJournal | None = None,
+    ) -> None:
+        self._store, self._with_content, self._journal = store, with_content, journal
         self._lock = threading.Lock()
-        self._entries: deque[UsageEntry] = deque(maxlen=MAX_WAITING_ENTRIES)
+        self._flushing = threading.Lock()
+        self._entries: deque[UsageEntry] = deque()
+        self._dropped = 0
+        """Number of entries that are no longer in memory because too many could not be stored."""
+        self._is_repeated = False
+        """True if the waiting entries contain some that could not be stored before."""
         self._used_searches: list[str] = []
         self._found: OrderedDict[str, dict[str, str]] = OrderedDict()
         """Session → tool that a search found → key of the search."""
@@ -76,16 +100,35 @@ class UsageRecorder:
         self._thread.start()
 
     def flush(self) -> None:
-        """Write everything that was received so far."""
-        with self._lock:
-            entries, used = list(self._entries), self._used_searches
-            self._entries.clear()
-            self._used_searches = []
-        if entries or used:
+        """Write everything that was received so far; what cannot be written is kept for the next time."""
+        with self._flushing:
+            with self._lock:
+                entries, used, is_repeated = list(self._entries), self._used_searches, self._is_repeated
+                self._entries.clear()
+                self._used_searches = []
+                if self._journal:
+                    self._journal.start_segment()
+            if not (entries or used):
+                return
             try:
-                self._store.add(entries, used)
+                self._store_entries(entries, used)
             except (OSError, sqlite3.Error) as error:
-                log.warning("%d entries of the usage history could not be written: %s", len(entries), error)
+                self._keep(entries, used, error)
+                return
+            if is_repeated:
+                log.info("the usage history can be written again; %d entries were stored", len(entries))
+            with self._lock:
+                self._is_repeated = False
+                if self._journal:
+                    self._journal.remove_segment()
+
+    def _store_entries(self, entries: list[UsageEntry], used: list[str]) -> None:
+        """Store entries, and those that were dropped from memory but are in the journal."""
+        self._store.add(entries, used, may_exist=self._is_repeated)
+        if self._dropped and self._journal:
+            for found in self._journal.read_segments():
+                self._store.add(found.entries, found.used_searches, may_exist=True)
+            self._dropped = 0
 
     def close(self) -> None:
         """Stop listening, and write what was received."""
@@ -93,10 +136,62 @@ class UsageRecorder:
         self._ended.set()
         self._thread.join(2 * WRITE_INTERVAL_S)
         self.flush()
+        if self._journal:
+            self._journal.close()
+
+    def _keep(self, entries: list[UsageEntry], used: list[str], error: Exception) -> None:
+        """Put entries that could not be stored before the newer ones."""
+        with self._lock:
+            if not self._is_repeated:
+                log.warning("the usage history cannot be written now, and is tried again: %s", error)
+            self._is_repeated = True
+            self._entries.extendleft(reversed(entries))
+            self._used_searches = [*used, *self._used_searches][-MAX_WAITING_ENTRIES:]
+            self._drop_excess()
+
+    def _drop_excess(self) -> None:
+        """Drop the oldest entries if too many are waiting."""
+        while len(self._entries) > MAX_WAITING_ENTRIES:
+            self._entries.popleft()
+            if not self._dropped:
+                where = "are only in its journal" if self._journal else "are dropped"
+                log.warning(
+                    "more than %d entries of the usage history are waiting; the oldest %s",
+                    MAX_WAITING_ENTRIES,
+                    where,
+                )
+            self._dropped += 1
+
+    def _recover(self) -> None:
+        """Store the entries of processes that have ended before they could store them."""
+        if self._journal is None:
+            return
+        for found in self._journal.recover():
+            self._store.add(found.entries, found.used_searches, may_exist=True)
 
     def _run(self) -> None:
-        while not self._ended.wait(WRITE_INTERVAL_S):
+        is_recovered = False
+        while True:
+            if not is_recovered:
+                try:
+                    self._recover()
+                    is_recovered = True
+                except (OSError, sqlite3.Error) as error:
+                    log.debug("the journal of the usage history cannot be stored now: %s", error)
+            if self._ended.wait(WRITE_INTERVAL_S):
+                return
             self.flush()
+
+    def _add(self, entry: UsageEntry) -> None:
+        self._entries.append(entry)
+        self._drop_excess()
+        if self._journal:
+            self._journal.append(entry)
+
+    def _mark_used(self, key: str) -> None:
+        self._used_searches.append(key)
+        if self._journal:
+            self._journal.append_used_search(key)
 
     def _receive(self, event: Event) -> None:
         with self._lock:
@@ -134,12 +229,12 @@ class UsageRecorder:
             return
         key = self._found.get(event.session_id, {}).pop(event.tool, "")
         if key and not event.refused:
-            self._used_searches.append(key)
+            self._mark_used(key)
         content = ""
         if self._with_content:
             arguments = self._arguments.pop(event.call_id, "")
             content = json.dumps({"arguments": arguments, "result": event.result, "error": event.error})
-        self._entries.append(
+        self._add(
             UsageEntry(
                 at=event.at,
                 kind="call",
@@ -159,7 +254,7 @@ class UsageRecorder:
         found |= dict.fromkeys(event.found[:MAX_FOUND_TOOLS], key)
         _remember(self._found, event.session_id, found)
         content = json.dumps(event.queries) if self._with_content else ""
-        self._entries.append(
+        self._add(
             UsageEntry(
                 at=event.at,
                 kind="search",
@@ -176,7 +271,9 @@ class UsageRecorder:
         from toolfold.turn.pricing import find_prices
 
         found = self._found.get(event.session_id, {})  # clients of the proxy run their tools themselves
-        self._used_searches += [key for name in event.calls if (key := found.pop(name, ""))]
+        for name in event.calls:
+            if key := found.pop(name, ""):
+                self._mark_used(key)
         saved = self._selected.pop(event.session_id, 0) if event.purpose == "answer" else 0
         prices = find_prices(event.model)
         cached_share = event.usage.cached_tokens / event.usage.input_tokens if event.usage.input_tokens else 0
@@ -185,7 +282,7 @@ class UsageRecorder:
             # Without Toolfold the definitions would be cached to the same extent as the rest of the request.
             price = prices.input * (1 - cached_share) + min(prices.cached_read, prices.input) * cached_share
             saved_cost = saved * prices.factor * price / 1_000_000
-        self._entries.append(
+        self._add(
             UsageEntry(
                 at=event.at,
                 kind="model",

@@ -68,9 +68,13 @@ class ChangeListener:
             failed = [since for (name, _), since in self._unread.items() if name == topic]
         return time.monotonic() - min([self._last_contact, *failed])
 
+    def end(self) -> None:
+        """Let the thread end soon, without waiting for it. Failures of subscribers do not count any more."""
+        self._ended.set()
+
     def close(self) -> None:
         """End the thread and its connection."""
-        self._ended.set()
+        self.end()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_TIMEOUT_S)
 
@@ -131,6 +135,8 @@ class ChangeListener:
         try:
             callback()
         except Exception as error:
+            if self._ended.is_set():  # the database was closed meanwhile
+                return
             with self._lock:
                 is_first = key not in self._unread
                 if callback in self._subscribers.get(topic, ()):

@@ -151,6 +151,8 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
+            if self._listener is not None:
+                self._listener.end()
             self._is_closed, listener, self._listener = True, self._listener, None
             idle, self._idle = self._idle, []
         if listener is not None:

@@ -38,6 +38,8 @@ _JSON_COLUMNS = ("toolsets", "disabled_toolsets", "state")
 class PostgresSessionStore:
     """A session store in a database that several processes share."""
 
+    is_remote = True
+
     def __init__(self, database: Database, *, owns_database: bool = False) -> None:
         """Use a database with current tables; `owns_database` closes it together with the store."""
         self._database, self._owns_database = database, owns_database

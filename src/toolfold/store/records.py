@@ -97,7 +97,10 @@ class SearchMatch:
 
 
 class SessionStore(Protocol):
-    """Stores sessions. Every method is one transaction; what it wrote survives a crash of the process."""
+    """Stores sessions. Every method is one transaction; what it wrote survives a crash of the process.
+
+    A store with the attribute `is_remote = True` is used in a thread, because it may take long to answer.
+    """
 
     def create_session(self, record: SessionRecord) -> None: ...
 

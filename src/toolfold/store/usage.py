@@ -64,6 +64,9 @@ class UsageEntry:
 
 _COLUMNS = tuple(each.name for each in fields(UsageEntry))
 _INSERT = f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_IDENTITY = ("at", "kind", "session", "name", "ms", "key")
+"""Columns in which no two entries are equal: times have a resolution of less than a microsecond."""
+_FIND = f"SELECT 1 FROM usage WHERE {' AND '.join(f'{name} = ?' for name in _IDENTITY)}"  # noqa: S608
 
 
 class UsageStore(ABC):
@@ -77,14 +80,28 @@ class UsageStore(ABC):
     def __init__(self, *, max_days: int, max_entries: int) -> None:
         self._max_days, self._max_entries, self._added = max_days, max_entries, 0
 
-    def add(self, entries: Iterable[UsageEntry], successful_searches: Sequence[str] = ()) -> None:
-        """Store entries, and mark searches, by their keys, whose result was used."""
+    def add(
+        self,
+        entries: Iterable[UsageEntry],
+        successful_searches: Sequence[str] = (),
+        *,
+        may_exist: bool = False,
+    ) -> None:
+        """Store entries, and mark searches, by their keys, whose result was used.
+
+        With `may_exist`, entries that were stored before are left out: an earlier attempt may have succeeded.
+        """
+        if may_exist:
+            entries = [each for each in entries if not self._has_entry(each)]
         rows = [astuple(each) for each in entries]
         used = "UPDATE usage SET ok = 1 WHERE key = ?"
         self._change([(_INSERT, rows), (used, [(key,) for key in successful_searches])])
         self._added += len(rows)
         if self._added >= _PRUNE_EVERY:
             self.prune()
+
+    def _has_entry(self, entry: UsageEntry) -> bool:
+        return bool(self._query(_FIND, *(getattr(entry, name) for name in _IDENTITY)))
 
     def prune(self) -> None:
         """Delete entries that are too old, and the oldest if there are too many."""

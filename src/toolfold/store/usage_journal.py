@@ -1,0 +1,167 @@
+"""A file with the entries of the usage history that are not in the store yet.
+
+An entry is written to the file before the call that it describes is answered, so that it survives the sudden
+end of the process. Entries are in segments, one file each: a segment is removed once its entries are in the
+store. The segments of a process that has ended are stored by the next one that uses the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from toolfold.store.usage import UsageEntry
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".jsonl"
+MAX_JOURNAL_BYTES = 256_000_000
+"""Size of all segments after which no more entries are written: the store has failed for a long time."""
+MAX_RECOVERED_SEGMENTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredEntries:
+    """What the segment of an ended process contains."""
+
+    entries: tuple[UsageEntry, ...]
+    used_searches: tuple[str, ...]
+
+
+class UsageJournal:
+    """The segments of one process in a directory. The caller calls it from one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use a directory, which is created when the first entry is written."""
+        self._directory, self._name = directory, secrets.token_hex(6)
+        self._number = self._size = 0
+        self._current: tuple[Path, int] | None = None
+        self._closed: tuple[Path, int] | None = None
+        """The segment whose entries are being stored."""
+        self._has_failed = False
+
+    def append(self, entry: UsageEntry) -> None:
+        """Write an entry to the file. A failure is logged once: the entry is still in memory then."""
+        self._append({"entry": asdict(entry)})
+
+    def append_used_search(self, key: str) -> None:
+        """Write that a result of a search was used."""
+        self._append({"used": key})
+
+    def start_segment(self) -> None:
+        """Write later entries to another file, so that the earlier ones can be removed.
+
+        Does nothing while an earlier segment exists, whose entries could not be stored.
+        """
+        if self._closed is None:
+            self._closed, self._current = self._current, None
+
+    def remove_segment(self) -> None:
+        """Remove the segment before the last `start_segment`: its entries are in the store."""
+        if self._closed is not None:
+            _remove(*self._closed)
+            self._closed = None
+            self._size = 0 if self._current is None else os.fstat(self._current[1]).st_size
+
+    def read_segments(self) -> Iterator[RecoveredEntries]:
+        """Yield what the segments of this process contain."""
+        for segment in (self._closed, self._current):
+            if segment is not None:
+                yield _read_segment(segment[0])
+
+    def close(self) -> None:
+        """Close the files. A segment that was not removed is stored by the next process."""
+        for segment in (self._closed, self._current):
+            if segment is not None:
+                os.close(segment[1])
+        self._closed = self._current = None
+
+    def recover(self) -> Iterator[RecoveredEntries]:
+        """Yield what each segment of an ended process contains; a segment is removed after its turn."""
+        if not self._directory.is_dir():
+            return
+        files = sorted(each for each in self._directory.iterdir() if each.suffix == SUFFIX)
+        for file in files[:MAX_RECOVERED_SEGMENTS]:
+            if file.name.startswith(self._name):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # another process has just stored it
+                descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW)
+                if not _lock(descriptor):
+                    os.close(descriptor)
+                    continue
+                yield _read_segment(file)
+                _remove(file, descriptor)
+
+    def _append(self, data: dict[str, object]) -> None:
+        line = json.dumps(data, separators=(",", ":")).encode() + b"\n"
+        try:
+            if self._size + len(line) > MAX_JOURNAL_BYTES:
+                raise OSError(f"it has {self._size:,} bytes already")
+            written = os.write(self._open_segment(), line)
+            if written != len(line):
+                raise OSError("the entry could not be written completely")
+            self._size += written
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("the journal of the usage history cannot be written: %s", error)
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+    def _open_segment(self) -> int:
+        if self._current is None:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._number += 1
+            file = self._directory / f"{self._name}-{self._number}{SUFFIX}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            descriptor = os.open(file, flags, 0o600)
+            _lock(descriptor)
+            self._current = file, descriptor
+        return self._current[1]
+
+
+def open_journal(directory: Path) -> UsageJournal | None:
+    """Return a journal in a directory; None on a platform without locks of files."""
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        return None
+    return UsageJournal(directory)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a segment for as long as this process runs; return False if another process has locked it."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(file: Path, descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()
+    os.close(descriptor)
+
+
+def _read_segment(file: Path) -> RecoveredEntries:
+    """Read a segment. Lines that are not complete, such as the last one of a killed process, are left out."""
+    entries: list[UsageEntry] = []
+    used: list[str] = []
+    with file.open("rb") as stream:
+        for line in stream:
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                data = json.loads(line)
+                if "used" in data:
+                    used.append(str(data["used"]))
+                else:
+                    entries.append(UsageEntry(**data["entry"]))
+    return RecoveredEntries(tuple(entries), tuple(used))
