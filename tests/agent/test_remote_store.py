@@ -39,7 +39,7 @@ async def wait_for_blocked_write(url: str) -> None:
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     async with asyncio.timeout(TIMEOUT_S):
         with psycopg.connect(url, autocommit=True) as connection:
-            while not connection.execute(query).fetchone()[0]:  # type: ignore[index]
+            while not connection.execute(query).fetchone()[0]:  # type: ignore[index]  # noqa: ASYNC110 - polls
                 await asyncio.sleep(0.01)
 
 
