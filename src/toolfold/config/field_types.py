@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, WithJsonSchema
 from pydantic.config import JsonDict
@@ -43,6 +44,16 @@ def _check_store(value: str) -> str:
     raise ValueError("must be sqlite, or a URL that starts with postgresql://")
 
 
+def _check_secure_url(value: str) -> str:
+    """Accept an https URL, or an http URL of this machine, without credentials, query and fragment."""
+    parts = urlsplit(value)
+    is_local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    is_plain = not (parts.query or parts.fragment or "@" in parts.netloc) and value.isprintable()
+    if value and not (parts.hostname and is_plain and (parts.scheme == "https" or is_local)):
+        raise ValueError("must be a URL that starts with https://, without user name, query and fragment")
+    return value
+
+
 def parse_switch(value: Any) -> Any:
     """Return "on" or "off" for the spellings of booleans in YAML 1.1 and 1.2; other values unchanged."""
     word = lower_text(value)
@@ -57,6 +68,7 @@ USER_ONLY: JsonDict = {"grants": True, "in_project": "never"}
 Integer = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Text = Annotated[str, AfterValidator(check_text)]
+SecureUrl = Annotated[Text, AfterValidator(_check_secure_url)]
 StoreAddress = Annotated[Text, AfterValidator(_check_store)]
 Switch = Annotated[
     Literal["auto", "on", "off"],

@@ -2,9 +2,66 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, Text
+from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, SecureUrl, Text
+
+
+class OAuthResourceSettings(Section):
+    """Settings of the gateway as an OAuth resource server: whose access tokens it accepts, and for whom."""
+
+    issuer: SecureUrl = Field(
+        default="",
+        description="URL of the identity provider whose access tokens are accepted, exactly as its metadata"
+        " names it; empty to accept only tokens of `toolfold token add`.",
+        json_schema_extra=USER_ONLY,
+    )
+    resource: SecureUrl = Field(
+        default="",
+        description="URL of this gateway as clients know it, such as https://tools.example.com/mcp. Access"
+        " tokens must be issued for it.",
+        json_schema_extra=USER_ONLY,
+    )
+    audiences: tuple[Text, ...] = Field(
+        default=(),
+        description="Values of the claim `aud` that are accepted instead of `resource`, for providers that"
+        " cannot issue tokens for a URL.",
+        json_schema_extra=USER_ONLY,
+    )
+    required_scopes: tuple[Text, ...] = Field(
+        default=(),
+        description="OAuth scopes that every access token must have.",
+        json_schema_extra=USER_ONLY,
+    )
+    create_users: bool = Field(
+        default=False,
+        description="Create a user for each identity that presents a valid access token for the first time."
+        " If false, only users that `toolfold user add` has linked to an identity are accepted.",
+        json_schema_extra=USER_ONLY,
+    )
+    default_team: Text = Field(
+        default="",
+        description="Team that created users join. It must exist; otherwise no user is created.",
+        json_schema_extra=USER_ONLY,
+    )
+    toolsets: tuple[Text, ...] | None = Field(
+        default=None,
+        description="Toolsets that users with an access token may use; null for those that a token of"
+        " `toolfold token add` without toolsets grants.",
+        json_schema_extra=USER_ONLY,
+    )
+    use_model_keys: bool = Field(
+        default=False,
+        description="Let model requests with an access token use the keys of providers that are configured"
+        " here.",
+        json_schema_extra=USER_ONLY,
+    )
+
+    @model_validator(mode="after")
+    def _check_resource(self) -> OAuthResourceSettings:
+        if self.issuer and not self.resource:
+            raise ValueError("resource must be set too: access tokens are issued for it")
+        return self
 
 
 class GatewaySettings(Section):
@@ -49,6 +106,10 @@ class GatewaySettings(Section):
         description="How long `toolfold serve` answers requests after SIGTERM while `/readyz` reports that "
         "it is about to stop, so that a load balancer can send new requests elsewhere.",
         json_schema_extra=USER_ONLY,
+    )
+    oauth: OAuthResourceSettings = Field(
+        default_factory=OAuthResourceSettings,
+        description="Access tokens of an identity provider, as the MCP specification describes them.",
     )
     hosts: tuple[Text, ...] = Field(
         default=(),

@@ -195,7 +195,7 @@ def read_cookie(headers: Mapping[str, str], name: str) -> str:
 
 def find_full_client(policy: AccessPolicy, token: str) -> GatewayClient | None:
     """Return the client of a valid token that may use all toolsets; None for any other token."""
-    client = policy.find_client(token) if token else None
+    client = policy.find_token_client(token) if token else None
     return client if client is not None and client.toolsets is None else None
 
 

@@ -11,7 +11,7 @@ import functools
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
@@ -20,6 +20,7 @@ from toolfold.database import DatabaseUnavailable
 from toolfold.errors import ConfigError
 from toolfold.gateway.control import serve_control
 from toolfold.gateway.http_sessions import Scope, Send, make_limited_manager
+from toolfold.gateway.oauth import OAuthResource, ResourceMetadataApp
 from toolfold.gateway.request_bodies import (
     MAX_REQUEST_BYTES,
     ClientGone,
@@ -32,6 +33,7 @@ from toolfold.gateway.request_bodies import (
 from toolfold.gateway.request_origin import is_accepted_host, is_accepted_origin
 from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
+from toolfold.identity import is_jwt
 from toolfold.sources.mcp.sdk_compat import load_sdk
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ _TOKEN_UNKNOWN = (
     "This token is not valid: it is mistyped or was revoked. Create one with `toolfold token add NAME`."  # noqa: S105
 )
 
+_CHALLENGE = 'Bearer realm="toolfold"'
 _TOKENS_UNKNOWN = "The gateway cannot check tokens now: its database cannot be reached. Try again later."
 
 
@@ -77,6 +80,8 @@ class AccessPolicy:
     hosts: frozenset[str] = frozenset()
     """Accepted values of `Host` in addition to loopback, without a port."""
     origins: frozenset[str] = frozenset()
+    oauth: OAuthResource | None = None
+    """Finds the clients of access tokens; None if no identity provider is configured."""
 
     def find_refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         """Return status and message for a request with a wrong Host or Origin; None if both are right."""
@@ -93,7 +98,8 @@ class AccessPolicy:
     @property
     def requires_token(self) -> bool:
         """Return True if every client needs a token now."""
-        return self.anonymous_client is None or (not self.allow_anonymous and self.tokens.are_in_use())
+        is_in_use = self.oauth is not None or self.tokens.are_in_use()
+        return self.anonymous_client is None or (not self.allow_anonymous and is_in_use)
 
     @property
     def is_local(self) -> bool:
@@ -105,14 +111,31 @@ class AccessPolicy:
 
         A wrong token is refused even where none is needed. Raises RequestRefused if tokens cannot be checked.
         """
-        authorization = headers.get("authorization")
-        if authorization is None:
+        if "authorization" not in headers:
             return None if self.requires_token else self.anonymous_client
-        scheme, _, token = authorization.partition(" ")
-        return self.find_client(token.strip()) if scheme.lower() == "bearer" else None
+        token = _read_bearer_token(headers)
+        return None if token is None else self.find_client(token)
+
+    async def prepare(self, headers: Mapping[str, str]) -> None:
+        """Do what the access token of a request needs before `authenticate`. Raises RequestRefused."""
+        await self.prepare_token(_read_bearer_token(headers) or "")
+
+    async def prepare_token(self, token: str) -> None:
+        """Do what an access token needs before `find_client`: fetch keys, create its user.
+
+        Nothing is done for other tokens. Raises RequestRefused.
+        """
+        if self.oauth is not None and is_jwt(token):
+            await self.oauth.prepare(token)
 
     def find_client(self, token: str) -> GatewayClient | None:
         """Return the client of a token; None if there is none. Raises RequestRefused like `authenticate`."""
+        if self.oauth is not None and is_jwt(token):
+            return self.oauth.find_client(token)
+        return self.find_token_client(token)
+
+    def find_token_client(self, token: str) -> GatewayClient | None:
+        """Return the client of a token of `toolfold token add`; None if there is none."""
         try:
             return self.tokens.find(token)
         except DatabaseUnavailable:  # logged once by what follows the database's changes
@@ -135,13 +158,13 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
             return
         try:
             headers = parse_headers(scope)
-            client = _admit_client(policy, headers)
+            client = await _admit_client(policy, headers)
             require_readable(scope["method"], headers)
             if scope["method"] == "POST":
                 receive = replay_body(await bodies.read(client.id, receive), receive)
         except RequestRefused as error:
             log.info("a request was refused with status %d: %s", error.status, error.problem)
-            await _send_error(send, error.status, error.problem)
+            await _send_error(send, error)
             return
         except ClientGone:
             return
@@ -151,14 +174,22 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
     return handle
 
 
-def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> GatewayClient:
+async def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> GatewayClient:
     """Return the client that made the HTTP request. Raises RequestRefused if it is not accepted."""
     if refusal := policy.find_refusal(headers):
         raise RequestRefused(*refusal)
+    await policy.prepare(headers)
     client = policy.authenticate(headers)
     if client is None:
-        raise RequestRefused(401, _TOKEN_UNKNOWN if "authorization" in headers else _TOKEN_NEEDED)
+        problem = _TOKEN_UNKNOWN if "authorization" in headers else _TOKEN_NEEDED
+        raise RequestRefused(401, problem, challenge=policy.oauth.challenge if policy.oauth else "")
     return client
+
+
+def _read_bearer_token(headers: Mapping[str, str]) -> str | None:
+    """Return the token in the header Authorization; None if there is none or it has another scheme."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def parse_headers(scope: Scope) -> dict[str, str]:
@@ -208,16 +239,16 @@ def _make_user(client_id: str) -> AuthenticatedUser:
     return AuthenticatedUser(AccessToken(token="-", client_id=client_id, scopes=[]))  # noqa: S106 - none
 
 
-async def _send_error(send: Send, status: int, problem: str) -> None:
-    body = json.dumps({"error": problem}).encode()
+async def _send_error(send: Send, error: RequestRefused) -> None:
+    body = json.dumps({"error": error.problem}).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),  # the rest of the request is not read
     ]
-    if status == 401:
-        headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if challenge := error.challenge or (_CHALLENGE if error.status == 401 else ""):
+        headers.append((b"www-authenticate", challenge.encode("latin-1")))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -326,9 +357,16 @@ def make_app(
 
     routes = [
         Route(path, endpoint=_Endpoint(serve_gateway)),
-        *(Route(each.path, endpoint=each) for each in beside),
+        *(Route(each.path, endpoint=each) for each in (*beside, *_describe_resource(policy))),
     ]
     return GatewayApp(routes=routes, lifespan=lifespan)
+
+
+def _describe_resource(policy: AccessPolicy) -> list[ResourceMetadataApp]:
+    """Return the apps that tell OAuth clients where to get a token; an empty list without OAuth."""
+    if policy.oauth is None:
+        return []
+    return [ResourceMetadataApp(policy.oauth, policy, path) for path in policy.oauth.metadata_paths]
 
 
 class _Endpoint:
@@ -349,6 +387,7 @@ def make_access_policy(
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
     allow_anonymous: bool = False,
+    oauth: OAuthResource | None = None,
 ) -> AccessPolicy:
     """Return the access policy for an address. Raises ConfigError if a token is needed and none exists."""
     if is_loopback(host):
@@ -358,13 +397,18 @@ def make_access_policy(
             allow_anonymous=allow_anonymous,
             hosts=frozenset(map(str.lower, hosts)),
             origins=frozenset(origins),
+            oauth=oauth,
         )
-    if not tokens.list_clients():
+    if oauth is None and not tokens.list_clients():
         raise ConfigError(
             f"{host} can be reached from other machines, so clients need a token, and there is none",
             hint="Create one with `toolfold token add <name>`, or listen on 127.0.0.1.",
         )
     known = {host.lower(), *map(str.lower, hosts)} - {"0.0.0.0", "::"}  # noqa: S104 - these are no host names
     return AccessPolicy(
-        tokens=tokens, anonymous_client=None, hosts=frozenset(known), origins=frozenset(origins)
+        tokens=tokens,
+        anonymous_client=None,
+        hosts=frozenset(known),
+        origins=frozenset(origins),
+        oauth=oauth,
     )

@@ -41,9 +41,10 @@ class BodyLimits:
 class RequestRefused(Exception):
     """An HTTP request that gets an error status and is not processed."""
 
-    def __init__(self, status: int, problem: str) -> None:
+    def __init__(self, status: int, problem: str, *, challenge: str = "") -> None:
+        """Describe the refusal; `challenge` is the value of the header WWW-Authenticate."""
         super().__init__(problem)
-        self.status, self.problem = status, problem
+        self.status, self.problem, self.challenge = status, problem, challenge
 
 
 class ClientGone(Exception):

@@ -36,13 +36,15 @@ class AdmittedClient:
     """Tells whether the client would still be accepted now."""
 
 
-def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedClient:
+async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedClient:
     """Return the client that made a request. Raises RequestRefused if it is not accepted."""
     if refusal := policy.find_refusal(dict(headers)):
         raise RequestRefused(*refusal)
     if headers.get("sec-fetch-site") == "cross-site" and "origin" not in headers:
         raise RequestRefused(403, "Requests that a web page makes without saying its origin are refused.")
-    token_headers = _find_token_headers(headers)
+    token_headers = _find_token_headers(policy, headers)
+    for name in sorted(token_headers):
+        await policy.prepare_token(_credential(headers[name]))
     client = _find_client(policy, headers, token_headers)
     if client is None:
         raise RequestRefused(401, _TOKEN_UNKNOWN if token_headers else _TOKEN_NEEDED)
@@ -78,9 +80,18 @@ def _find_client(
     return clients[0] if all(client == clients[0] for client in clients) else None
 
 
-def _find_token_headers(headers: Mapping[str, str]) -> frozenset[str]:
-    sent = {name for name in KEY_HEADERS if _credential(headers.get(name, "")).startswith(_TOKEN_PREFIX)}
+def _find_token_headers(policy: AccessPolicy, headers: Mapping[str, str]) -> frozenset[str]:
+    sent = {name for name in KEY_HEADERS if _is_own_token(policy, _credential(headers.get(name, "")))}
     return frozenset(sent | ({TOKEN_HEADER} & headers.keys()))
+
+
+def _is_own_token(policy: AccessPolicy, credential: str) -> bool:
+    """Return True for a token of this gateway: an access token of the identity provider for it, or its own.
+
+    Providers accept access tokens too, which are issued for them and are passed on like other keys.
+    """
+    is_access_token = policy.oauth is not None and policy.oauth.is_own_token(credential)
+    return is_access_token or credential.startswith(_TOKEN_PREFIX)
 
 
 def _credential(value: str) -> str:

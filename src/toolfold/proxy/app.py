@@ -155,7 +155,7 @@ class Proxy:
             headers = parse_headers(scope)
             require_single_keys(scope["headers"])
             family = _find_family(path, headers)
-            admitted = admit_client(self._policy, headers)
+            admitted = await admit_client(self._policy, headers)
             _require_plain_path(path)
             self._require_free_slot(admitted)
         except RequestRefused as error:

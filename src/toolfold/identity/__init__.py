@@ -1,0 +1,19 @@
+"""Identity providers: their metadata and keys, and the tokens that they sign.
+
+Knows nothing of HTTP servers and of users: callers decide what a verified token may do.
+"""
+
+from toolfold.identity.access_tokens import AccessToken, AccessTokenVerifier, InsufficientScope
+from toolfold.identity.issuers import Issuer, IssuerUnavailable
+from toolfold.identity.signed_tokens import InvalidToken, is_issued_for, is_jwt
+
+__all__ = [
+    "AccessToken",
+    "AccessTokenVerifier",
+    "InsufficientScope",
+    "InvalidToken",
+    "Issuer",
+    "IssuerUnavailable",
+    "is_issued_for",
+    "is_jwt",
+]

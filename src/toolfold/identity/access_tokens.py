@@ -1,0 +1,108 @@
+"""Verify OAuth access tokens of clients: signed by the identity provider, issued for this gateway.
+
+A verified token is remembered until it expires or the provider's key for it is gone, because a response is
+checked again with every part that is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from toolfold.errors import ToolfoldError
+from toolfold.identity.issuers import Issuer
+from toolfold.identity.signed_tokens import LEEWAY_S, InvalidToken, read_key_id, verify_signed_token
+from toolfold.model import Json
+
+__all__ = ["AccessToken", "AccessTokenVerifier", "InsufficientScope"]
+
+MAX_REMEMBERED_TOKENS = 10_000
+_ACCESS_TOKEN_TYPES = frozenset({"", "jwt", "at+jwt"})
+
+
+class InsufficientScope(ToolfoldError):
+    """A valid token does not have all scopes that the gateway requires."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """What a verified access token says."""
+
+    issuer: str
+    subject: str
+    scopes: frozenset[str]
+    expires: float
+    client_id: str
+    """The OAuth client for which the token was issued; empty if the token does not say."""
+    name: str
+    """A name of the user for display; empty if the token has none."""
+    key_id: str
+
+
+class AccessTokenVerifier:
+    """Verifies the access tokens that one identity provider issues for this gateway."""
+
+    def __init__(
+        self, issuer: Issuer, *, audiences: Collection[str], required_scopes: Collection[str] = ()
+    ) -> None:
+        """Accept tokens of `issuer` for any of `audiences` that have all of `required_scopes`."""
+        self._issuer, self._audiences = issuer, frozenset(audiences)
+        self._required_scopes = frozenset(required_scopes)
+        self._verified: OrderedDict[bytes, AccessToken] = OrderedDict()
+
+    async def prepare(self, token: str) -> None:
+        """Fetch the key that a token names, if needed. Raises InvalidToken, IssuerUnavailable."""
+        await self._issuer.load_key(read_key_id(token))
+
+    def verify(self, token: str) -> AccessToken:
+        """Return what a token says. Does not block. Raises InvalidToken, InsufficientScope."""
+        digest = hashlib.sha256(token.encode()).digest()
+        found = self._verified.get(digest)
+        if found is None:
+            found = self._verify_anew(token)
+            self._verified[digest] = found
+            if len(self._verified) > MAX_REMEMBERED_TOKENS:
+                self._verified.popitem(last=False)
+        if found.expires + LEEWAY_S <= time.time() or self._issuer.find_key(found.key_id) is None:
+            del self._verified[digest]
+            raise InvalidToken("it has expired, or the key with which it was signed was withdrawn")
+        if not self._required_scopes <= found.scopes:
+            raise InsufficientScope("the token does not have the scopes that this gateway requires")
+        return found
+
+    def _verify_anew(self, token: str) -> AccessToken:
+        claims = verify_signed_token(
+            token, self._issuer, audiences=self._audiences, types=_ACCESS_TOKEN_TYPES
+        )
+        if "cnf" in claims:
+            raise InvalidToken("it is bound to a key of the client, and such proofs are not supported")
+        client_id = claims.get("client_id") or claims.get("azp")
+        return AccessToken(
+            issuer=self._issuer.url,
+            subject=str(claims["sub"]),
+            scopes=_read_scopes(claims),
+            expires=float(claims["exp"]),
+            client_id=client_id if isinstance(client_id, str) else "",
+            name=_read_name(claims),
+            key_id=read_key_id(token),
+        )
+
+
+def _read_scopes(claims: Json) -> frozenset[str]:
+    """Return the scopes of a token: `scope` of RFC 9068, or the list or text `scp` of other providers."""
+    found: set[str] = set()
+    for name in ("scope", "scp"):
+        value = claims.get(name)
+        if isinstance(value, str):
+            found |= set(value.split())
+        elif isinstance(value, list):
+            found |= {each for each in value if isinstance(each, str)}
+    return frozenset(found)
+
+
+def _read_name(claims: Json) -> str:
+    names = (claims.get(key) for key in ("preferred_username", "email", "name"))
+    return next((each for each in names if isinstance(each, str) and each), "")
