@@ -38,6 +38,7 @@ sh scripts/test_servers/frameworks.sh "$tools/frameworks" &
 sh scripts/test_servers/homeassistant.sh "$tools/homeassistant" &
 sh scripts/test_servers/postgres.sh "$tools/postgres" &
 sh scripts/test_servers/sdk_tests.sh "$tools/sdk_tests" &
+sh scripts/test_servers/identity.sh "$tools/identity" &
 sh scripts/test_servers/ui.sh & # the engine that examines the dashboard's accessibility
 
 # Installed services must not be started: the tests start their own, and ports must stay free.

@@ -21,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from toolfold import load_config
 from toolfold.gateway.http_app import make_access_policy, make_app, make_server_config
+from toolfold.gateway.oauth import OAuthResource
 from toolfold.gateway.tokens import Tokens
 from toolfold.runtime import Runtime, open_runtime
 
@@ -63,14 +64,25 @@ class RunningGateway:
 
 
 @contextmanager
-def serve_gateway(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[RunningGateway]:
-    """Run a gateway with the given MCP servers, for clients with and without a token."""
+def serve_gateway(
+    home: Path, servers: dict[str, Any], *, oauth: OAuthResource | None = None, **overrides: Any
+) -> Iterator[RunningGateway]:
+    """Run a gateway with the given MCP servers, for clients with and without a token.
+
+    With `oauth`, every client needs an access token.
+    """
     settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0, **overrides}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, _bound_socket() as listening:
         policy = make_access_policy(
-            "127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=True
+            "127.0.0.1",
+            tokens,
+            toolsets=None,
+            hosts=(),
+            origins=(),
+            allow_anonymous=oauth is None,
+            oauth=oauth,
         )
         server = uvicorn.Server(make_server_config(make_app(runtime, policy), log_level="error"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from toolfold.gateway.early_http import EarlyHttpAnswers
     from toolfold.gateway.http_app import AccessPolicy, MountedApp
     from toolfold.gateway.http_recorder import HttpListings
+    from toolfold.gateway.oauth import OAuthResource
     from toolfold.gateway.server import Gateway
+    from toolfold.gateway.tokens import TokenStore
     from toolfold.proxy import Proxy
     from toolfold.runtime import Runtime
 
@@ -270,6 +272,7 @@ async def _serve_http(
         hosts=settings.hosts,
         origins=settings.origins,
         allow_anonymous=settings.allow_anonymous,
+        oauth=_open_oauth(config, tokens),
     )
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
@@ -295,6 +298,14 @@ async def _serve_http(
     await server.serve([listening])
 
 
+def _open_oauth(config: Config, tokens: TokenStore) -> OAuthResource | None:
+    """Return what checks access tokens of an identity provider; None if none is configured."""
+    from toolfold.gateway.oauth import OAuthResource
+
+    settings = config.gateway.oauth
+    return OAuthResource(settings, tokens.users) if settings.issuer and tokens.users else None
+
+
 def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:
     """Return what records list responses for the next start.
 
@@ -304,7 +315,7 @@ def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -
     from toolfold.gateway.listing_record import HttpStart
 
     host, port = record.address
-    if guard.anonymous_client is None or not port or config.store != LOCAL_STORE:
+    if guard.anonymous_client is None or guard.oauth or not port or config.store != LOCAL_STORE:
         return None
     tokens = config.paths.state_dir / "gateway" / "tokens.json"
     start = HttpStart(

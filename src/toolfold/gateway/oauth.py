@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,10 +26,11 @@ from toolfold.identity import (
     InvalidToken,
     Issuer,
     IssuerUnavailable,
-    is_jwt,
     is_issued_for,
+    is_jwt,
 )
-from toolfold.users import Directory, User, UserStore, make_user
+from toolfold.identity.accounts import add_missing_user
+from toolfold.users import User, UserStore
 
 if TYPE_CHECKING:
     from toolfold.config.gateway import OAuthResourceSettings
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 CLIENT_PREFIX = "user:"
 """Start of the names of clients with an access token; no token of `toolfold token add` has such a name."""
-MAX_NAME_CHARS = 100
 CREATE_TIMEOUT_S = 20.0
 _UNKNOWN_USER = (
     "No user of this gateway is linked to your identity, or the user is disabled. Ask its administrator for"
@@ -174,17 +173,13 @@ class OAuthResource:
             raise RequestRefused(503, "Your user cannot be created now. Ask the administrator.") from None
 
     def _create_user(self, token: AccessToken) -> None:
-        def add(directory: Directory) -> Directory:
-            if directory.find_identity(token.issuer, token.subject) is not None:
-                return directory  # another process was faster
-            user = make_user(_choose_name(token, directory), issuer=token.issuer, subject=token.subject)
-            added = directory.with_new_user(user)
-            if not self._settings.default_team:
-                return added
-            team = added.require_team(self._settings.default_team)
-            return added.with_team(replace(team, members=team.members | {user.id}))
-
-        self._users.edit(add)
+        add_missing_user(
+            self._users,
+            issuer=token.issuer,
+            subject=token.subject,
+            name=token.name,
+            default_team=self._settings.default_team,
+        )
         log.info("a user was created for a new identity of %s", token.issuer)
 
 
@@ -216,16 +211,6 @@ class ResourceMetadataApp:
 
     async def close(self) -> None:
         """Close nothing: the app has no resources."""
-
-
-def _choose_name(token: AccessToken, directory: Directory) -> str:
-    """Return a free name for the user of a token, similar to the name that the token contains."""
-    plain = re.sub(r"[^A-Za-z0-9_.@+-]+", "-", token.name or token.subject).lstrip("_.@+-")[:MAX_NAME_CHARS]
-    name, number = plain or "user", 1
-    while directory.find_user(name) is not None:
-        number += 1
-        name = f"{plain or 'user'}-{number}"
-    return name
 
 
 def _quote(value: str) -> str:

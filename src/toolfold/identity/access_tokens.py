@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from toolfold.errors import ToolfoldError
 from toolfold.identity.issuers import Issuer
+from toolfold.identity.oidc_login import read_display_name
 from toolfold.identity.signed_tokens import LEEWAY_S, InvalidToken, read_key_id, verify_signed_token
 from toolfold.model import Json
 
@@ -86,7 +87,7 @@ class AccessTokenVerifier:
             scopes=_read_scopes(claims),
             expires=float(claims["exp"]),
             client_id=client_id if isinstance(client_id, str) else "",
-            name=_read_name(claims),
+            name=read_display_name(claims),
             key_id=read_key_id(token),
         )
 
@@ -101,8 +102,3 @@ def _read_scopes(claims: Json) -> frozenset[str]:
         elif isinstance(value, list):
             found |= {each for each in value if isinstance(each, str)}
     return frozenset(found)
-
-
-def _read_name(claims: Json) -> str:
-    names = (claims.get(key) for key in ("preferred_username", "email", "name"))
-    return next((each for each in names if isinstance(each, str) and each), "")

@@ -1,0 +1,358 @@
+"""The gateway accepts access tokens that its identity provider issued for it, and refuses all others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jwt
+import pytest
+
+from tests.gateway.harness import serve_gateway
+from tests.identity.issuer_server import RESOURCE, IssuerServer, SigningKey, serve_issuer
+from toolfold.config.gateway import OAuthResourceSettings
+from toolfold.gateway.oauth import OAuthResource
+from toolfold.identity import Issuer, issuers
+from toolfold.users import FileUserStore, UserStore
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+class Clock:
+    """A clock that a test moves forward."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.skipped
+
+
+@dataclass
+class ProtectedGateway:
+    """A running gateway that accepts the access tokens of one provider."""
+
+    url: str
+    issuer: IssuerServer
+    users: UserStore
+    clock: Clock
+
+    def send(self, token: str, **headers: str) -> httpx2.Response:
+        """Open an MCP session with a token."""
+        sent = {**HEADERS, **({"Authorization": f"Bearer {token}"} if token else {}), **headers}
+        return httpx2.post(self.url, json=INITIALIZE, headers=sent, timeout=60)
+
+    def origin(self) -> str:
+        return self.url.removesuffix("/mcp")
+
+
+@pytest.fixture(scope="module")
+def keys() -> tuple[SigningKey, SigningKey]:
+    return SigningKey("one"), SigningKey("two", kind="EC")
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    tmp_path_factory: pytest.TempPathFactory, keys: tuple[SigningKey, SigningKey]
+) -> Iterator[ProtectedGateway]:
+    home = tmp_path_factory.mktemp("gateway")
+    users, clock = FileUserStore(home / "users.json"), Clock()
+    with serve_issuer(keys[0]) as issuer:
+        settings = OAuthResourceSettings(issuer=issuer.url, resource=RESOURCE, required_scopes=("toolfold",))
+        oauth = OAuthResource(settings, users, Issuer(issuer.url, clock))
+        users.add_user("alice", issuer=issuer.url, subject="alice-1")
+        with serve_gateway(home, {}, oauth=oauth) as running:
+            yield ProtectedGateway(running.url, issuer, users, clock)
+
+
+def encode_part(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def test_access_token_for_the_gateway_is_accepted(gateway: ProtectedGateway) -> None:
+    response = gateway.send(gateway.issuer.token())
+    assert response.status_code == 200
+    assert response.headers["mcp-session-id"]
+
+
+def test_request_without_a_token_is_told_where_the_metadata_are(gateway: ProtectedGateway) -> None:
+    response = gateway.send("")
+    assert response.status_code == 401
+    challenge = response.headers["www-authenticate"]
+    assert challenge.startswith("Bearer ")
+    assert (
+        'resource_metadata="https://tools.example.com/.well-known/oauth-protected-resource/mcp"' in challenge
+    )
+    assert 'scope="toolfold"' in challenge
+    assert "error=" not in challenge
+
+
+@pytest.mark.parametrize("suffix", ["", "/mcp"])
+def test_metadata_of_the_resource_name_the_identity_provider(gateway: ProtectedGateway, suffix: str) -> None:
+    response = httpx2.get(f"{gateway.origin()}/.well-known/oauth-protected-resource{suffix}")
+    assert response.status_code == 200
+    assert response.json() == {
+        "resource": RESOURCE,
+        "authorization_servers": [gateway.issuer.url],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Toolfold",
+        "scopes_supported": ["toolfold"],
+    }
+
+
+def test_metadata_of_the_resource_are_refused_for_an_unknown_host(gateway: ProtectedGateway) -> None:
+    response = httpx2.get(
+        f"{gateway.origin()}/.well-known/oauth-protected-resource", headers={"Host": "evil.example"}
+    )
+    assert response.status_code == 421
+
+
+def refused(response: httpx2.Response, reason: str) -> bool:
+    """Return True if a token was refused as invalid, for this reason and with a challenge."""
+    is_challenged = 'error="invalid_token"' in response.headers.get("www-authenticate", "")
+    return response.status_code == 401 and is_challenged and reason in response.json()["error"]
+
+
+def test_token_without_a_signature_is_refused(gateway: ProtectedGateway) -> None:
+    claims = gateway.issuer.claims()
+    for algorithm in ("none", "None", "NONE"):
+        for signature in ("", "AAAA"):
+            head = encode_part({"alg": algorithm, "kid": "one", "typ": "at+jwt"})
+            response = gateway.send(f"{head}.{encode_part(claims)}.{signature}")
+            assert refused(response, "its signature algorithm is not accepted")
+
+
+def test_token_signed_with_the_public_key_as_a_shared_secret_is_refused(
+    gateway: ProtectedGateway, keys: tuple[SigningKey, SigningKey]
+) -> None:
+    import hashlib
+    import hmac
+
+    head = encode_part({"alg": "HS256", "kid": "one", "typ": "at+jwt"})
+    signed = f"{head}.{encode_part(gateway.issuer.claims())}"
+    for secret in (keys[0].public_pem, json.dumps(keys[0].to_jwk()).encode()):
+        digest = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
+        signature = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        assert refused(gateway.send(f"{signed}.{signature}"), "its signature algorithm is not accepted")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"aud": "https://other.example/mcp"}, "issued for another service"),
+        ({"aud": ["https://tools.example.com", "https://tools.example.com/mcp/more"]}, "another service"),
+        ({"aud": None}, "lacks one of the claims"),
+        ({"iss": "https://evil.example"}, "issued by another identity provider"),
+        ({"iss": None}, "lacks one of the claims"),
+        ({"exp": 1_000_000_000}, "it has expired"),
+        ({"exp": None}, "lacks one of the claims"),
+        ({"nbf": 32_000_000_000}, "it is not valid yet"),
+        ({"sub": None}, "lacks one of the claims"),
+        ({"sub": ""}, "its subject is empty"),
+        ({"sub": "x" * 300}, "its subject is empty, too long"),
+        ({"cnf": {"jkt": "abc"}}, "bound to a key of the client"),
+    ],
+)
+def test_token_with_wrong_claims_is_refused(
+    gateway: ProtectedGateway, changes: dict[str, Any], reason: str
+) -> None:
+    assert refused(gateway.send(gateway.issuer.token(**changes)), reason)
+
+
+def test_clocks_may_differ_by_some_seconds(gateway: ProtectedGateway) -> None:
+    now = time.time()
+    token = gateway.issuer.token(exp=int(now) - 5, nbf=int(now) + 5)
+    assert gateway.send(token).status_code == 200
+
+
+def test_token_of_another_key_with_the_same_id_is_refused(gateway: ProtectedGateway) -> None:
+    forged = SigningKey("one").sign(gateway.issuer.claims())
+    assert refused(gateway.send(forged), "its signature is wrong")
+
+
+def test_keys_inside_a_token_are_ignored(gateway: ProtectedGateway) -> None:
+    with serve_issuer(SigningKey("evil")) as evil:
+        own = evil.keys[0]
+        for header in (
+            {"jku": f"{evil.url}/jwks"},
+            {"jwk": own.to_jwk()},
+            {"x5u": f"{evil.url}/jwks"},
+            {"kid": "one", "jwk": own.to_jwk()},
+        ):
+            assert gateway.send(own.sign(gateway.issuer.claims(), **header)).status_code == 401
+        assert evil.requests == []
+
+
+@pytest.mark.parametrize("kind", ["dpop+jwt", "logout+jwt", "token-introspection+jwt", "secevent+jwt"])
+def test_token_for_another_purpose_is_refused(gateway: ProtectedGateway, kind: str) -> None:
+    token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), typ=kind)
+    assert refused(gateway.send(token), "it is a token for another purpose")
+
+
+def test_token_with_a_critical_extension_is_refused(gateway: ProtectedGateway) -> None:
+    token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), crit=["exp"])
+    assert gateway.send(token).status_code == 401
+
+
+def test_token_without_the_required_scope_gets_status_403(gateway: ProtectedGateway) -> None:
+    response = gateway.send(gateway.issuer.token(scope="profile toolfold2"))
+    assert response.status_code == 403
+    challenge = response.headers["www-authenticate"]
+    assert 'error="insufficient_scope"' in challenge
+    assert 'scope="toolfold"' in challenge
+
+
+def test_scopes_in_the_form_of_other_providers_are_read(gateway: ProtectedGateway) -> None:
+    assert gateway.send(gateway.issuer.token(scope=None, scp=["toolfold"])).status_code == 200
+    assert gateway.send(gateway.issuer.token(scope=None, scp="x toolfold")).status_code == 200
+    assert gateway.send(gateway.issuer.token(scope={"toolfold": True})).status_code == 403
+
+
+def test_identity_without_a_user_is_refused(gateway: ProtectedGateway) -> None:
+    response = gateway.send(gateway.issuer.token("nobody"))
+    assert response.status_code == 403
+    assert "toolfold user add" in response.json()["error"]
+    assert gateway.users.find_identity(gateway.issuer.url, "nobody") is None
+
+
+def test_token_is_refused_once_its_user_is_disabled(gateway: ProtectedGateway) -> None:
+    gateway.users.add_user("mallory", issuer=gateway.issuer.url, subject="mallory-1")
+    token = gateway.issuer.token("mallory-1")
+    opened = gateway.send(token)
+    assert opened.status_code == 200
+    gateway.users.set_disabled("mallory", True)
+    assert gateway.send(token).status_code == 403
+    replay = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    assert gateway.send(token, **replay).status_code == 403
+    gateway.users.set_disabled("mallory", False)
+    assert gateway.send(token).status_code == 200
+
+
+def test_session_of_one_user_cannot_be_used_by_another(gateway: ProtectedGateway) -> None:
+    gateway.users.add_user("bob", issuer=gateway.issuer.url, subject="bob-1")
+    session = gateway.send(gateway.issuer.token()).headers["mcp-session-id"]
+    message = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    own = {**HEADERS, "Mcp-Session-Id": session, "Authorization": f"Bearer {gateway.issuer.token('alice-1')}"}
+    other = {**own, "Authorization": f"Bearer {gateway.issuer.token('bob-1')}"}
+    assert httpx2.post(gateway.url, json=message, headers=other, timeout=60).status_code == 404
+    assert httpx2.post(gateway.url, json=message, headers=own, timeout=60).status_code == 200
+
+
+def test_two_authorization_headers_are_refused(gateway: ProtectedGateway) -> None:
+    tokens = [gateway.issuer.token(), gateway.issuer.token("nobody")]
+    for first, second in (tokens, tokens[::-1], [tokens[0], tokens[0]]):
+        headers = [
+            *HEADERS.items(),
+            ("Authorization", f"Bearer {first}"),
+            ("authorization", f"Bearer {second}"),
+        ]
+        response = httpx2.post(gateway.url, json=INITIALIZE, headers=headers, timeout=60)
+        assert response.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "value", ["Bearer {0}, Bearer {0}", "Basic {0}", "{0}", "Bearer {0} {0}", "DPoP {0}", "Bearer\t{0}"]
+)
+def test_token_in_a_malformed_header_is_refused(gateway: ProtectedGateway, value: str) -> None:
+    headers = {**HEADERS, "Authorization": value.format(gateway.issuer.token())}
+    assert httpx2.post(gateway.url, json=INITIALIZE, headers=headers, timeout=60).status_code == 401
+
+
+def test_token_in_the_query_is_ignored(gateway: ProtectedGateway) -> None:
+    url = f"{gateway.url}?access_token={gateway.issuer.token()}"
+    assert httpx2.post(url, json=INITIALIZE, headers=HEADERS, timeout=60).status_code == 401
+
+
+def test_new_key_is_fetched_and_a_withdrawn_one_is_refused(
+    gateway: ProtectedGateway, keys: tuple[SigningKey, SigningKey]
+) -> None:
+    issuer, (old, new) = gateway.issuer, keys
+    before = issuer.token()
+    assert gateway.send(before).status_code == 200
+    issuer.keys = [new, old]
+    gateway.clock.skipped += issuers.MIN_FETCH_INTERVAL_S
+    assert gateway.send(issuer.token()).status_code == 200
+    assert gateway.send(before).status_code == 200
+    issuer.keys = [new]
+    gateway.clock.skipped += issuers.REFRESH_INTERVAL_S
+    assert gateway.send(issuer.token()).status_code == 200
+    assert gateway.send(before).status_code == 401
+    issuer.keys = [old]
+    gateway.clock.skipped += issuers.REFRESH_INTERVAL_S
+    assert gateway.send(issuer.token()).status_code == 200
+
+
+def test_unknown_key_ids_cause_few_requests_to_the_provider(gateway: ProtectedGateway) -> None:
+    gateway.send(gateway.issuer.token())
+    gateway.clock.skipped += issuers.MIN_FETCH_INTERVAL_S
+    before = len(gateway.issuer.requests)
+    key = SigningKey("x")
+    for number in range(20):
+        token = key.sign(gateway.issuer.claims(), kid=f"unknown-{number}")
+        assert gateway.send(token).status_code == 401
+    assert len(gateway.issuer.requests) - before == 1
+
+
+def test_access_token_is_not_accepted_as_a_token_of_the_dashboard(tmp_path: Path) -> None:
+    from toolfold.dashboard.access import find_full_client
+    from toolfold.gateway.http_app import make_access_policy
+    from toolfold.gateway.tokens import Tokens
+
+    with serve_issuer(SigningKey("one")) as issuer:
+        users = FileUserStore(tmp_path / "users.json")
+        users.add_user("alice", issuer=issuer.url, subject="alice-1")
+        oauth = OAuthResource(OAuthResourceSettings(issuer=issuer.url, resource=RESOURCE), users)
+        policy = make_access_policy(
+            "127.0.0.1", Tokens(tmp_path / "tokens.json"), toolsets=None, hosts=(), origins=(), oauth=oauth
+        )
+        assert find_full_client(policy, issuer.token()) is None
+
+
+def test_headers_of_a_token_may_not_be_larger_than_the_limit(gateway: ProtectedGateway) -> None:
+    assert gateway.send(gateway.issuer.token(filler="x" * 20_000)).status_code in (401, 431, 400)
+
+
+def test_garbage_is_refused(gateway: ProtectedGateway) -> None:
+    head = encode_part({"alg": "RS256", "kid": 7})
+    for token in (
+        "a.b.c",
+        "..",
+        f"{head}.e30.AAAA",
+        f"{encode_part([])}.e30.AAAA",
+        "tf_unknown",
+        "x" * 5_000,
+    ):
+        assert gateway.send(token).status_code == 401
+
+
+def test_weak_rsa_keys_are_not_used() -> None:
+    weak = SigningKey("weak", bits=1_024)
+    assert issuers._parse_keys({"keys": [weak.to_jwk()]}) == {}
+
+
+def test_symmetric_and_encryption_keys_are_not_used(keys: tuple[SigningKey, SigningKey]) -> None:
+    secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "s", "alg": "HS256"}
+    encryption = {**keys[0].to_jwk(), "use": "enc"}
+    assert issuers._parse_keys({"keys": [secret, encryption, "text", {}]}) == {}
+
+
+def test_pss_signature_is_verified_with_an_rsa_key(gateway: ProtectedGateway) -> None:
+    key = gateway.issuer.keys[0]
+    token = jwt.encode(gateway.issuer.claims(), key.private, "PS256", headers={"kid": key.key_id})
+    assert gateway.send(token).status_code == 200

@@ -1,0 +1,121 @@
+"""Metadata and keys of an identity provider are fetched with limits, and only from allowed addresses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.identity.issuer_server import IssuerServer, SigningKey, serve_issuer
+from toolfold.identity import Issuer, IssuerUnavailable, issuers
+
+METADATA = "/.well-known/openid-configuration"
+
+
+@pytest.fixture(scope="module")
+def key() -> SigningKey:
+    return SigningKey("one", kind="EC")
+
+
+@pytest.fixture
+def issuer(key: SigningKey) -> Iterator[IssuerServer]:
+    with serve_issuer(key) as running:
+        yield running
+
+
+def set_metadata(issuer: IssuerServer, /, **changes: Any) -> None:
+    document = {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks", **changes}
+    issuer.replies[METADATA] = 200, {}, json.dumps(document).encode()
+
+
+async def load_key(issuer: IssuerServer) -> Issuer:
+    loaded = Issuer(issuer.url)
+    await loaded.load_key("one")
+    return loaded
+
+
+async def test_keys_are_found_through_the_metadata(issuer: IssuerServer) -> None:
+    loaded = await load_key(issuer)
+    assert loaded.find_key("one") is not None
+    assert loaded.find_key("two") is None
+    await loaded.load_key("one")
+    assert issuer.requests == [METADATA, "/jwks"]
+
+
+async def test_metadata_of_oauth_servers_without_openid_are_found(issuer: IssuerServer) -> None:
+    set_metadata(issuer)
+    issuer.replies["/.well-known/oauth-authorization-server"] = issuer.replies[METADATA]
+    issuer.replies[METADATA] = 404, {}, b""
+    assert (await load_key(issuer)).find_key("one") is not None
+
+
+async def test_metadata_of_another_issuer_are_refused(issuer: IssuerServer) -> None:
+    set_metadata(issuer, issuer="https://other.example")
+    with pytest.raises(IssuerUnavailable, match="describes another issuer"):
+        await load_key(issuer)
+
+
+async def test_huge_list_of_keys_is_refused(issuer: IssuerServer, key: SigningKey) -> None:
+    body = json.dumps({"keys": [key.to_jwk()], "x": "y" * issuers.MAX_DOCUMENT_BYTES}).encode()
+    issuer.replies["/jwks"] = 200, {}, body
+    with pytest.raises(IssuerUnavailable, match="sent more than"):
+        await load_key(issuer)
+
+
+async def test_deeply_nested_keys_are_refused(issuer: IssuerServer) -> None:
+    issuer.replies["/jwks"] = 200, {}, b"[" * 100_000
+    with pytest.raises(IssuerUnavailable, match="JSON object"):
+        await load_key(issuer)
+
+
+async def test_slow_provider_is_given_up(issuer: IssuerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuers, "FETCH_TIMEOUT_S", 0.3)
+    set_metadata(issuer, jwks_uri=f"{issuer.url}/slow")
+    with pytest.raises(IssuerUnavailable, match="did not answer completely"):
+        await load_key(issuer)
+
+
+async def test_redirect_to_another_address_is_not_followed(issuer: IssuerServer) -> None:
+    issuer.replies["/jwks"] = 302, {"Location": f"{issuer.url}/internal"}, b""
+    with pytest.raises(IssuerUnavailable, match="status 302"):
+        await load_key(issuer)
+    assert "/internal" not in issuer.requests
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://169.254.169.254/latest/meta-data",
+        "https://10.0.0.1/jwks",
+        "https://[::1]/jwks",
+        "https://2130706433/jwks",
+        "http://169.254.169.254/",
+        "file:///etc/passwd",
+        "gopher://127.0.0.1/",
+        "http://other.example/jwks",
+        "",
+    ],
+)
+async def test_keys_at_an_internal_or_unencrypted_address_are_not_fetched(
+    issuer: IssuerServer, url: str
+) -> None:
+    set_metadata(issuer, jwks_uri=url)
+    with pytest.raises(IssuerUnavailable):
+        await load_key(issuer)
+    assert issuer.requests == [METADATA]
+
+
+async def test_known_keys_stay_in_use_while_the_provider_does_not_answer(issuer: IssuerServer) -> None:
+    now = 0.0
+    loaded = Issuer(issuer.url, lambda: now)
+    await loaded.load_key("one")
+    issuer.replies["/jwks"] = 500, {}, b""
+    now = issuers.REFRESH_INTERVAL_S + 1
+    await loaded.load_key("one")
+    assert loaded.find_key("one") is not None
+    now = issuers.MAX_KEY_AGE_S + 1
+    with pytest.raises(IssuerUnavailable, match="status 500"):
+        await loaded.load_key("one")
+    assert loaded.find_key("one") is None
