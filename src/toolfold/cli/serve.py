@@ -303,7 +303,7 @@ def _open_oauth(config: Config, tokens: TokenStore) -> OAuthResource | None:
     from toolfold.gateway.oauth import OAuthResource
 
     settings = config.gateway.oauth
-    return OAuthResource(settings, tokens.users) if settings.issuer and tokens.users else None
+    return OAuthResource(settings, tokens.users) if settings.issuer else None
 
 
 def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:
