@@ -173,7 +173,7 @@ def check_gateway(config: Config) -> Iterator[DoctorFinding]:
     from toolfold.gateway.http_app import is_loopback
     from toolfold.gateway.tokens import open_tokens
 
-    host = config.gateway.host
+    host, issuer = config.gateway.host, config.gateway.oauth.issuer
     try:
         found = open_tokens(config, use_database(config))
         tokens, are_in_use = len(found.list_clients()), found.are_in_use()
@@ -182,13 +182,15 @@ def check_gateway(config: Config) -> Iterator[DoctorFinding]:
         return
     if is_loopback(host):
         yield _check_port(host, config.gateway.port)
-        if are_in_use:
+        if issuer:
+            yield DoctorFinding("ok", "gateway", f"clients need a token, or a login at {issuer}")
+        elif are_in_use:
             yield _check_tokens(tokens, config.gateway.allow_anonymous)
         else:
             yield DoctorFinding("ok", "gateway", "clients on this machine need no token until you create one")
         return
     what = f"the gateway on {host} can be reached from other machines"
-    if tokens:
+    if tokens or issuer:
         advice = "put a TLS proxy in front of it, or run: toolfold config unset gateway.host"
         yield DoctorFinding("warn", "gateway", f"{what}; {format_count(tokens, 'token')} issued", advice)
     else:

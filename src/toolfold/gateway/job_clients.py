@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from toolfold.gateway.oauth import CLIENT_PREFIX
 from toolfold.gateway.tokens import ANONYMOUS, TokenStore
 from toolfold.model import GrantLimit
 from toolfold.scheduled_jobs import STDIO_PREFIX, JobRejected
@@ -24,6 +25,8 @@ def limit_jobs_by_token(tokens: TokenStore, *, allow_anonymous: bool) -> Callabl
             return GrantLimit()
         if job.client == ANONYMOUS and (allow_anonymous or not tokens.are_in_use()):
             return GrantLimit()
+        if job.client.startswith(CLIENT_PREFIX):
+            raise JobRejected(f"{job.client!r} has created the job with a login, which cannot be repeated")
         found = next((each for each in tokens.list_clients() if each.name == job.client), None)
         # A newer token of the same name may belong to somebody else.
         if found is None or found.created > job.created:
