@@ -64,26 +64,30 @@ class RunningGateway:
 
 
 @contextmanager
-def serve_gateway(
-    home: Path, servers: dict[str, Any], *, oauth: OAuthResource | None = None, **overrides: Any
-) -> Iterator[RunningGateway]:
-    """Run a gateway with the given MCP servers, for clients with and without a token.
+def serve_gateway(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[RunningGateway]:
+    """Run a gateway with the given MCP servers, for clients with and without a token."""
+    with _serve_gateway(home, servers, overrides, {"allow_anonymous": True}) as running:
+        yield running
 
-    With `oauth`, every client needs an access token.
-    """
+
+@contextmanager
+def serve_protected_gateway(
+    home: Path, servers: dict[str, Any], oauth: OAuthResource
+) -> Iterator[RunningGateway]:
+    """Run a gateway whose clients need a token or an access token."""
+    with _serve_gateway(home, servers, {}, {"oauth": oauth}) as running:
+        yield running
+
+
+@contextmanager
+def _serve_gateway(
+    home: Path, servers: dict[str, Any], overrides: dict[str, Any], access: dict[str, Any]
+) -> Iterator[RunningGateway]:
     settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0, **overrides}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")
     with open_runtime(config, behind_gateway=True) as runtime, _bound_socket() as listening:
-        policy = make_access_policy(
-            "127.0.0.1",
-            tokens,
-            toolsets=None,
-            hosts=(),
-            origins=(),
-            allow_anonymous=oauth is None,
-            oauth=oauth,
-        )
+        policy = make_access_policy("127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), **access)
         server = uvicorn.Server(make_server_config(make_app(runtime, policy), log_level="error"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()

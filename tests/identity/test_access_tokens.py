@@ -14,7 +14,7 @@ import httpx2
 import jwt
 import pytest
 
-from tests.gateway.harness import serve_gateway
+from tests.gateway.harness import serve_protected_gateway
 from tests.identity.issuer_server import RESOURCE, IssuerServer, SigningKey, serve_issuer
 from toolfold.config.gateway import OAuthResourceSettings
 from toolfold.gateway.oauth import OAuthResource
@@ -77,7 +77,7 @@ def gateway(
         settings = OAuthResourceSettings(issuer=issuer.url, resource=RESOURCE, required_scopes=("toolfold",))
         oauth = OAuthResource(settings, users, Issuer(issuer.url, clock))
         users.add_user("alice", issuer=issuer.url, subject="alice-1")
-        with serve_gateway(home, {}, oauth=oauth) as running:
+        with serve_protected_gateway(home, {}, oauth) as running:
             yield ProtectedGateway(running.url, issuer, users, clock)
 
 
