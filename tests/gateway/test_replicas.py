@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,9 +225,13 @@ async def test_tool_accepted_on_one_replica_can_be_used_on_the_other(
 class RoundRobin(httpx2.AsyncHTTPTransport):
     """Sends each request to the next replica, like a load balancer."""
 
-    def __init__(self, replicas: tuple[Replica, Replica]) -> None:
+    def __init__(self, replicas: Sequence[Replica]) -> None:
         super().__init__()
-        self._ports = itertools.cycle(each.gateway.port for each in replicas)
+        self.use(replicas)
+
+    def use(self, replicas: Sequence[Replica]) -> None:
+        """Send requests to these replicas from now on."""
+        self._ports = itertools.cycle([each.gateway.port for each in replicas])
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         port = next(self._ports)
@@ -250,6 +254,68 @@ async def test_requests_of_a_client_without_sessions_can_go_to_any_replica(
             assert f"note {number}" in result_text(result)
 
 
+async def test_session_of_an_older_revision_continues_on_another_replica(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    async with (
+        httpx2.AsyncClient(transport=RoundRobin(replicas), timeout=TIMEOUT_S) as http,
+        Client(streamable_http_client(replicas[0].gateway.url, http_client=http), mode="legacy") as client,
+    ):
+        names = [{tool.name for tool in (await client.list_tools()).tools} for _ in range(3)]
+        assert all("notes_read" in each for each in names)
+        results = await asyncio.gather(
+            *(client.call_tool("notes_read", {"text": f"note {number}"}) for number in range(6))
+        )
+        for number, result in enumerate(results):
+            assert f"note {number}" in result_text(result)
+
+
+def post(replica: Replica, message: dict[str, Any], session: str = "", token: str = "") -> httpx2.Response:
+    """Send a message of revision 2025-11-25 to a replica."""
+    headers = {"Accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+    headers |= {"mcp-session-id": session} if session else {}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx2.post(replica.gateway.url, json=message, headers=headers, timeout=TIMEOUT_S)
+
+
+def open_session(replica: Replica) -> str:
+    info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+    response = post(replica, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    assert response.status_code == 200, response.text
+    return str(response.headers["mcp-session-id"])
+
+
+def test_session_that_was_ended_on_one_replica_is_ended_on_all(replicas: tuple[Replica, Replica]) -> None:
+    one, two = replicas
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    session = open_session(one)
+    assert post(two, ping, session).status_code == 200
+    headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    assert httpx2.delete(two.gateway.url, headers=headers, timeout=TIMEOUT_S).status_code == 200
+    assert post(two, ping, session).status_code == 404
+    wait_until(lambda: post(one, ping, session).status_code == 404)
+    assert post(one, ping, "0" * 32).status_code == 404
+
+
+async def test_client_goes_on_if_its_replica_is_killed(
+    replicas: tuple[Replica, Replica], tmp_path: Path
+) -> None:
+    write_settings(tmp_path, json.loads((replicas[0].home / "config.yaml").read_text()))
+    with gateway_process(tmp_path) as gateway:
+        third = Replica(tmp_path, gateway)
+        transport = RoundRobin((third,))
+        async with (
+            httpx2.AsyncClient(transport=transport, timeout=TIMEOUT_S) as http,
+            Client(streamable_http_client(gateway.url, http_client=http), mode="legacy") as client,
+        ):
+            assert "before" in result_text(await client.call_tool("notes_read", {"text": "before"}))
+            gateway.process.kill()
+            gateway.process.wait()
+            transport.use(replicas)
+            assert "after" in result_text(await client.call_tool("notes_read", {"text": "after"}))
+
+
 async def test_token_is_valid_and_revoked_on_both_replicas(replicas: tuple[Replica, Replica]) -> None:
     one, two = replicas
     token = await asyncio.to_thread(one.toolfold, "token", "add", "bob", "--toolset", "mcp-notes")
@@ -260,5 +326,14 @@ async def test_token_is_valid_and_revoked_on_both_replicas(replicas: tuple[Repli
     async with two.client(token) as client:
         assert "hello" in result_text(await client.call_tool("notes_read", {"text": "hello"}))
     assert "bob" in await asyncio.to_thread(two.toolfold, "token", "list")
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    other = await asyncio.to_thread(one.toolfold, "token", "add", "eve", "--toolset", "mcp-notes")
+    info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    session = post(one, opening, token=token).headers["mcp-session-id"]
+    await wait_for(lambda: two.ask_status(other) != 401)
+    assert post(two, ping, session, other).status_code == 404  # a session belongs to its token
+    assert post(two, ping, session, token).status_code == 200
     await asyncio.to_thread(two.toolfold, "token", "revoke", "bob")
     await wait_for(lambda: one.ask_status(token) == 401 and two.ask_status(token) == 401)

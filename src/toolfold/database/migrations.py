@@ -218,6 +218,19 @@ CREATE TABLE tool_vectors (
         + _notify_on_insert("tool_vectors", "tool_vectors"),
         down="DROP TABLE tool_vectors;",
     ),
+    Migration(
+        12,
+        "sessions of MCP clients",
+        up="""
+CREATE TABLE mcp_sessions (
+    id TEXT PRIMARY KEY, client TEXT NOT NULL, opening BYTEA NOT NULL, used DOUBLE PRECISION NOT NULL,
+    ended BOOLEAN NOT NULL DEFAULT false
+);
+CREATE INDEX mcp_sessions_by_use ON mcp_sessions (used);
+CREATE INDEX mcp_sessions_by_client ON mcp_sessions (client, used);
+""",
+        down="DROP TABLE mcp_sessions;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

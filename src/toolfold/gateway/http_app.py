@@ -32,6 +32,7 @@ from toolfold.gateway.request_bodies import (
 )
 from toolfold.gateway.request_origin import is_accepted_host, is_accepted_origin
 from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
+from toolfold.gateway.shared_sessions import SharedSessions
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
 from toolfold.identity import is_jwt
 from toolfold.sources.mcp.sdk_compat import load_sdk
@@ -344,6 +345,10 @@ def make_app(
                 await each.close()
 
     sdk_app: App = StreamableHTTPASGIApp(manager)
+    if runtime.database is not None:
+        sdk_app = SharedSessions(runtime.database).observe(
+            sdk_app, lambda: manager.open_sessions, manager.discard_open_session
+        )
     serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy)
 
     class GatewayApp(Starlette):

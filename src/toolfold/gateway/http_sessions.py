@@ -167,6 +167,11 @@ def make_limited_manager(
             await super().discard_session(session_id, transport)
             use.remove_session(session_id)
 
+        async def discard_open_session(self, session_id: str) -> None:
+            """Close a session, if it is open."""
+            if (transport := self.open_sessions.get(session_id)) is not None:
+                await self.discard_session(session_id, transport)
+
         async def _make_room(self, key: str) -> bool:
             """Close an idle session if one more would exceed a limit; return False if none is idle."""
             crowded = use.find_crowded_key(key)
