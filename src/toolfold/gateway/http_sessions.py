@@ -121,7 +121,7 @@ def make_limited_manager(
     base: type[StreamableHTTPSessionManager],
     client_of: Callable[[Scope], GatewayClient],
     is_busy: Callable[[str], bool],
-) -> type[StreamableHTTPSessionManager]:
+) -> type[Any]:
     """Return the SDK's session manager with limits; `is_busy` tells if a session has a call in progress.
 
     Raises SourceError if the manager lacks a method that is overridden here.
