@@ -3,7 +3,7 @@
 #   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
 #   make test-clients    run the client programs and agent frameworks that make test leaves out
 #   make site    build the documentation site into site/, and check its links
-# Also: make check (lint, types, layers, public API, tool reference, site, dashboard, wheel), make bench, make clean.
+# Also: make check (lint, types, layers, public API, tool reference, workflows, site, dashboard, wheel), make bench, make clean.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -37,6 +37,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/public_api.py
 	$(BIN)/python scripts/tools_reference.py
+	$(BIN)/python scripts/check_workflows.py
 	$(MAKE) --no-print-directory site
 	sh scripts/check_ui.sh
 	sh scripts/try_wheel.sh $(BIN)/python

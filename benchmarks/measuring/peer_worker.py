@@ -1,11 +1,12 @@
-"""Run one peer over one catalog, in the peers' own interpreter. Standard library only.
+"""Run one peer over catalogs, in the peers' own interpreter. Standard library only.
 
-    python peer_worker.py JOB ANSWER
+    python peer_worker.py JOBS ANSWERS
 
-JOB is a JSON file with the directory of adapters, the adapter, the catalog and the messages. ANSWER
-receives the hits and the CPU time of each search. An adapter has `build(definitions) -> index` and
-`search(index, message, count) -> names`. The worker stops when its CPU time is used up, and exits with
-TOO_LATE if a single step takes far longer than that.
+JOBS is a JSON file with the directory of adapters, the adapter, and `jobs`: for each a catalog, messages,
+the number of hits and a limit of CPU time. ANSWERS receives, after each job, the hits and the CPU time of
+each search. An adapter has `build(definitions) -> index` and `search(index, message, count) -> names`.
+A message in `candidates` is searched in an index of only those tools. The worker goes on to the next job when
+the job's CPU time is used up, and exits with TOO_LATE if a single step takes far longer than that.
 """
 
 from __future__ import annotations
@@ -23,19 +24,49 @@ TOO_LATE = 24
 GRACE = 30  # CPU seconds for a step that began in time
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
+class Deadline:
+    """Exits the process when a step exceeds the CPU time of its job and the grace period."""
+
+    def __init__(self) -> None:
+        self.at = float("inf")
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        # A system limit would make the CPU clock too coarse to use.
+        while time.process_time() < self.at:
+            time.sleep(1)
+        os._exit(TOO_LATE)
+
+
+def run_all(work: dict[str, Any], answers: Path) -> None:
+    """Run the jobs one after the other, and write the answers after each."""
+    sys.path.insert(0, work["adapters"])
+    deadline = Deadline()
+    adapter = importlib.import_module(work["peer"])
+    done = []
+    for job in work["jobs"]:
+        deadline.at = time.process_time() + job["seconds"] + GRACE
+        try:
+            done.append(run(adapter, job))
+        except Exception as error:  # a peer may fail in any way
+            done.append({"problem": f"failed: {type(error).__name__}: {error}"[:160]})
+        answers.write_text(json.dumps(done), encoding="utf-8")
+
+
+def run(adapter: Any, job: dict[str, Any]) -> dict[str, Any]:
     """Return the peer's hits for as many messages as the time limit allows."""
-    sys.path.insert(0, job["adapters"])
-    threading.Thread(target=watch, args=(job["seconds"] + GRACE,), daemon=True).start()
-    adapter = importlib.import_module(job["peer"])
     tools = definitions(Path(job["catalog"]))
+    candidates: dict[str, list[str]] = job.get("candidates", {})
     started = time.process_time()
-    index = adapter.build(tools)
+    last = started + job["seconds"]
+    index = adapter.build(tools) if len(candidates) < len(job["messages"]) else None
     answer: dict[str, Any] = {"build_ms": (time.process_time() - started) * 1000, "ranked": {}, "ms": []}
     for number, text in job["messages"].items():
-        before = time.process_time()
-        if before > job["seconds"] or (job["all"] and hopeless(answer["ms"], job)):
+        if time.process_time() > last or (job["all"] and hopeless(answer["ms"], job)):
             break
+        if number in candidates:
+            index = adapter.build([tool for tool in tools if tool["function"]["name"] in candidates[number]])
+        before = time.process_time()
         answer["ranked"][number] = list(adapter.search(index, text, job["count"]))
         answer["ms"].append((time.process_time() - before) * 1000)
     return answer
@@ -47,13 +78,6 @@ def hopeless(times: list[float], job: dict[str, Any]) -> bool:
     return len(times) == few and sum(times) / few * len(job["messages"]) > 3_000 * job["seconds"]
 
 
-def watch(most: float) -> None:
-    """Exit the process. A system limit would make the CPU clock too coarse to use."""
-    while time.process_time() < most:
-        time.sleep(1)
-    os._exit(TOO_LATE)
-
-
 def definitions(catalog: Path) -> list[dict[str, Any]]:
     with catalog.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
@@ -61,4 +85,4 @@ def definitions(catalog: Path) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(run(json.loads(Path(sys.argv[1]).read_text()))))
+    run_all(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2]))

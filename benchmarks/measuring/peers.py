@@ -91,25 +91,50 @@ class Peers:
         return result
 
     def _run_peer(self, peer: str, catalog: Path, queries: Sequence[Query], *, every: bool) -> Figures:
-        job = {
-            "adapters": str(self.adapters.resolve()),
-            "peer": peer,
-            "catalog": str(catalog),
+        answer, *_ = self.run_jobs(peer, [self.make_job(catalog, queries, every=every)])
+        return answer
+
+    def make_job(
+        self, catalog: Path, queries: Sequence[Query], *, every: bool, count: int = DEEPEST
+    ) -> Figures:
+        """Return a job of the worker. With `every`, it ends early if the time limit is far too short."""
+        own = {str(query.id): sorted(query.candidates) for query in queries if query.candidates is not None}
+        return {
+            "catalog": str(catalog.resolve()),
             "messages": {str(query.id): query.text for query in queries},
-            "count": DEEPEST,
+            "candidates": own,
+            "count": count,
             "seconds": self.seconds,
             "all": every,
         }
-        with tempfile.TemporaryDirectory() as folder:
-            asked, answered = Path(folder, "job.json"), Path(folder, "answer.json")
-            asked.write_text(json.dumps(job))
-            problem = self._run_process([str(WORKER), str(asked), str(answered)], folder)
-            if problem:
-                return {"problem": problem}
-            answer: Figures = json.loads(answered.read_text())
-            return answer
 
-    def _run_process(self, arguments: Sequence[str], folder: str) -> str:
+    def run_jobs(self, peer: str, jobs: Sequence[Figures]) -> list[Figures]:
+        """Return the answer to each job: hits and times of the messages that were searched, or a problem.
+
+        After a job that ends the process, the jobs that follow are run in a new one.
+        """
+        done: list[Figures] = []
+        while len(done) < len(jobs):
+            answers, problem = self._run_worker(peer, jobs[len(done) :])
+            done += answers
+            if len(done) < len(jobs):
+                done.append({"problem": problem or "no answer"})
+        return done
+
+    def _run_worker(self, peer: str, jobs: Sequence[Figures]) -> tuple[list[Figures], str]:
+        """Return the answers to the first jobs, and why the others have none."""
+        work = {"adapters": str(self.adapters.resolve()), "peer": peer, "jobs": jobs}
+        with tempfile.TemporaryDirectory() as folder:
+            asked, answered = Path(folder, "jobs.json"), Path(folder, "answers.json")
+            asked.write_text(json.dumps(work), encoding="utf-8")
+            seconds = 8 * sum(job["seconds"] + GRACE for job in jobs)  # other programs may have the processor
+            problem = self._run_process([str(WORKER), str(asked), str(answered)], folder, seconds)
+            answers: list[Figures] = []
+            if answered.exists():
+                answers = json.loads(answered.read_text(encoding="utf-8"))
+        return answers, problem
+
+    def _run_process(self, arguments: Sequence[str], folder: str, seconds: float) -> str:
         """Run the worker; return the reason of a failure, or ""."""
         try:
             done = subprocess.run(
@@ -119,7 +144,7 @@ class Peers:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=8 * (self.seconds + GRACE),  # other programs may have the processor
+                timeout=seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -47,20 +47,26 @@ class Quality:
     """Measures Toolfold's modes on one task after another."""
 
     weights: Weights
+    systems: Sequence[System] = SYSTEMS
     encoders: dict[str, Remembering] = field(default_factory=dict)
 
     def measure(self, task: Task) -> dict[str, Figures]:
         """Return the metrics of every mode on one task."""
-        ranked: dict[str, dict[str, list[str]]] = {system.name: {} for system in SYSTEMS}
-        times: dict[str, list[float]] = {system.name: [] for system in SYSTEMS}
-        tools = snapshot(task.catalog)
-        for part in self.weights.parts(task):
-            for model in MODELS:
-                self._search_part(task, part, model, tools, ranked, times)
+        ranked, times = self.search(task)
         return {
             name: figures(task.queries, found) | spread(times[name]) | {"tools": task.tools}
             for name, found in ranked.items()
         }
+
+    def search(self, task: Task) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[float]]]:
+        """Return every mode's hits by message, and the CPU milliseconds of its searches."""
+        ranked: dict[str, dict[str, list[str]]] = {system.name: {} for system in self.systems}
+        times: dict[str, list[float]] = {system.name: [] for system in self.systems}
+        tools = snapshot(task.catalog)
+        for part in self.weights.parts(task):
+            for model in MODELS:
+                self._search_part(task, part, model, tools, ranked, times)
+        return ranked, times
 
     def _search_part(
         self,
@@ -74,7 +80,7 @@ class Quality:
         by_kind = {
             ranked: self.retriever(part.weights, task.name, model, ranked=ranked) for ranked in (True, False)
         }
-        for system in (each for each in SYSTEMS if each.model == model):
+        for system in (each for each in self.systems if each.model == model):
             retriever = by_kind[system.ranked]
             retriever.find(tools, "warm up", mode=system.mode, limit=1)
             for query in part.queries:

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from measuring.arguments import example
 from measuring.scripted import Habit, Script
-from toolfold import Runtime, Session, load_config, open_runtime
+from toolfold import Runtime, load_config, open_runtime
 from toolfold.model import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
 from toolfold.retrieval.evaluation import Query
 from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
@@ -28,7 +28,7 @@ SYSTEM = {"role": "system", "content": "You are a helpful assistant. Use the too
 MAX_MODEL_CALLS = 12
 SECONDS_A_CALL = 5.0
 SECONDS_A_MESSAGE = 60.0
-_RESULT = {
+ECHO_RESULT = {
     "status": "ok",
     "items": [
         {
@@ -108,13 +108,29 @@ def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Itera
             yield runtime
 
 
+class ChatRequest(Protocol):
+    """A request to a model in the chat format."""
+
+    @property
+    def messages(self) -> Sequence[Json]: ...
+    @property
+    def tools(self) -> Sequence[Json]: ...
+
+
+class ChatSession(Protocol):
+    """What a conversation needs of a session: the next request, and the results of tool calls."""
+
+    def request(self, messages: Sequence[Json], /) -> ChatRequest: ...
+    def call_all_sync(self, calls: Sequence[ToolCall], /) -> Sequence[ToolResult]: ...
+
+
 class Client:
     """Runs conversations: sends a session's requests and runs the model's calls."""
 
     def __init__(self, address: str, mode: Mode, script: Script, counter: TokenCounter) -> None:
         self._address, self._mode, self._script, self._counter = address, mode, script, counter
 
-    def talk(self, session: Session, queries: Sequence[Query]) -> Talk:
+    def talk(self, session: ChatSession, queries: Sequence[Query]) -> Talk:
         """Run one conversation over these messages."""
         talk, history, clock = Talk(), [SYSTEM], 0.0
         for turn, query in enumerate(queries):
@@ -128,7 +144,7 @@ class Client:
         return talk
 
     def _run_turn(
-        self, session: Session, history: list[Json], talk: Talk, turn: int, clock: float
+        self, session: ChatSession, history: list[Json], talk: Talk, turn: int, clock: float
     ) -> list[str]:
         """Run calls until the model makes none; return the names of the called tools."""
         ran: list[str] = []
@@ -233,7 +249,7 @@ def _mean_share(values: Iterable[bool]) -> float:
 
 
 def _echo_handler(_args: Mapping[str, Any], _context: CallContext) -> Json:
-    return _RESULT
+    return ECHO_RESULT
 
 
 def _parse_call(written: Json) -> ToolCall:
