@@ -2,9 +2,9 @@
 
 python scripts/check_workflows.py
 
-The schema is part of check-jsonschema. zizmor looks for excessive permissions, injection and leaked credentials;
-what it is told to accept is in `.github/zizmor.yml`. ShellCheck reads the `run` steps and the scripts of the
-repository.
+The schema is part of check-jsonschema. zizmor looks for excessive permissions, injection and leaked
+credentials; what it is told to accept is in `.github/zizmor.yml`. ShellCheck reads the `run` steps and the
+scripts of the repository.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -38,7 +38,7 @@ def main() -> int:
 def read_commands() -> Iterator[tuple[str, str]]:
     """Yield the commands of every step that runs in a POSIX shell, with the step's place."""
     for file in WORKFLOWS:
-        workflow = yaml.safe_load(file.read_text(encoding="utf-8"))
+        workflow = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
         for name, job in workflow["jobs"].items():
             if "windows" in str(job["runs-on"]):
                 continue
@@ -59,7 +59,9 @@ def check_commands(place: str, commands: str) -> bool:
 def run_program(name: str, *arguments: str, given: str | None = None) -> bool:
     """Run an installed program, and return True if it succeeds."""
     return (
-        subprocess.run([PROGRAMS / name, *arguments], cwd=ROOT, input=given, text=True, check=False).returncode
+        subprocess.run(
+            [PROGRAMS / name, *arguments], cwd=ROOT, input=given, text=True, check=False
+        ).returncode
         == 0
     )
 

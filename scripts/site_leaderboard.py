@@ -1,22 +1,16 @@
 # ruff: noqa: E501 - lines are table rows and prose of the page
-"""The leaderboard of the documentation site, written from the measured results in `benchmarks/results`.
+"""The leaderboard of the documentation site, written from the results of `benchmarks/leaderboard.py`.
 
-python scripts/site_leaderboard.py RESULT.json… --peer-python PATH    store results of `benchmarks/retrieval.py`
-
-Each result has the date of its measurement and the versions of the retrievers, so that a later run can add or
-replace sets one by one.
+Each set's result has the date of its measurement and the versions of the retrievers, so that a later run can add
+or replace sets one by one.
 """
 
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +32,25 @@ PACKAGES = {
     "semantic_tool_router_hybrid": "semantic-tool-router",
     "toolregistry_bm25f": "toolregistry",
 }
+MODES = {
+    "eager": "all tools in every request",
+    "search, call": "search tool",
+    "search": "search tool",
+    "pre-selection": "pre-selection of 8",
+    "both, tail": "pre-selection beside the message, and search tool",
+}
 Row = dict[str, Any]
 
 INTRODUCTION = """\
 # Leaderboard
 
-How often the tool that a message needs is found: Toolfold beside the original code of other projects, on the same messages and in
-the same run. To reproduce it:
+Toolfold beside the original code of other projects, on the same messages: how often the tool that a message needs is found, how
+long that takes, how many tokens are sent, what a conversation costs with a provider's prompt cache, and what happens if a
+message needs no tool. To reproduce it:
 
 ```sh
 sh scripts/peers_env.sh .venv-peers PEERS
-.venv/bin/python benchmarks/retrieval.py --levels plain --peers PEERS --peer-python .venv-peers/bin/python \\
-    --parts quality --json sample.json                                       # the sample catalog
-.venv/bin/python benchmarks/retrieval.py --data SETS --sets NAME --limit 100 --levels plain --peers PEERS \\
-    --peer-python .venv-peers/bin/python --parts quality --json NAME.json    # a public set
-.venv/bin/python scripts/site_leaderboard.py sample.json NAME.json --peer-python .venv-peers/bin/python
-.venv/bin/python benchmarks/abstention.py --peers PEERS --peer-python .venv-peers/bin/python \\
-    --json benchmarks/results/abstention.json
+.venv/bin/python benchmarks/leaderboard.py --data SETS --peers PEERS --peer-python .venv-peers/bin/python
 ```
 
 `PEERS` has the adapters and `SETS` the public sets; neither is part of the repository.
@@ -62,72 +58,76 @@ sh scripts/peers_env.sh .venv-peers PEERS
 What to know before you compare:
 
 * The sample catalog was written for this project, by its authors. Nothing was trained or tuned on it, but it is ours.
+* Of a public set, at most 100 messages are used, a random sample with a fixed seed that is the same for all: a difference of a few
+  hundredths means little. A retriever has 30 seconds of processor time per set; its figures are those of the first messages of
+  the sample if they are at least 50, and [otherwise there are none](#what-is-missing).
 * Retrievers that take an embedding model of the user's choice (ratel-ai semantic and hybrid, litellm, langgraph-bigtool,
   llama-index-core, semantic-tool-router) have a small static one here, WordLlama with 256 dimensions, because it works offline.
   With a larger model they may find more, which was not measured. Toolfold has the models that ship with it.
 * The adapters choose settings where a project requires one, such as litellm's threshold, which is 0.
 """
 TRAINED_SETS = """\
-## Recall@5 of the other projects on sets that Toolfold was trained on
+## Recall@5 of the other projects on public sets
 
-The models that ship with Toolfold were trained on these sets, so Toolfold's own figures there would be too high and are left out. Its
-figures with models that never saw the set are in [How good it is](retrieval.md#how-good-it-is), for other samples of messages;
-they were not measured again for this page. All sets but `authored`, which was written for this project, are public.
+The models that ship with Toolfold were trained on these sets, so their figures there would be too high and are left out. The first
+row has models and rankers that never saw the set ([How good it is](retrieval.md#how-good-it-is)). It was measured earlier, on 300
+messages per set that are not the same as those of the other rows, and says what to expect, not by how much it is ahead. All sets but
+`authored`, which was written for this project, are public.
 """
-OTHER_FIGURES = """\
-## Tokens and cache cost
+TOKENS = """\
+## Tokens of the tools in a request
 
-Measured for Toolfold only, because a retriever does not decide where tools are put in a request; not measured again for this page:
+Mean tokens (o200k) of the definitions of the eight best hits of a message that needs a tool, and of all tools of the set. Other
+projects send definitions as their authors wrote them. Toolfold [shortens them](cost.md); it also sends fewer than eight if a
+message needs none or a limit of tokens is reached, which is not counted here.
+"""
+CONVERSATIONS = """\
+## Conversations and the prompt cache
 
-| | | from |
-|---|---|---|
-| tokens of `tools/list`, 58 real MCP servers | 248,456 directly, 224 through Toolfold | [The gateway](gateway.md) |
-| dollars of a conversation with a provider's prompt cache | by strategy and model | [Cost](cost.md) |
+{messages} messages of the sample catalog in conversations of {turns}, with a scripted model that calls a tool only if the request
+describes it ([Round trips](performance.md#round-trips)). A retriever can be used in two ways, and each was measured in both: its best eight hits are
+the tools of each request, so that the provider's cache ends where the tools change; or the tools are a search and a call tool, which
+never change, and the hits are results of searches that take a model call each. Which way a project offers is its own choice. No other
+tools are sent. Tokens are per request, cached is the share of all input tokens, dollars are per 1,000 messages with prices of {prices}.
+Cache reads are computed from the prefixes of the requests, not measured at a provider.
+"""
+NEEDLESS = """\
+## Messages that need no tool
 
-Start and overhead of the gateway beside other gateways are in [Performance](performance.md).
+Of the messages that no tool serves, such as “thanks”, how many get tools: fewer is better. On the sample, also how many of its
+requests get none. Messages of {own} come with a few candidates that cannot serve them, and are
+searched among these only: a retriever that always returns its best hits gets all of them wrong. Toolfold's need classifier was trained
+on messages of `authored` and on requests of the sets above, so it is measured only where that is not so.
 """
 
 
 def render_leaderboard() -> str:
     """Return the page as Markdown."""
     rows = read_results()
-    unseen, trained = [row for row in rows if not row["seen"]], [row for row in rows if row["seen"]]
+    found = [row for row in rows if row["messages"]]
+    unseen, trained = [row for row in found if not row["seen"]], [row for row in found if row["seen"]]
     parts = [INTRODUCTION, "## Recall@5 on messages that nothing was trained on", draw_means(unseen)]
-    parts += [*render_recall(unseen), "## Time of a search", *render_times(unseen), *render_abstention()]
-    parts += [TRAINED_SETS, *render_recall(trained, ours=False), OTHER_FIGURES, *render_versions(rows)]
+    parts += [*render_recall(unseen), TRAINED_SETS, *render_recall(trained, held_out=read_held_out())]
+    parts += ["## Time of a search", *render_times(found), *render_tokens(found)]
+    parts += [*render_conversations(), *render_needless(rows), *render_missing(rows), *render_versions(rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def render_abstention() -> Iterator[str]:
-    """Yield the table of messages without a need for tools that were answered with tools."""
-    found: dict[str, Row | None] = json.loads((RESULTS / "abstention.json").read_text(encoding="utf-8"))
-    measured = {name: figures for name, figures in found.items() if figures}
-    yield "## Messages that need no tool"
-    yield "Of the sample's messages that no tool serves, such as “thanks”, how many get tools; and how many requests get none."
-    lines = ["| | without a need, answered with tools | requests without any tool |", "|---|---:|---:|"]
-    for name, each in sorted(measured.items(), key=lambda item: item[1]["needless_answered"]):
-        needless = f"{each['needless_answered']} of {each['needless']}"
-        lines.append(
-            f"| {show_name(name)} | {needless} | {each['requests_unanswered']} of {each['requests']} |"
-        )
-    yield "\n".join(lines)
-    if failed := sorted(set(found) - set(measured)):
-        yield (
-            "No result, because it failed or exceeded the limit of processor time: "
-            + ", ".join(f"`{name}`" for name in failed)
-            + "."
-        )
 
 
 def read_results() -> list[Row]:
     """Return the stored results, sets that were not used for training first."""
     rows = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("retrieval-*.json"))]
-    return sorted(rows, key=lambda row: (row["seen"], row["set"]))
+    return sorted(rows, key=lambda row: (row["seen"], row["set"] != "sample", row["set"]))
+
+
+def read_held_out() -> Mapping[str, float]:
+    """Return the recall of Toolfold by set, with weights that were not trained on the set."""
+    stored: Mapping[str, float] = json.loads((RESULTS / "held-out.json").read_text(encoding="utf-8"))["R@5"]
+    return stored
 
 
 def list_systems(rows: Sequence[Row], *, ours: bool = True) -> list[str]:
     """Return the names of all retrievers, best first by their mean recall."""
-    names = {*(OURS if ours else ()), *(peer for row in rows for peer in row["peers"])}
+    names = {name for row in rows for name in row["systems"] if ours or name not in OURS}
     return sorted(names, key=lambda name: (-mean_recall(rows, name), name))
 
 
@@ -136,9 +136,9 @@ def mean_recall(rows: Sequence[Row], name: str) -> float:
     return statistics.fmean(find_figures(row, name).get("R@5", 0.0) for row in rows)
 
 
-def find_figures(row: Row, name: str) -> Mapping[str, float]:
-    """Return the figures of a retriever on a set; empty if it failed or exceeded its time."""
-    figures: Mapping[str, float] = (row["ours"] if name in OURS else row["peers"]).get(name) or {}
+def find_figures(row: Row, name: str) -> Row:
+    """Return the figures of a retriever on a set; empty if it was not measured there."""
+    figures: Row = row["systems"].get(name) or {}
     return figures
 
 
@@ -146,54 +146,159 @@ def show_name(name: str) -> str:
     return OURS.get(name, f"{PACKAGES.get(name, name)} (`{name}`)")
 
 
-def render_recall(rows: Sequence[Row], *, ours: bool = True) -> Iterator[str]:
-    """Yield the table of recall by retriever and set."""
-    lines = [
-        "| | mean | " + " | ".join(row["set"] for row in rows) + " |",
-        "|---|" + "---:|" * (len(rows) + 1),
-    ]
-    for name in list_systems(rows, ours=ours):
+def render_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table with numbers aligned to the right."""
+    rows = [f"| {' | '.join(cells)} |" for cells in (heads, *lines)]
+    return "\n".join([rows[0], "|---|" + "---:|" * (len(heads) - 1), *rows[1:]])
+
+
+def render_recall(rows: Sequence[Row], *, held_out: Mapping[str, float] | None = None) -> Iterator[str]:
+    """Yield the table of recall by retriever and set; `held_out` replaces Toolfold's own rows."""
+    lines = []
+    if held_out:
+        known = [held_out.get(row["set"]) for row in rows]
+        mean = statistics.fmean(each or 0.0 for each in known)
+        lines.append(["*Toolfold, weights without the set*", format_share(mean), *map(format_share, known)])
+    for name in list_systems(rows, ours=held_out is None):
         cells = [format_share(find_figures(row, name).get("R@5")) for row in rows]
-        lines.append(f"| {show_name(name)} | {format_share(mean_recall(rows, name))} | {' | '.join(cells)} |")
-    lines.append("| *tools* | | " + " | ".join(f"{row['tools']:,}" for row in rows) + " |")
-    lines.append("| *messages* | | " + " | ".join(str(row["messages"]) for row in rows) + " |")
-    yield "\n".join(lines)
-    if any(not find_figures(row, name) for row in rows for name in list_systems(rows, ours=ours)):
-        yield "A dash: the retriever failed or exceeded its limit of processor time; it counts as 0 in the mean."
+        lines.append([show_name(name), format_share(mean_recall(rows, name)), *cells])
+    lines.append(["*tools*", "", *(f"{row['tools']:,}" for row in rows)])
+    lines.append(["*messages*", "", *(str(row["messages"]) for row in rows)])
+    yield render_table(["", "mean", *(row["set"] for row in rows)], lines)
+    if any("R@5" not in find_figures(row, name) for row in rows for name in list_systems(rows)):
+        yield "A dash: [no result](#what-is-missing); it counts as 0 in the mean."
 
 
 def render_times(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table of times relative to those of Toolfold in the same run."""
+    timed = [row for row in rows if "p50" in find_figures(row, "default")]
     yield (
         "Processor time of a search at the median, relative to Toolfold's default in the same run: 2.0 is twice as"
-        " long. The machine was shared, so small differences mean nothing. Times on the public sets are left out,"
-        " because the load changed between them."
+        " long. **The machine was busy** with other work during the runs (see [the load](#versions-and-dates)), so small"
+        " differences mean nothing. Sets on which Toolfold was not measured are left out."
     )
-    heads = [row["set"] for row in rows]
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(rows)]
-    lines += [
-        f"| {show_name(name)} | {' | '.join(format_ratio(row, name) for row in rows)} |"
-        for name in list_systems(rows)
+    lines = [
+        [show_name(name), *(format_ratio(row, name) for row in timed)]
+        for name in list_systems(timed)
+        if any("p50" in find_figures(row, name) for row in timed)
     ]
-    lines.append(
-        "| *default, ms* | " + " | ".join(f"{row['ours']['default']['p50']:.1f}" for row in rows) + " |"
+    lines.append(["*default, ms*", *(f"{find_figures(row, 'default')['p50']:.1f}" for row in timed)])
+    yield render_table(["", *(row["set"] for row in timed)], lines)
+
+
+def render_tokens(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table of tokens by retriever and set."""
+    counted = [row for row in rows if row.get("tokens")]
+    if not counted:
+        return
+    yield TOKENS
+    lines = [["*all tools*", *(f"{row['tokens']:,}" for row in counted)]]
+    for name in list_systems(counted):
+        cells = [find_figures(row, name).get("tokens") for row in counted]
+        lines.append([show_name(name), *("–" if each is None else f"{each:,.0f}" for each in cells)])
+    yield render_table(["", *(row["set"] for row in counted)], lines)
+
+
+def render_conversations() -> Iterator[str]:
+    """Yield the table of the cost of conversations, cheapest first."""
+    file = RESULTS / "conversations.json"
+    if not file.exists():
+        return
+    result: Row = json.loads(file.read_text(encoding="utf-8"))
+    yield CONVERSATIONS.format_map(result)
+    models = sorted(result["rows"][0]["dollars"])
+    heads = ["", "used as", "calls per message", "served", "tokens per request"]
+    heads += [f"{head}, {model}" for model in models for head in ("cached", "dollars")]
+    lines = []
+    for row in sorted(result["rows"], key=lambda row: (row["dollars"][models[0]], row["system"])):
+        name = "**Toolfold**" if row["system"] == "toolfold" else show_name(row["system"])
+        if row["mode"] == "eager":
+            name = "*no retriever*"
+        costs = [
+            each
+            for model in models
+            for each in (f"{row['cached'][model]:.0%}", f"{row['dollars'][model]:.2f}")
+        ]
+        lines.append(
+            [
+                name,
+                MODES[row["mode"]],
+                f"{row['calls']:.2f}",
+                f"{row['served']:.1%}",
+                f"{row['input_per_request']:,}",
+                *costs,
+            ]
+        )
+    yield render_table(heads, lines)
+    yield f"Measured {result['date']} with Toolfold {result['commit']}."
+
+
+def render_needless(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table of messages without a need for tools that were answered with tools."""
+    asked = [row for row in rows if row["needless"]]
+    own = ", ".join(f"`{row['set']}`" for row in asked if row["own_candidates"])
+    yield NEEDLESS.format(own=own or "the other sets")
+    names = {name for row in asked for name, each in row["systems"].items() if "needless_answered" in each}
+    first = asked[0]
+    lines = []
+    for name in sorted(names, key=lambda name: (share_answered(first, name), name)):
+        cells = []
+        for row in asked:
+            each = find_figures(row, name) if not (name in OURS and row["seen"]) else {}
+            counted = "needless_answered" in each
+            cells.append(f"{each['needless_answered']} of {each['needless']}" if counted else "–")
+        missed = find_figures(first, name).get("unanswered")
+        cells.insert(1, "–" if missed is None else f"{missed} of {first['messages']}")
+        lines.append([show_name(name), *cells])
+    yield render_table(
+        ["", asked[0]["set"], "requests without any tool", *(row["set"] for row in asked[1:])], lines
     )
-    yield "\n".join(lines)
+
+
+def share_answered(row: Row, name: str) -> float:
+    each = find_figures(row, name)
+    return each["needless_answered"] / each["needless"] if "needless_answered" in each else 2.0
+
+
+def render_missing(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield why retrievers have no figures on a set, or figures of fewer messages."""
+    yield "## What is missing"
+    lines = []
+    for row in rows:
+        for name, each in sorted(row["systems"].items()):
+            if "problem" in each:
+                lines.append([row["set"], f"`{name}`", each["problem"].replace("|", "/")])
+            elif each.get("messages", row["messages"]) < row["messages"]:
+                lines.append([row["set"], f"`{name}`", f"figures of the first {each['messages']} messages"])
+    if lines:
+        heads = "| set | retriever | reason |\n|---|---|---|"
+        yield "\n".join([heads, *(f"| {' | '.join(cells)} |" for cells in lines)])
+    else:
+        yield "Nothing: every retriever has figures on every set."
+    yield (
+        "“Too slow”: fewer than 50 messages within the limit of processor time. On the trained sets, Toolfold's shipped models were run only to"
+        " compare times, and not on all of them, because every tool has to be embedded first."
+    )
 
 
 def render_versions(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield when each set was measured, and with which versions."""
+    """Yield when each set was measured, with which versions, and how busy the machine was."""
     yield "## Versions and dates"
-    lines = ["| set | measured | Toolfold | Python |", "|---|---|---|---|"]
-    lines += [f"| {row['set']} | {row['date']} | {row['commit']} | {row['python']} |" for row in rows]
-    yield "\n".join(lines)
+    yield "Load is the mean number of running processes in the minute after a retriever was measured; the machine has two cores."
+    lines = [[row["set"], row["date"], row["commit"], row["python"], format_load(row)] for row in rows]
+    heads = "| set | measured | Toolfold | Python | load |\n|---|---|---|---|---|"
+    yield "\n".join([heads, *(f"| {' | '.join(cells)} |" for cells in lines)])
     versions = {name: version for row in rows for name, version in row["versions"].items()}
     yield (
         "Other projects: "
         + ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         + "."
     )
-    yield "Public sets that are not listed were not measured for this page."
+
+
+def format_load(row: Row) -> str:
+    loads = [each["load"] for each in row["systems"].values() if "load" in each]
+    return f"{min(loads):.0f}–{max(loads):.0f}" if loads else "not recorded"
 
 
 def draw_means(rows: Sequence[Row]) -> str:
@@ -220,65 +325,4 @@ def format_share(share: float | None) -> str:
 
 def format_ratio(row: Row, name: str) -> str:
     time = find_figures(row, name).get("p50")
-    return "–" if time is None else f"{time / row['ours']['default']['p50']:.2f}"
-
-
-def store_results(files: Sequence[Path], peer_python: Path) -> None:
-    """Store the results of `benchmarks/retrieval.py`, one file per set."""
-    root = RESULTS.parent.parent
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True, check=True
-    )
-    about = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": commit.stdout.strip(),
-        "python": sys.version.split()[0],
-        "versions": read_versions(peer_python),
-    }
-    RESULTS.mkdir(exist_ok=True)
-    for file in files:
-        for row in json.loads(file.read_text(encoding="utf-8"))["quality"]["plain"]:
-            kept = {
-                "set": row["set"],
-                "tools": row["tools"],
-                "messages": row["messages"],
-                "seen": row["seen"],
-            }
-            kept |= about | {"ours": {name: keep_figures(row["ours"][name]) for name in OURS}}
-            kept |= {"peers": {name: keep_figures(each) for name, each in row["peers"].items()}}
-            text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
-            (RESULTS / f"retrieval-{row['set']}.json").write_text(text, encoding="utf-8")
-
-
-def keep_figures(figures: Mapping[str, Any] | None) -> Row:
-    """Return the figures that the page shows."""
-    return {key: figures[key] for key in ("R@1", "R@5", "R@8", "MRR", "p50") if figures and key in figures}
-
-
-def read_versions(python: Path) -> dict[str, str]:
-    """Return the installed versions of the other projects."""
-    script = (
-        "import importlib.metadata as m, json\n"
-        f"names = {sorted(set(PACKAGES.values()))!r}\n"
-        "found = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
-        "print(json.dumps({n: found[n] for n in names if n in found}))"
-    )
-    done = subprocess.run([str(python), "-c", script], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    for each in (python.parent.parent / "hermes").glob("hermes_agent-*.dist-info"):
-        found["hermes-agent"] = each.name.removesuffix(".dist-info").partition("-")[2]
-    return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--peer-python", type=Path, required=True)
-    chosen = parser.parse_args()
-    store_results(chosen.results, chosen.peer_python)
-
-
-if __name__ == "__main__":
-    main()
+    return "–" if time is None else f"{time / find_figures(row, 'default')['p50']:.2f}"
