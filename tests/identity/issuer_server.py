@@ -114,6 +114,10 @@ def serve_issuer(*keys: SigningKey) -> Iterator[IssuerServer]:
             except OSError:  # the reader has given up
                 return
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            self.do_GET()
+
         def log_message(self, *_: Any) -> None:
             return
 

@@ -55,7 +55,14 @@ export async function signIn(code: string, token: string): Promise<void> {
   localStorage.setItem(KEY, page_key);
 }
 
+/** Open a session with the one-time code that follows a login at the identity provider. */
+export async function finishLogin(code: string): Promise<void> {
+  const { page_key } = await post<{ page_key: string }>("login", { code });
+  localStorage.setItem(KEY, page_key);
+}
+
 export async function signOut(): Promise<void> {
-  await post("sign-out").catch(() => {});
+  const left = await post<{ logout_url?: string }>("sign-out").catch((): { logout_url?: string } => ({}));
   localStorage.removeItem(KEY);
+  if (left.logout_url) location.assign(left.logout_url);
 }

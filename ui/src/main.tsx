@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { get, post, signIn, signOut, whenSignedOut } from "./api";
+import { finishLogin, get, post, signIn, signOut, whenSignedOut } from "./api";
 import { Problem } from "./components";
 import { Icon } from "./icons";
 import { startLive, useLive } from "./live";
@@ -111,8 +111,9 @@ function CurrentPage({ page, detail }: { page: string; detail: string }) {
   }
 }
 
-function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () => void }) {
+function SignInPage({ needsToken, hasLogin, onEnter }: { needsToken: boolean; hasLogin: boolean; onEnter: () => void }) {
   const [code, setCode] = useState(() => new URLSearchParams(location.hash.slice(1)).get("code") ?? "");
+  const [login] = useState(() => new URLSearchParams(location.hash.slice(1)).get("login") ?? "");
   const [token, setToken] = useState("");
   const [asksToken, setAsksToken] = useState(needsToken);
   const [error, setError] = useState<unknown>(null);
@@ -127,7 +128,8 @@ function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () 
   useEffect(() => {
     document.title = "Sign in · Toolfold";
     history.replaceState(null, "", location.pathname);
-    if (code && !needsToken) void enter();
+    if (login) finishLogin(login).then(onEnter, setError);
+    else if (code && !needsToken) void enter();
     const read = () => {
       const found = new URLSearchParams(location.hash.slice(1)).get("code");
       if (found) location.reload();
@@ -153,8 +155,9 @@ function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () 
           </form>
         ) : (
           <>
-            <p>Open the link that Toolfold printed in the terminal. It can be used once, within ten minutes.</p>
-            <button type="button" class="primary" onClick={print}>Print a new link in the terminal</button>
+            {hasLogin && <p><a class="button primary" href="/ui/oidc/login">Log in</a></p>}
+            <p>{hasLogin && "Or: "}Open the link that Toolfold printed in the terminal. It can be used once, within ten minutes.</p>
+            <button type="button" class={hasLogin ? "" : "primary"} onClick={print}>Print a new link in the terminal</button>
             {isPrinted && <p role="status" class="good-text">A new link was printed in the terminal where Toolfold runs.</p>}
           </>
         )}
@@ -166,18 +169,20 @@ function SignInPage({ needsToken, onEnter }: { needsToken: boolean; onEnter: () 
 function App() {
   const [state, setState] = useState<"loading" | "in" | "out">("loading");
   const [needsToken, setNeedsToken] = useState(false);
+  const [hasLogin, setHasLogin] = useState(false);
   const [error, setError] = useState<unknown>(null);
   useEffect(() => {
     whenSignedOut(() => setState("out"));
-    get<{ signed_in: boolean; needs_token: boolean }>("hello").then((hello) => {
+    get<{ signed_in: boolean; needs_token: boolean; has_login: boolean }>("hello").then((hello) => {
       setNeedsToken(hello.needs_token);
+      setHasLogin(hello.has_login);
       setState(hello.signed_in ? "in" : "out");
       if (hello.signed_in && location.hash) history.replaceState(null, "", location.pathname);
     }, setError);
   }, []);
   if (error) return <main class="sign-in"><Problem error={error} /></main>;
   if (state === "loading") return <p class="loading">Loading…</p>;
-  if (state === "out") return <SignInPage needsToken={needsToken} onEnter={() => setState("in")} />;
+  if (state === "out") return <SignInPage needsToken={needsToken} hasLogin={hasLogin} onEnter={() => setState("in")} />;
   return <Shell onLeave={() => setState("out")} />;
 }
 

@@ -2,9 +2,70 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from toolfold.config.field_types import USER_ONLY, Integer, Section
+from pydantic import AfterValidator, Field, model_validator
+
+from toolfold.config.field_types import USER_ONLY, Integer, Section, SecureUrl, Text
+from toolfold.model import FrozenDict
+
+
+class OidcSettings(Section):
+    """Settings of logins to the dashboard at an identity provider with OpenID Connect."""
+
+    issuer: SecureUrl = Field(
+        default="",
+        description="URL of the identity provider, exactly as its metadata names it; empty for none.",
+        json_schema_extra=USER_ONLY,
+    )
+    client_id: Text = Field(
+        default="",
+        description="Identifier of the dashboard as a client of the provider.",
+        json_schema_extra=USER_ONLY,
+    )
+    client_secret: Text = Field(
+        default="",
+        description="Secret of the client, as a reference such as `${OIDC_SECRET}`; empty for a public one.",
+        json_schema_extra=USER_ONLY,
+    )
+    url: SecureUrl = Field(
+        default="",
+        description="URL of the dashboard as browsers know it, such as https://tools.example.com/ui/. The"
+        " provider redirects to oidc/callback below it.",
+        json_schema_extra=USER_ONLY,
+    )
+    scopes: tuple[Text, ...] = Field(
+        default=("openid", "profile"),
+        description="Scopes to request; add the one that the provider needs for the groups.",
+        json_schema_extra=USER_ONLY,
+    )
+    groups_claim: Text = Field(
+        default="groups",
+        description="Claim of the ID token that contains the groups of a person.",
+        json_schema_extra=USER_ONLY,
+    )
+    admin_groups: tuple[Text, ...] = Field(
+        default=(),
+        description="Groups whose members are administrators. It is applied with every login; if empty,"
+        " `toolfold user add --admin` decides.",
+        json_schema_extra=USER_ONLY,
+    )
+    teams: Annotated[dict[Text, Text], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict,
+        description="Teams by group. With every login, a user joins and leaves these teams.",
+        json_schema_extra=USER_ONLY,
+    )
+    create_users: bool = Field(
+        default=False,
+        description="Create a user for each identity that logs in for the first time.",
+        json_schema_extra=USER_ONLY,
+    )
+
+    @model_validator(mode="after")
+    def _check_client(self) -> OidcSettings:
+        if self.issuer and not (self.client_id and self.url):
+            raise ValueError("client_id and url must be set too")
+        return self
 
 
 class DashboardSettings(Section):
@@ -39,4 +100,8 @@ class DashboardSettings(Section):
         default=False,
         description="Also store arguments, results and search queries, with secrets removed.",
         json_schema_extra=USER_ONLY,
+    )
+    oidc: OidcSettings = Field(
+        default_factory=OidcSettings,
+        description="Logins of administrators at an identity provider.",
     )

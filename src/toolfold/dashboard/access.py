@@ -52,6 +52,8 @@ class BrowserSession:
     client: GatewayClient | None
     """The client whose token was entered; None if none was needed. The session ends with its token."""
     last_used: float
+    ends: float = float("inf")
+    """When the session ends, however much it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,21 @@ class SignIn:
             403, "Enter a token that is valid and not limited to toolsets: `toolfold token add NAME`."
         )
 
-    def _open_session(self, client: GatewayClient | None, now: float) -> SignedIn:
+    def open_login_session(self, client: GatewayClient) -> SignedIn:
+        """Open the session of a browser whose user has logged in at the identity provider.
+
+        It ends after `SESSION_LIFETIME_S`, so that changes at the provider take effect.
+        """
+        now = self._clock()
+        return self._open_session(client, now, ends=now + SESSION_LIFETIME_S)
+
+    def _open_session(
+        self, client: GatewayClient | None, now: float, *, ends: float = float("inf")
+    ) -> SignedIn:
         signed_in = SignedIn(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
-        session = BrowserSession(_hash_text(signed_in.cookie), _hash_text(signed_in.page_key), client, now)
+        session = BrowserSession(
+            _hash_text(signed_in.cookie), _hash_text(signed_in.page_key), client, now, ends
+        )
         self._sessions[session.cookie_hash] = session
         while len(self._sessions) > MAX_SESSIONS:
             self.sign_out(min(self._sessions.values(), key=lambda each: each.last_used))
@@ -142,7 +156,8 @@ class SignIn:
         """Return True if a session has not ended or expired and its token is valid. Does not extend it."""
         if self._sessions.get(session.cookie_hash) is not session:
             return False
-        is_expired = self._clock() - session.last_used > SESSION_LIFETIME_S
+        now = self._clock()
+        is_expired = now - session.last_used > SESSION_LIFETIME_S or now > session.ends
         if is_expired or (session.client is not None and not self._has_token(session.client)):
             self.sign_out(session)
             return False

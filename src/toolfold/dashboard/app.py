@@ -8,6 +8,7 @@ the answers contain is up to the other modules.
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import logging
 import time
@@ -21,6 +22,7 @@ from toolfold.approval.prompting import UntrustedClient
 from toolfold.dashboard.access import (
     SESSION_LIFETIME_S,
     BrowserSession,
+    SignedIn,
     SignIn,
     find_full_client,
     find_session,
@@ -33,6 +35,7 @@ from toolfold.dashboard.texts import remove_known_secrets
 from toolfold.errors import ConfigError, ToolfoldError, error_message
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.http_sessions import Scope, Send
+from toolfold.gateway.oauth import CLIENT_PREFIX
 from toolfold.gateway.peers import PeerProcesses
 from toolfold.gateway.request_bodies import (
     MAX_REQUEST_BYTES,
@@ -51,6 +54,8 @@ from toolfold.sources.mcp.sdk_compat import load_sdk
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+    from toolfold.dashboard.oidc import DashboardLogins
 
 log = logging.getLogger(__name__)
 
@@ -122,12 +127,17 @@ class DashboardApp:
         port: int,
         print_link: Callable[[str], None],
         close: Callable[[], Awaitable[None]],
+        make_logins: Callable[[str], DashboardLogins] | None = None,
     ) -> None:
-        """Create the app; `print_link` shows a one-time code to the person who started the program."""
+        """Create the app; `print_link` shows a one-time code to the person who started the program.
+
+        `make_logins` returns the logins at an identity provider, for the name of the cookie.
+        """
         self._routes, self._policy, self._redact = routes, policy, redact
         self._print_link, self._close = print_link, close
         self._files = load_static_files()
         self._cookie_name = f"toolfold_{port}"  # browsers share cookies between the ports of a host
+        self._logins = make_logins(self._cookie_name) if make_logins else None
         self._peers = PeerProcesses()
         self._bodies = RequestBodies(
             BodyLimits(
@@ -161,6 +171,9 @@ class DashboardApp:
         try:
             headers = parse_headers(scope)
             require_own_host(self._policy, headers)
+            if path.startswith("oidc/") and self._logins is not None:
+                await self._serve_login(self._logins, path, scope, headers, send)
+                return
             if not path.startswith("api/"):
                 await self._send_file(path, scope["method"], headers, send)
                 return
@@ -195,7 +208,7 @@ class DashboardApp:
         method = scope["method"]
         require_own_page(method, headers)
         require_readable(method, headers)
-        if name in ("sign-in", "new-link", "hello"):
+        if name in ("sign-in", "login", "new-link", "hello"):
             await self._serve_visitor(name, scope, headers, receive, send)
             return
         session = require_signed_in(self.sign_in, self._cookie_name, headers)
@@ -213,7 +226,8 @@ class DashboardApp:
         """Answer a browser that has not signed in."""
         if name == "hello" and scope["method"] == "GET":
             is_known = find_session(self.sign_in, self._cookie_name, headers) is not None
-            await _send_json(send, 200, {"signed_in": is_known, "needs_token": self._needs_token})
+            found = {"signed_in": is_known, "needs_token": self._needs_token}
+            await _send_json(send, 200, {**found, "has_login": self._logins is not None})
             return
         if scope["method"] != "POST":
             raise RequestRefused(405, "This path accepts only POST.")
@@ -221,8 +235,48 @@ class DashboardApp:
         if name == "new-link":
             self._print_new_link()
             await _send_json(send, 200, {})
+        elif name == "login":
+            await self._finish_login(ApiRequest(body=body), scope, headers, send)
         else:
             await self._sign_in(ApiRequest(body=body), scope, send)
+
+    async def _serve_login(
+        self, logins: DashboardLogins, path: str, scope: Scope, headers: Mapping[str, str], send: Send
+    ) -> None:
+        """Send a browser to the identity provider, or receive it from there. Problems are shown as a page."""
+        if scope["method"] != "GET" or path not in ("oidc/login", "oidc/callback"):
+            raise RequestRefused(404, "There is no such path.")
+        try:
+            if path == "oidc/login":
+                url, cookie = await logins.start()
+            else:
+                query = _parse_unique_query(scope["query_string"])
+                url, cookie = await logins.finish(headers, query), ""
+        except RequestRefused as error:
+            log.info("a login was refused with status %d: %s", error.status, error.problem)
+            await _send_problem_page(send, error)
+            return
+        sent = [(b"location", url.encode()), (b"cache-control", b"no-store")]
+        sent += [(b"set-cookie", cookie.encode())] if cookie else []
+        await _send_response(send, 303, sent, b"")
+
+    async def _finish_login(
+        self, request: ApiRequest, scope: Scope, headers: Mapping[str, str], send: Send
+    ) -> None:
+        if self._logins is None:
+            raise RequestRefused(404, "No identity provider is configured.")
+        client = self._logins.redeem(request.text("code"), headers)
+        await self._require_user(scope, client)
+        granted = self.sign_in.open_login_session(client)
+        cookies = [self._make_cookie(granted), self._logins.clear_cookie()]
+        sent = [(b"set-cookie", each.encode()) for each in cookies]
+        await _send_json(send, 200, {"page_key": granted.page_key}, sent)
+
+    def _make_cookie(self, granted: SignedIn) -> str:
+        return (
+            f"{self._cookie_name}={granted.cookie}; Path={PREFIX}; HttpOnly; SameSite=Strict;"
+            f" Max-Age={SESSION_LIFETIME_S:.0f}{self._logins.cookie_attributes if self._logins else ''}"
+        )
 
     @property
     def _needs_token(self) -> bool:
@@ -230,6 +284,8 @@ class DashboardApp:
         return self._policy.anonymous_client is None
 
     def _has_token(self, client: GatewayClient) -> bool:
+        if client.name.startswith(CLIENT_PREFIX):
+            return self._logins is not None and self._logins.is_valid(client)
         try:
             return self._policy.tokens.is_valid(client)
         except ConfigError as error:
@@ -246,10 +302,7 @@ class DashboardApp:
         # A wrong token is refused even where none is needed.
         may_enter = client is not None or not (token or self._needs_token)
         granted = self.sign_in.redeem(request.text("code"), client, may_enter=may_enter)
-        cookie = (
-            f"{self._cookie_name}={granted.cookie}; Path={PREFIX}; HttpOnly; SameSite=Strict;"
-            f" Max-Age={SESSION_LIFETIME_S:.0f}"
-        )
+        cookie = self._make_cookie(granted)
         await _send_json(send, 200, {"page_key": granted.page_key}, [(b"set-cookie", cookie.encode())])
 
     def _print_new_link(self) -> None:
@@ -289,7 +342,7 @@ class DashboardApp:
         if method == "POST" and name == "sign-out":
             await self._read_body(receive, self._bodies)
             self.sign_in.sign_out(session)
-            await _send_json(send, 200, {})
+            await _send_json(send, 200, {"logout_url": await self._find_logout_url(session)})
             return
         answer = (routes.reads if method == "GET" else routes.writes if method == "POST" else {}).get(name)
         if answer is None:
@@ -299,6 +352,11 @@ class DashboardApp:
             await self._require_user(scope, session.client)
             body = await self._read_body(receive, self._bodies)
         await self._send_answer(answer, ApiRequest(query, body), send)
+
+    async def _find_logout_url(self, session: BrowserSession) -> str:
+        """Return where to log out of the identity provider; empty if the browser has not logged in there."""
+        has_logged_in = session.client is not None and session.client.name.startswith(CLIENT_PREFIX)
+        return await self._logins.make_logout_url() if self._logins and has_logged_in else ""
 
     async def _send_answer(self, answer: Answerer, request: ApiRequest, send: Send) -> None:
         try:
@@ -361,6 +419,25 @@ def _parse_query(query: bytes) -> dict[str, str]:
     if len(query) > MAX_QUERY_CHARS:
         raise RequestRefused(414, f"The query is longer than {MAX_QUERY_CHARS:,} characters.")
     return dict(parse_qsl(query.decode("latin-1"), max_num_fields=50))
+
+
+def _parse_unique_query(query: bytes) -> dict[str, str]:
+    """Return the query of a login response. Raises RequestRefused if a parameter is repeated."""
+    pairs = parse_qsl(query[: MAX_QUERY_CHARS + 1].decode("latin-1"), max_num_fields=50)
+    if len(query) > MAX_QUERY_CHARS or len({name for name, _ in pairs}) != len(pairs):
+        raise RequestRefused(
+            400, "The response of the identity provider is too long or has a parameter twice."
+        )
+    return dict(pairs)
+
+
+async def _send_problem_page(send: Send, error: RequestRefused) -> None:
+    body = (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Login · Toolfold</title>'
+        f'<p role="alert">{html.escape(error.problem)}</p><p><a href="{PREFIX}">Back</a></p></html>'
+    )
+    sent = [(b"content-type", b"text/html; charset=utf-8"), (b"cache-control", b"no-store")]
+    await _send_response(send, error.status, sent, body.encode())
 
 
 async def _send_json(

@@ -26,6 +26,7 @@ from toolfold.model import Json
 from toolfold.redaction import Redaction
 
 if TYPE_CHECKING:
+    from toolfold.dashboard.oidc import DashboardLogins
     from toolfold.runtime import Runtime
 
 MAX_SHOWN_CHARS = 8_000
@@ -70,7 +71,24 @@ class Dashboard:
         routes = Routes(
             self._list_reads(clients), self._list_writes(clients), {"events": self._stream_events}
         )
-        return DashboardApp(routes, policy, self._redact, port=port, print_link=print_link, close=self._close)
+        return DashboardApp(
+            routes,
+            policy,
+            self._redact,
+            port=port,
+            print_link=print_link,
+            close=self._close,
+            make_logins=self._make_logins(policy),
+        )
+
+    def _make_logins(self, policy: AccessPolicy) -> Callable[[str], DashboardLogins] | None:
+        """Return a function that makes the logins at the identity provider; None if none is configured."""
+        from toolfold.dashboard.oidc import DashboardLogins
+
+        config, users = self._runtime.config, policy.tokens.users
+        if not config.dashboard.oidc.issuer:
+            return None
+        return lambda cookie_name: DashboardLogins(config, users, cookie_name)
 
     async def _close(self) -> None:
         await self._chat.close()

@@ -43,6 +43,11 @@ _ANY_NETWORK = ("0.0.0.0/0", "::/0")
 class IssuerUnavailable(ToolfoldError):
     """The identity provider's metadata or keys cannot be fetched, or they are invalid."""
 
+    def __init__(self, problem: str, *, status: int = 0) -> None:
+        """Describe the problem; `status` is that of the provider's response, 0 if there was none."""
+        super().__init__(problem)
+        self.status = status
+
 
 @dataclass(frozen=True, slots=True)
 class _FetchedKeys:
@@ -146,7 +151,7 @@ class Issuer:
         except (AddressRefused, FetchFailed) as error:
             raise IssuerUnavailable(str(error).rstrip(".")) from None
         if found.status != 200:
-            raise IssuerUnavailable(f"{url} answered with the status {found.status}")
+            raise IssuerUnavailable(f"{url} answered with the status {found.status}", status=found.status)
         if found.is_truncated:
             raise IssuerUnavailable(f"{url} sent more than {MAX_DOCUMENT_BYTES:,} bytes")
         try:

@@ -138,7 +138,12 @@ class OidcClient:
         else:
             form |= {"client_id": self._client_id, "client_secret": self._client_secret}
         endpoint = str(metadata.get("token_endpoint") or "")
-        return await self._issuer.fetch_document(endpoint, body=urlencode(form).encode(), headers=headers)
+        try:
+            return await self._issuer.fetch_document(endpoint, body=urlencode(form).encode(), headers=headers)
+        except IssuerUnavailable as error:
+            if error.status not in (400, 401, 403):
+                raise
+            raise InvalidToken("the identity provider does not accept the code of this login") from None
 
     def _read_groups(self, claims: Json) -> tuple[str, ...]:
         value = claims.get(self._groups_claim)

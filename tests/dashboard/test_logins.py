@@ -1,0 +1,189 @@
+"""Administrators log in to the dashboard at a real identity provider, with a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import httpx2
+import pytest
+
+from tests.gateway.gateway_process import GatewayProcess, gateway_process, write_settings
+from tests.gateway.harness import free_port
+from tests.identity.provider import log_in, run_provider
+from toolfold import load_config
+from toolfold.gateway.tokens import open_tokens
+from toolfold.users import UserStore
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@dataclass
+class Setup:
+    """A gateway whose dashboard accepts logins, and the provider."""
+
+    issuer: str
+    gateway: GatewayProcess
+    users: UserStore
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url.removesuffix("mcp") + "ui/"
+
+    def start(self, client: httpx2.Client) -> str:
+        """Start a login in a browser; return the URL of the provider's login page."""
+        response = client.get(f"{self.url}oidc/login")
+        assert response.status_code == 303
+        return response.headers["location"]
+
+    def log_in(self, client: httpx2.Client, subject: str) -> httpx2.Response:
+        """Log in as a subject, and return the answer to the provider's redirect back."""
+        return client.get(self.authorize(self.start(client), subject))
+
+    def authorize(self, login_page: str, subject: str) -> str:
+        """Return the URL to which the provider redirects back after a login."""
+        coroutine = log_in(login_page, subject, f"{self.url}oidc/callback")
+        with ThreadPoolExecutor(1) as pool:  # the browser of the module runs an event loop in this thread
+            return pool.submit(asyncio.run, coroutine).result(120)
+
+    def open_session(self, client: httpx2.Client, page: str) -> httpx2.Response:
+        """Exchange the one-time code in the URL of the page, as the page does it."""
+        code = parse_qs(urlsplit(page).fragment)["login"][0]
+        origin = self.url.removesuffix("/ui/")
+        return client.post(f"{self.url}api/login", json={"code": code}, headers={"origin": origin})
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+    home, port = tmp_path_factory.mktemp("home"), free_port()
+    url = f"http://127.0.0.1:{port}/ui/"
+    with run_provider(f"{url}oidc/callback") as issuer:
+        oidc = {
+            "issuer": issuer,
+            "client_id": "dashboard",
+            "client_secret": "test-only-client-credential",
+            "url": url,
+            "scopes": ["profile", "groups"],
+            "admin_groups": ["admins"],
+            "teams": {"dev": "developers"},
+            "create_users": True,
+        }
+        write_settings(home, {"dashboard": {"oidc": oidc}, "mcp": {"enabled": False}})
+        config = load_config(env={"TOOLFOLD_HOME": str(home)})
+        with gateway_process(home, "--port", str(port)) as gateway:
+            yield Setup(issuer, gateway, open_tokens(config, None).users)
+
+
+@pytest.fixture
+def client() -> Iterator[httpx2.Client]:
+    with httpx2.Client(timeout=60, follow_redirects=False) as running:
+        yield running
+
+
+@pytest.fixture
+def other_client() -> Iterator[httpx2.Client]:
+    with httpx2.Client(timeout=60, follow_redirects=False) as running:
+        yield running
+
+
+def test_administrator_logs_in_with_a_browser_and_out_again(setup: Setup, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    try:
+        page.goto(setup.url)
+        page.get_by_role("link", name="Log in").click()
+        page.locator("input[name=login]").fill("ann+admins+dev")
+        page.locator("input[name=password]").fill("any")
+        page.get_by_role("button", name="Sign-in").click()
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+        assert "login=" not in page.url
+        cookies = {each["name"]: each for each in context.cookies(setup.url)}
+        name = f"toolfold_{setup.gateway.port}"
+        assert cookies[name]["httpOnly"]
+        assert cookies[name]["sameSite"] == "Strict"
+        assert f"{name}_login" not in cookies
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url(f"{setup.issuer}/**")
+        page.goto(setup.url)
+        page.get_by_role("heading", name="Sign in to Toolfold").wait_for()
+    finally:
+        context.close()
+    user = setup.users.find_identity(setup.issuer, "ann+admins+dev")
+    assert user is not None
+    assert user.is_admin
+    assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["developers"]
+
+
+def test_person_who_is_not_an_administrator_may_not_enter(setup: Setup, client: httpx2.Client) -> None:
+    response = setup.log_in(client, "bob+dev")
+    assert response.status_code == 403
+    assert "only administrators" in response.text
+
+
+def test_session_ends_when_its_user_is_disabled(setup: Setup, client: httpx2.Client) -> None:
+    page = urljoin(setup.url, setup.log_in(client, "carl+admins").headers["location"])
+    headers = {"x-toolfold-page-key": setup.open_session(client, page).json()["page_key"]}
+    assert client.get(f"{setup.url}api/about", headers=headers).status_code == 200
+    user = setup.users.find_identity(setup.issuer, "carl+admins")
+    assert user is not None
+    setup.users.edit(lambda directory: directory.with_user(replace(user, is_disabled=True)))
+    assert client.get(f"{setup.url}api/about", headers=headers).status_code == 401
+    assert setup.log_in(client, "carl+admins").status_code == 403
+
+
+def test_response_to_a_login_of_another_browser_is_refused(
+    setup: Setup, client: httpx2.Client, other_client: httpx2.Client
+) -> None:
+    redirect = setup.authorize(setup.start(client), "eve+admins")
+    assert other_client.get(redirect).status_code == 403
+    setup.start(other_client)
+    response = other_client.get(redirect)
+    assert response.status_code == 403
+    assert "the state differs" in response.text
+
+
+def test_code_of_another_login_is_refused(
+    setup: Setup, client: httpx2.Client, other_client: httpx2.Client
+) -> None:
+    foreign = parse_qs(urlsplit(setup.authorize(setup.start(other_client), "eve+admins")).query)
+    own = parse_qs(urlsplit(setup.start(client)).query)
+    query: dict[str, Any] = {"state": own["state"][0], "code": foreign["code"][0], "iss": setup.issuer}
+    response = client.get(f"{setup.url}oidc/callback", params=query)
+    assert response.status_code == 403
+    assert "does not accept the code" in response.text
+
+
+def test_response_cannot_be_used_twice(setup: Setup, client: httpx2.Client) -> None:
+    redirect = setup.authorize(setup.start(client), "dora+admins")
+    page = urljoin(setup.url, client.get(redirect).headers["location"])
+    assert client.get(redirect).status_code == 403
+    assert setup.open_session(client, page).status_code == 200
+    assert setup.open_session(client, page).status_code == 401
+
+
+def test_one_time_code_is_refused_in_another_browser(
+    setup: Setup, client: httpx2.Client, other_client: httpx2.Client
+) -> None:
+    page = urljoin(setup.url, setup.log_in(client, "dora+admins").headers["location"])
+    assert setup.open_session(other_client, page).status_code == 401
+    assert setup.open_session(client, page).status_code == 401
+
+
+def test_login_cookie_that_was_changed_is_refused(setup: Setup, client: httpx2.Client) -> None:
+    redirect = setup.authorize(setup.start(client), "dora+admins")
+    name = f"toolfold_{setup.gateway.port}_login"
+    for value in (client.cookies[name] + "0", "x", "1.2.3.4.5", ""):
+        response = httpx2.get(redirect, headers={"Cookie": f"{name}={value}"}, timeout=60)
+        assert response.status_code == 403
+
+
+def test_repeated_parameter_of_a_response_is_refused(setup: Setup, client: httpx2.Client) -> None:
+    redirect = setup.authorize(setup.start(client), "dora+admins")
+    assert client.get(f"{redirect}&state=x").status_code == 400
