@@ -244,6 +244,17 @@ def test_token_is_refused_once_its_user_is_disabled(gateway: ProtectedGateway) -
     assert gateway.send(token).status_code == 200
 
 
+def test_client_with_an_access_token_is_valid_while_its_user_is_active(tmp_path: Path) -> None:
+    from toolfold.gateway.tokens import GatewayClient, Tokens
+
+    tokens = Tokens(tmp_path / "tokens.json")
+    user = tokens.users.add_user("ann", issuer="https://i.example", subject="1")
+    client = GatewayClient("user:ann", created=user.created, user_id=user.id, is_login=True)
+    assert tokens.is_valid(client)
+    tokens.users.set_disabled("ann", True)
+    assert not tokens.is_valid(client)
+
+
 def test_session_of_one_user_cannot_be_used_by_another(gateway: ProtectedGateway) -> None:
     gateway.users.add_user("bob", issuer=gateway.issuer.url, subject="bob-1")
     session = gateway.send(gateway.issuer.token()).headers["mcp-session-id"]

@@ -35,7 +35,6 @@ from toolfold.dashboard.texts import remove_known_secrets
 from toolfold.errors import ConfigError, ToolfoldError, error_message
 from toolfold.gateway.http_app import AccessPolicy, parse_headers
 from toolfold.gateway.http_sessions import Scope, Send
-from toolfold.gateway.oauth import CLIENT_PREFIX
 from toolfold.gateway.peers import PeerProcesses
 from toolfold.gateway.request_bodies import (
     MAX_REQUEST_BYTES,
@@ -284,7 +283,7 @@ class DashboardApp:
         return self._policy.anonymous_client is None
 
     def _has_token(self, client: GatewayClient) -> bool:
-        if client.name.startswith(CLIENT_PREFIX):
+        if client.is_login:
             return self._logins is not None and self._logins.is_valid(client)
         try:
             return self._policy.tokens.is_valid(client)
@@ -355,7 +354,7 @@ class DashboardApp:
 
     async def _find_logout_url(self, session: BrowserSession) -> str:
         """Return where to log out of the identity provider; empty if the browser has not logged in there."""
-        has_logged_in = session.client is not None and session.client.name.startswith(CLIENT_PREFIX)
+        has_logged_in = session.client is not None and session.client.is_login
         return await self._logins.make_logout_url() if self._logins and has_logged_in else ""
 
     async def _send_answer(self, answer: Answerer, request: ApiRequest, send: Send) -> None:

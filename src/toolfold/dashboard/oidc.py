@@ -163,7 +163,9 @@ class DashboardLogins:
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(32)
-        client = GatewayClient(CLIENT_PREFIX + user.name, created=user.created, user_id=user.id)
+        client = GatewayClient(
+            CLIENT_PREFIX + user.name, created=user.created, user_id=user.id, is_login=True
+        )
         self._codes[_digest(code)] = _LoginCode(_digest(cookie), client, now + CODE_LIFETIME_S)
         return code
 

@@ -118,6 +118,7 @@ class OAuthResource:
             created=user.created,
             may_use_keys=self._settings.use_model_keys,
             user_id=user.id,
+            is_login=True,
         )
 
     def _verify(self, token: str) -> AccessToken:

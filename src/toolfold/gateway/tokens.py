@@ -54,6 +54,8 @@ class GatewayClient:
     """True if its model requests may use the keys of providers that are configured here."""
     user_id: str = ""
     """The user that the token belongs to; empty if it belongs to none."""
+    is_login: bool = False
+    """True if the client has no token, but a login of its user at an identity provider."""
 
     @property
     def id(self) -> str:
@@ -138,8 +140,13 @@ class TokenStore(ABC):
         return client if client is not None and self._has_active_user(client) else None
 
     def is_valid(self, client: GatewayClient) -> bool:
-        """Return True if the token of a client that was found earlier still exists, unchanged."""
+        """Return True if the token of a client that was found earlier still exists, unchanged.
+
+        For a client with a login, return True if its user is active.
+        """
         try:
+            if client.is_login:
+                return self._has_active_user(client)
             return client in self._clients_by_hash().values() and self._has_active_user(client)
         except DatabaseUnavailable:  # it may have been revoked
             return False
