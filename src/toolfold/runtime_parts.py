@@ -60,7 +60,7 @@ from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_p
 from toolfold.sources.mcp.pool import mark_injections
 from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.openapi.tools import load_apis
-from toolfold.store.jobs import JobStore
+from toolfold.store.jobs import open_job_store
 from toolfold.tools import OutsideText, Services
 from toolfold.tools.rl_training import inject_parameters, starts_training
 from toolfold.tools.terminal import CODE_SOURCE, inject_workdir, needs_context
@@ -109,7 +109,8 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
     opened.callback(retriever.close)
     skill_search = retriever.make_sibling(_SKILLS_INDEX)
     opened.callback(skill_search.close)
-    jobs = ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
+    job_store = open_job_store(config.paths.state_dir / JOBS_FILE, database)
+    jobs = ScheduledJobs(job_store, config.cron, config.paths.current_dir)
     opened.callback(jobs.store.close)
     return RuntimeParts(
         database=database,

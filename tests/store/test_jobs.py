@@ -7,19 +7,23 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from toolfold.database import open_database
 from toolfold.store.jobs import (
     CLAIM_LIFETIME_S,
     MAX_RUNS_PER_JOB,
     Job,
     JobIsRunning,
     JobStore,
+    SqliteJobStore,
     TooManyJobs,
     UnknownJob,
+    open_job_store,
 )
 
 NOW = 1_000_000.0
@@ -27,27 +31,48 @@ OWNER = f"{socket.gethostname()}:{os.getpid()}:test"
 CLAIM_ALL = """
 import sys
 from pathlib import Path
-from toolfold.store.jobs import JobStore
-store = JobStore(Path(sys.argv[1]))
+from toolfold.store.jobs import open_job_store
+from toolfold.database import open_database
+where = sys.argv[1]
+store = open_job_store(Path(where), open_database(where) if where.startswith("postgresql:") else None)
 sys.stdin.readline()  # all processes start to claim at the same moment
 while claimed := store.claim_due(sys.argv[2], 1_000_000.0, lambda job, now: None, grace_s=60):
     print(claimed[0].id)
 """
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The file or the database with the jobs; both must behave the same."""
+    if request.param == "sqlite":
+        return str(tmp_path / "state" / "jobs.db")
+    return str(request.getfixturevalue("database_url"))
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    opened = JobStore(tmp_path / "state" / "jobs.db")
+def store(where: str) -> Iterator[JobStore]:
+    with open_store(where) as opened:
+        yield opened
+
+
+@contextmanager
+def open_store(where: str) -> Iterator[JobStore]:
+    database = open_database(where) if where.startswith("postgresql:") else None
+    opened = open_job_store(Path(where), database)
     yield opened
     opened.close()
+    if database is not None:
+        database.close()
 
 
-def test_file_of_an_older_version_is_opened_and_its_jobs_belong_to_the_user(store: JobStore) -> None:
+def test_file_of_an_older_version_is_opened_and_its_jobs_belong_to_the_user(tmp_path: Path) -> None:
+    store = SqliteJobStore(tmp_path / "jobs.db")
     store.add_job(make_job(name="old"), max_jobs=10)
     store._db.execute("ALTER TABLE jobs DROP COLUMN client")
     store.close()
     assert [(job.name, job.client) for job in store.list_jobs()] == [("old", "")]
     assert store.list_jobs("desk") == []
+    store.close()
 
 
 def make_job(**values: object) -> Job:
@@ -59,17 +84,17 @@ def advance_hour(_job: Job, now: float) -> float:
     return now + 3_600
 
 
-def test_job_survives_closing_the_store(store: JobStore, tmp_path: Path) -> None:
+def test_job_survives_closing_the_store(store: JobStore, where: str) -> None:
     job = make_job(
         name="work", toolsets=("web",), limits=({"enabled": None, "disabled": ["file"]},), send_to="me"
     )
     store.add_job(job, max_jobs=5)
     store.close()
-    again = JobStore(tmp_path / "state" / "jobs.db")
-    assert again.list_jobs() == [job]
-    assert again.find_job("WORK") == again.find_job(job.id[:6]) == job
-    again.close()
-    assert (tmp_path / "state" / "jobs.db").stat().st_mode & 0o777 == 0o600
+    with open_store(where) as again:
+        assert again.list_jobs() == [job]
+        assert again.find_job("WORK") == again.find_job(job.id[:6]) == job
+    if isinstance(store, SqliteJobStore):
+        assert Path(where).stat().st_mode & 0o777 == 0o600
 
 
 def test_due_job_is_claimed_once_and_moved_to_its_next_time(store: JobStore) -> None:
@@ -87,10 +112,10 @@ def test_due_job_is_claimed_once_and_moved_to_its_next_time(store: JobStore) -> 
     assert [run.result for run in store.list_runs(job.id)] == ["done"]
 
 
-def test_two_processes_never_run_the_same_job_twice(store: JobStore, tmp_path: Path) -> None:
+def test_two_processes_never_run_the_same_job_twice(store: JobStore, where: str) -> None:
     for number in range(40):
         store.add_job(make_job(next_run=NOW - number), max_jobs=50)
-    command = [sys.executable, "-c", CLAIM_ALL, str(tmp_path / "state" / "jobs.db")]
+    command = [sys.executable, "-c", CLAIM_ALL, where]
     processes = [
         subprocess.Popen([*command, f"host{n}:1:x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for n in range(2)
@@ -160,8 +185,7 @@ def test_job_whose_next_time_cannot_be_computed_is_paused_and_others_run(store: 
     sound = make_job()
     for job in (broken, unreadable, sound):
         store.add_job(job, max_jobs=5)
-    with store._transaction() as db:
-        db.execute("UPDATE jobs SET limits = '{' WHERE id = ?", (unreadable.id,))
+    store._transact(lambda db: db.change("UPDATE jobs SET limits = '{' WHERE id = ?", (unreadable.id,)))
 
     def advance(job: Job, now: float) -> float:
         if job.zone != "UTC":

@@ -37,6 +37,8 @@ POLL_S = 15.0
 CLOSE_TIMEOUT_S = 60.0
 """How long an interrupted run may take to end."""
 STORE_DELAYS_S = (0.5, 2.0, 5.0)
+STORE_ERRORS = (OSError, sqlite3.OperationalError)
+"""What a store raises if another process locks it for too long, or if its database cannot be reached."""
 """How long to wait after each failed attempt to store the outcome of a run, before the next one."""
 MAX_MESSAGE_CHARS = 9_000
 _SEND_TOOL = "send_message"
@@ -89,18 +91,18 @@ class Scheduler:
         """Run jobs when they are due, until `stop` is called; then wait for those that are running."""
         try:
             while not self._stopping.is_set():
-                self._renew_claims()
-                self._start_due()
+                await self._renew_claims()
+                await self._start_due()
                 await self._wait_for_next()
             await self._finish_running()
         finally:
-            await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
+            await self._remove_service()
 
     async def run_due(self) -> int:
         """Run all jobs that are due now, wait for them, and return their number."""
         count = 0
         while not self._stopping.is_set():
-            count += self._start_due()
+            count += await self._start_due()
             if not self._running:
                 return count
             await self._wait_for_running(None)
@@ -115,8 +117,12 @@ class Scheduler:
             await self._wait_for_running(None)
         finally:
             task.cancel()  # has no effect on a task that has ended
-            await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
+            await self._remove_service()
         return task.result()
+
+    async def _remove_service(self) -> None:
+        with contextlib.suppress(*STORE_ERRORS):  # others notice after a while that it has ended
+            await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
 
     def stop(self) -> None:
         """Start no more jobs, and let `run` return after those that are running. A second call ends them."""
@@ -125,15 +131,19 @@ class Scheduler:
         self._stopping.set()
         self._changed.set()
 
-    def _start_due(self) -> int:
+    async def _start_due(self) -> int:
         """Start the jobs that are due, as many as may run at the same time; return their number."""
         settings, count = self._jobs.settings, 0
         while len(self._running) < settings.max_parallel:
             try:
-                claimed = self._jobs.store.claim_due(
-                    self._owner, self._jobs.clock(), self._jobs.advance, grace_s=settings.missed_after_seconds
+                claimed = await asyncio.to_thread(
+                    self._jobs.store.claim_due,
+                    self._owner,
+                    self._jobs.clock(),
+                    self._jobs.advance,
+                    grace_s=settings.missed_after_seconds,
                 )
-            except sqlite3.OperationalError as error:  # locked by another process for too long
+            except STORE_ERRORS as error:  # locked by another process for too long
                 log.warning("scheduled jobs could not be read: %s", error)
                 return count
             if claimed is None:
@@ -157,8 +167,8 @@ class Scheduler:
     async def _wait_for_next(self) -> None:
         """Wait until a job is due, a run has ended or `stop` is called, but not longer than `POLL_S`."""
         try:
-            following = self._jobs.store.next_time()
-        except sqlite3.OperationalError as error:
+            following = await asyncio.to_thread(self._jobs.store.next_time)
+        except STORE_ERRORS as error:
             log.warning("scheduled jobs could not be read: %s", error)
             following = None
         delay = POLL_S if following is None else min(POLL_S, max(0.05, following - self._jobs.clock()))
@@ -184,18 +194,19 @@ class Scheduler:
         while self._running and (end is None or loop.time() < end):
             left = POLL_S if end is None else min(POLL_S, end - loop.time())
             await asyncio.wait(tuple(self._running), timeout=max(0.0, left))
-            self._renew_claims()
+            await self._renew_claims()
 
     def _interrupt_running(self) -> None:
         for active in self._running.values():
             if active.agent is not None:
                 active.agent.interrupt()
 
-    def _renew_claims(self) -> None:
+    async def _renew_claims(self) -> None:
         try:
             job_ids = [active.job_id for active in self._running.values()]
-            self._jobs.store.renew_claims(self._owner, self._jobs.clock(), job_ids)
-        except sqlite3.OperationalError as error:
+            now = self._jobs.clock()
+            await asyncio.to_thread(self._jobs.store.renew_claims, self._owner, now, job_ids)
+        except STORE_ERRORS as error:
             log.warning("the claims of scheduled jobs could not be renewed: %s", error)
 
     async def _run_claimed(self, job: Job, run: Run) -> Run:
@@ -225,13 +236,13 @@ class Scheduler:
         """Store the outcome of a run; try again if another process locks the file for too long."""
         for delay in STORE_DELAYS_S:
             try:
-                self._jobs.store.finish_run(run, self._owner)
-            except sqlite3.OperationalError as error:
+                await asyncio.to_thread(self._jobs.store.finish_run, run, self._owner)
+            except STORE_ERRORS as error:
                 log.warning("the outcome of a scheduled run could not be stored yet: %s", error)
                 await asyncio.sleep(delay)
             else:
                 return
-        self._jobs.store.finish_run(run, self._owner)
+        await asyncio.to_thread(self._jobs.store.finish_run, run, self._owner)
 
     async def _work(self, job: Job, run: Run) -> Run:
         limit = await asyncio.to_thread(self._find_limit, job)

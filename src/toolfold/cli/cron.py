@@ -41,9 +41,10 @@ def command() -> None:
 def _open_jobs(config: Config) -> ScheduledJobs:
     from toolfold.runtime_parts import JOBS_FILE
     from toolfold.scheduled_jobs import ScheduledJobs
-    from toolfold.store.jobs import JobStore
+    from toolfold.store.jobs import open_job_store
 
-    return ScheduledJobs(JobStore(config.paths.state_dir / JOBS_FILE), config.cron, config.paths.current_dir)
+    store = open_job_store(config.paths.state_dir / JOBS_FILE, use_database(config))
+    return ScheduledJobs(store, config.cron, config.paths.current_dir)
 
 
 @contextlib.contextmanager

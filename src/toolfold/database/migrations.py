@@ -231,6 +231,30 @@ CREATE INDEX mcp_sessions_by_client ON mcp_sessions (client, used);
 """,
         down="DROP TABLE mcp_sessions;",
     ),
+    Migration(
+        13,
+        "scheduled jobs",
+        up="""
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, prompt TEXT NOT NULL, schedule TEXT NOT NULL,
+    times TEXT NOT NULL, zone TEXT NOT NULL, limits TEXT NOT NULL, toolsets TEXT NOT NULL,
+    send_to TEXT NOT NULL, missed TEXT NOT NULL, model TEXT NOT NULL, directory TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL, created_by TEXT NOT NULL, state TEXT NOT NULL,
+    next_run DOUBLE PRECISION, owner TEXT NOT NULL, claimed DOUBLE PRECISION NOT NULL, client TEXT NOT NULL
+);
+CREATE INDEX jobs_by_time ON jobs (next_run) WHERE state = 'active';
+CREATE TABLE runs (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    planned DOUBLE PRECISION NOT NULL, started DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION,
+    state TEXT NOT NULL, session_id TEXT NOT NULL, result TEXT NOT NULL, error TEXT NOT NULL,
+    delivery TEXT NOT NULL
+);
+CREATE INDEX runs_by_job ON runs (job_id, number);
+CREATE TABLE services (owner TEXT PRIMARY KEY, seen DOUBLE PRECISION NOT NULL);
+""",
+        down="DROP TABLE services, runs, jobs;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

@@ -1,4 +1,4 @@
-"""Scheduled jobs and their runs in one SQLite file, safe for several processes.
+"""Scheduled jobs and their runs, in an SQLite file or a PostgreSQL database, safe for several processes.
 
 A run is claimed in the same transaction that moves its job to the next time, so that no other process can
 start the same run. A run whose process has ended counts as interrupted and is not repeated: a tool may have
@@ -9,21 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+from toolfold.database import clean_text
 from toolfold.errors import CallError, error_message
 from toolfold.model import Json
 from toolfold.store.records import has_owner_ended
 from toolfold.store.sqlite_file import open_private_file, write_transaction
 
+if TYPE_CHECKING:
+    from toolfold.database import Database, RowCursor
+
+Value = TypeVar("Value")
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
+
 CLAIM_LIFETIME_S = 120.0
+MAX_SERVICE_AGE_S = 7 * 86_400.0
+"""Time after which a scheduler that has ended without saying so is forgotten."""
 MAX_RUNS_PER_JOB = 50
 MAX_RESULT_CHARS = 20_000
 MAX_FINISHED_JOBS = 100
@@ -32,6 +43,9 @@ JobState = Literal["active", "paused", "finished"]
 MissedPolicy = Literal["once", "skip"]
 RunState = Literal["running", "completed", "failed", "interrupted", "missed"]
 
+_LOCK_KEY = 0x746F6F6C6A6F6273
+"""Number of the lock with which one process at a time changes jobs in PostgreSQL: "tooljobs" as ASCII."""
+_NAMED_MARK = re.compile(r":([a-z_]+)")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, prompt TEXT NOT NULL, schedule TEXT NOT NULL,
@@ -134,40 +148,47 @@ _JSON_FIELDS = ("times", "limits", "toolsets")
 _COLUMNS = tuple(each.name for each in fields(Job))
 
 
-class JobStore:
-    """The scheduled jobs of one user. Opens its file when it is first used. Thread-safe."""
+class Statements(Protocol):
+    """Runs statements in one transaction; `?` and `:name` stand for values."""
 
-    def __init__(self, file: Path) -> None:
-        self._file, self._lock = file, threading.RLock()
-        self._connection: sqlite3.Connection | None = None
+    def query(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a statement."""
 
-    @property
-    def _db(self) -> sqlite3.Connection:
-        if self._connection is None:
-            db = open_private_file(self._file, synchronous="FULL")
-            db.executescript(_SCHEMA)
-            _add_missing_column(db)
-            self._connection = db
-        return self._connection
+    def change(self, statement: str, values: Values = ()) -> int:
+        """Run a statement and return the number of rows that it changed."""
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, write_transaction(self._db):
-            yield self._db
+
+class JobStore(ABC):
+    """The contract of a store of scheduled jobs. Thread-safe, and safe for several processes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file, if it was opened."""
+
+    @abstractmethod
+    def _transact(self, work: Callable[[Statements], Value]) -> Value:
+        """Run a function in a transaction while no other process changes jobs. It may run twice."""
+
+    @abstractmethod
+    def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of one statement."""
 
     def add_job(self, job: Job, *, max_jobs: int) -> None:
         """Store a new job. Raises TooManyJobs if there are `max_jobs` that have not finished."""
-        with self._transaction() as db:
-            (count,) = db.execute("SELECT count(*) FROM jobs WHERE state != 'finished'").fetchone()
-            if count >= max_jobs:
+
+        def add(db: Statements) -> None:
+            (row,) = db.query("SELECT count(*) AS count FROM jobs WHERE state != 'finished'")
+            if row["count"] >= max_jobs:
                 raise TooManyJobs(max_jobs)
-            db.execute(
+            db.change(
                 "DELETE FROM jobs WHERE state = 'finished' AND owner = '' AND id NOT IN (SELECT id FROM jobs"
                 " WHERE state = 'finished' ORDER BY created DESC LIMIT ?)",
                 (MAX_FINISHED_JOBS,),
             )
             marks = ", ".join(f":{name}" for name in _COLUMNS)
-            db.execute(f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", _to_row(job))  # noqa: S608
+            db.change(f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", _to_row(job))  # noqa: S608
+
+        self._transact(add)
 
     def find_job(self, text: str, client: str = "") -> Job:
         """Return a job by its id, the beginning of its id, or its name. Raises UnknownJob.
@@ -187,32 +208,28 @@ class JobStore:
     def list_jobs(self, client: str = "") -> list[Job]:
         """Return all jobs, or those that one client created; those that run next first."""
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
-        with self._lock:
-            rows = self._db.execute(f"SELECT * FROM jobs {order}").fetchall()  # noqa: S608
+        rows = self._read(f"SELECT * FROM jobs {order}")  # noqa: S608
         return [_read_job(row) for row in rows if not client or row["client"] == client]
 
     def update_job(self, job_id: str, change: Callable[[Job], Job]) -> Job:
         """Replace a job by a changed one, in one transaction. Raises UnknownJob."""
-        with self._transaction() as db:
-            row = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            if row is None:
-                raise UnknownJob(job_id)
-            changed = replace(change(_read_job(row)), id=job_id)
-            self._write(db, changed)
-        return changed
+
+        def update(db: Statements) -> Job:
+            changed = replace(change(_find(db, job_id)), id=job_id)
+            _write(db, changed)
+            return changed
+
+        return self._transact(update)
 
     def remove_job(self, job_id: str) -> None:
         """Remove a job and the record of its runs; a run in progress ends normally."""
-        with self._transaction() as db:
-            if not db.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount:
-                raise UnknownJob(job_id)
+        if not self._transact(lambda db: db.change("DELETE FROM jobs WHERE id = ?", (job_id,))):
+            raise UnknownJob(job_id)
 
     def next_time(self) -> float | None:
         """Return the earliest time at which an active job is planned that is not running; None if none is."""
-        query = "SELECT min(next_run) FROM jobs WHERE state = 'active' AND owner = ''"
-        with self._lock:
-            row = self._db.execute(query).fetchone()
-        return None if row[0] is None else float(row[0])
+        (row,) = self._read("SELECT min(next_run) AS first FROM jobs WHERE state = 'active' AND owner = ''")
+        return None if row["first"] is None else float(row["first"])
 
     def claim_due(
         self, owner: str, now: float, advance: Advance, *, grace_s: float
@@ -222,154 +239,243 @@ class JobStore:
         Runs that are later than `grace_s` and whose job skips missed runs are recorded as missed instead. A
         job whose next time cannot be computed is paused, with the reason in a failed run.
         """
-        with self._transaction() as db:
-            self._release_ended(db, now)
-            rows = db.execute(
+
+        def claim(db: Statements) -> tuple[Job, Run] | None:
+            _release_ended(db, now)
+            rows = db.query(
                 "SELECT * FROM jobs WHERE state = 'active' AND owner = '' AND next_run <= ?"
                 " ORDER BY next_run",
                 (now,),
-            ).fetchall()
+            )
             for row in rows:
                 planned = float(row["next_run"])
                 try:
                     job = _read_job(row)
                     following = advance(job, now)
                 except Exception as error:  # a broken job must not keep the others from running
-                    self._pause_broken(db, row["id"], planned, now, error)
+                    _pause_broken(db, row["id"], planned, now, error)
                     continue
                 job = replace(job, next_run=following, state="finished" if following is None else "active")
                 if job.missed == "skip" and now - planned > grace_s:
-                    self._write(db, job)
-                    self._insert_run(db, job.id, planned, now, "missed")
+                    _write(db, job)
+                    _insert_run(db, job.id, planned, now, "missed")
                     continue
                 job = replace(job, owner=owner, claimed=now)
-                self._write(db, job)
-                return job, self._insert_run(db, job.id, planned, now, "running")
-        return None
+                _write(db, job)
+                return job, _insert_run(db, job.id, planned, now, "running")
+            return None
+
+        return self._transact(claim)
 
     def claim_now(self, job_id: str, owner: str, now: float) -> tuple[Job, Run]:
         """Reserve a job for a process that runs it at once. Raises UnknownJob, or JobIsRunning."""
-        with self._transaction() as db:
-            self._release_ended(db, now)
-            row = db.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            if row is None:
-                raise UnknownJob(job_id)
-            job = _read_job(row)
+
+        def claim(db: Statements) -> tuple[Job, Run]:
+            _release_ended(db, now)
+            job = _find(db, job_id)
             if job.owner:
                 raise JobIsRunning(job)
             job = replace(job, owner=owner, claimed=now)
-            self._write(db, job)
-            return job, self._insert_run(db, job.id, now, now, "running")
+            _write(db, job)
+            return job, _insert_run(db, job.id, now, now, "running")
+
+        return self._transact(claim)
 
     def finish_run(self, run: Run, owner: str) -> None:
         """Store the outcome of a run and release its job, unless `owner` has lost its claim."""
-        with self._transaction() as db:
-            updated = db.execute(
+        outcome = (
+            run.ended,
+            run.state,
+            run.session_id,
+            run.result[:MAX_RESULT_CHARS],
+            run.error[:MAX_RESULT_CHARS],
+            run.delivery,
+            run.number,
+        )
+
+        def finish(db: Statements) -> None:
+            if db.change(
                 "UPDATE runs SET ended = ?, state = ?, session_id = ?, result = ?, error = ?, delivery = ?"
                 " WHERE number = ? AND state = 'running'",
-                (
-                    run.ended,
-                    run.state,
-                    run.session_id,
-                    run.result[:MAX_RESULT_CHARS],
-                    run.error[:MAX_RESULT_CHARS],
-                    run.delivery,
-                    run.number,
-                ),
-            )
-            if updated.rowcount:
-                db.execute(
+                outcome,
+            ):
+                db.change(
                     "UPDATE jobs SET owner = '', claimed = 0 WHERE id = ? AND owner = ?", (run.job_id, owner)
                 )
 
+        self._transact(finish)
+
     def renew_claims(self, owner: str, now: float, job_ids: Iterable[str] = ()) -> None:
         """Keep jobs that a process is running reserved for it, and note that the process is running."""
-        with self._transaction() as db:
-            db.executemany(
-                "UPDATE jobs SET claimed = ? WHERE owner = ? AND id = ?",
-                [(now, owner, each) for each in job_ids],
+        ids = list(job_ids)
+
+        def renew(db: Statements) -> None:
+            for each in ids:
+                db.change("UPDATE jobs SET claimed = ? WHERE owner = ? AND id = ?", (now, owner, each))
+            db.change(
+                "INSERT INTO services (owner, seen) VALUES (?, ?)"
+                " ON CONFLICT (owner) DO UPDATE SET seen = excluded.seen",
+                (owner, now),
             )
-            db.execute("INSERT OR REPLACE INTO services VALUES (?, ?)", (owner, now))
+            db.change("DELETE FROM services WHERE seen < ?", (now - MAX_SERVICE_AGE_S,))
+
+        self._transact(renew)
 
     def remove_service(self, owner: str) -> None:
         """Note that a scheduler has ended."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM services WHERE owner = ?", (owner,))
+        self._transact(lambda db: db.change("DELETE FROM services WHERE owner = ?", (owner,)))
 
     def has_service(self, now: float) -> bool:
         """Return True if a scheduler is running."""
-        with self._lock:
-            rows = self._db.execute("SELECT owner, seen FROM services").fetchall()
+        rows = self._read("SELECT owner, seen FROM services")
         return any(now - row["seen"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]) for row in rows)
 
     def list_runs(self, job_id: str = "", *, limit: int = 20) -> list[Run]:
         """Return the newest runs, of one job or of all, newest first."""
-        condition = "WHERE job_id = ?" if job_id else "WHERE ? = ''"
+        condition, values = ("WHERE job_id = ?", (job_id, limit)) if job_id else ("", (limit,))
         query = f"SELECT * FROM runs {condition} ORDER BY number DESC LIMIT ?"  # noqa: S608
-        with self._lock:
-            return [Run(**dict(row)) for row in self._db.execute(query, (job_id, limit))]
+        return [Run(**dict(row)) for row in self._read(query, values)]
+
+
+class SqliteJobStore(JobStore):
+    """The scheduled jobs of one user, in a file that is opened when it is first used."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lock = file, threading.RLock()
+        self._connection: sqlite3.Connection | None = None
 
     def close(self) -> None:
-        """Close the file, if it was opened."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
-    def _release_ended(self, db: sqlite3.Connection, now: float) -> None:
-        """Release the jobs that are reserved for processes that have ended or no longer renew that."""
-        for row in db.execute("SELECT id, owner, claimed FROM jobs WHERE owner != ''").fetchall():
-            if now - row["claimed"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]):
-                continue
-            db.execute("UPDATE jobs SET owner = '', claimed = 0 WHERE id = ?", (row["id"],))
-            db.execute(
-                "UPDATE runs SET state = 'interrupted', ended = ?, error = ?"
-                " WHERE job_id = ? AND state = 'running'",
-                (now, "the scheduler ended during the run", row["id"]),
-            )
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            db = open_private_file(self._file, synchronous="FULL")
+            db.executescript(_SCHEMA)
+            _add_missing_column(db)
+            self._connection = db
+        return self._connection
 
-    def _pause_broken(
-        self, db: sqlite3.Connection, job_id: str, planned: float, now: float, error: Exception
-    ) -> None:
-        """Pause a job whose next time cannot be computed, and record the reason as a failed run."""
-        db.execute("UPDATE jobs SET state = 'paused', next_run = NULL WHERE id = ?", (job_id,))
-        reason = f"the job was paused, because its next time cannot be computed: {error_message(error)}"
-        self._insert_run(db, job_id, planned, now, "failed", reason[:MAX_RESULT_CHARS])
+    def _transact(self, work: Callable[[Statements], Value]) -> Value:
+        with self._lock, write_transaction(self._db):
+            return work(_SqliteStatements(self._db))
 
-    def _insert_run(
-        self,
-        db: sqlite3.Connection,
-        job_id: str,
-        planned: float,
-        now: float,
-        state: RunState,
-        error: str = "",
-    ) -> Run:
-        ended = None if state == "running" else now
-        cursor = db.execute(
-            "INSERT INTO runs (job_id, planned, started, ended, state, session_id, result, error, delivery)"
-            " VALUES (?, ?, ?, ?, ?, '', '', ?, '')",
-            (job_id, planned, now, ended, state, error),
-        )
-        db.execute(
-            "DELETE FROM runs WHERE job_id = ? AND number NOT IN"
-            " (SELECT number FROM runs WHERE job_id = ? ORDER BY number DESC LIMIT ?)",
-            (job_id, job_id, MAX_RUNS_PER_JOB),
-        )
-        number = int(cursor.lastrowid or 0)
-        return Run(
-            number=number,
-            job_id=job_id,
-            planned=planned,
-            started=now,
-            ended=ended,
-            state=state,
-            error=error,
+    def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
+        with self._lock:
+            return _SqliteStatements(self._db).query(statement, values)
+
+
+class _SqliteStatements:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def query(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
+        return [dict(row) for row in self._db.execute(statement, values)]
+
+    def change(self, statement: str, values: Values = ()) -> int:
+        return self._db.execute(statement, values).rowcount
+
+
+class PostgresJobStore(JobStore):
+    """The scheduled jobs of all replicas, in a PostgreSQL database that the caller closes."""
+
+    def __init__(self, database: Database) -> None:
+        """Use a database with current tables."""
+        self._database = database
+
+    def close(self) -> None:
+        """Do nothing: the database belongs to the caller."""
+
+    def _transact(self, work: Callable[[Statements], Value]) -> Value:
+        def run(cursor: RowCursor) -> Value:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            return work(_PostgresStatements(cursor))
+
+        return self._database.run(run)
+
+    def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
+        return self._database.run(lambda cursor: _PostgresStatements(cursor).query(statement, values))
+
+
+class _PostgresStatements:
+    def __init__(self, cursor: RowCursor) -> None:
+        self._cursor = cursor
+
+    def query(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
+        return self._execute(statement, values).fetchall()
+
+    def change(self, statement: str, values: Values = ()) -> int:
+        return self._execute(statement, values).rowcount
+
+    def _execute(self, statement: str, values: Values) -> RowCursor:
+        plain = _NAMED_MARK.sub(r"%(\1)s", statement).replace("?", "%s").encode()
+        if isinstance(values, Mapping):
+            return self._cursor.execute(plain, {key: _clean(each) for key, each in values.items()})
+        return self._cursor.execute(plain, [_clean(each) for each in values])
+
+
+def open_job_store(file: Path, database: Database | None) -> JobStore:
+    """Return the store of scheduled jobs: in the database that replicas share, else in the user's file."""
+    return SqliteJobStore(file) if database is None else PostgresJobStore(database)
+
+
+def _clean(value: object) -> object:
+    return clean_text(value) if isinstance(value, str) else value
+
+
+def _find(db: Statements, job_id: str) -> Job:
+    rows = db.query("SELECT * FROM jobs WHERE id = ?", (job_id,))
+    if not rows:
+        raise UnknownJob(job_id)
+    return _read_job(rows[0])
+
+
+def _release_ended(db: Statements, now: float) -> None:
+    """Release the jobs that are reserved for processes that have ended or no longer renew that."""
+    for row in db.query("SELECT id, owner, claimed FROM jobs WHERE owner != ''"):
+        if now - row["claimed"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]):
+            continue
+        db.change("UPDATE jobs SET owner = '', claimed = 0 WHERE id = ?", (row["id"],))
+        db.change(
+            "UPDATE runs SET state = 'interrupted', ended = ?, error = ?"
+            " WHERE job_id = ? AND state = 'running'",
+            (now, "the scheduler ended during the run", row["id"]),
         )
 
-    def _write(self, db: sqlite3.Connection, job: Job) -> None:
-        assignments = ", ".join(f"{name} = :{name}" for name in _COLUMNS)
-        db.execute(f"UPDATE jobs SET {assignments} WHERE id = :id", _to_row(job))  # noqa: S608
+
+def _pause_broken(db: Statements, job_id: str, planned: float, now: float, error: Exception) -> None:
+    """Pause a job whose next time cannot be computed, and record the reason as a failed run."""
+    db.change("UPDATE jobs SET state = 'paused', next_run = NULL WHERE id = ?", (job_id,))
+    reason = f"the job was paused, because its next time cannot be computed: {error_message(error)}"
+    _insert_run(db, job_id, planned, now, "failed", reason[:MAX_RESULT_CHARS])
+
+
+def _insert_run(
+    db: Statements, job_id: str, planned: float, now: float, state: RunState, error: str = ""
+) -> Run:
+    ended = None if state == "running" else now
+    (row,) = db.query(
+        "INSERT INTO runs (job_id, planned, started, ended, state, session_id, result, error, delivery)"
+        " VALUES (?, ?, ?, ?, ?, '', '', ?, '') RETURNING number",
+        (job_id, planned, now, ended, state, error),
+    )
+    db.change(
+        "DELETE FROM runs WHERE job_id = ? AND number NOT IN"
+        " (SELECT number FROM runs WHERE job_id = ? ORDER BY number DESC LIMIT ?)",
+        (job_id, job_id, MAX_RUNS_PER_JOB),
+    )
+    number = int(row["number"])
+    return Run(
+        number=number, job_id=job_id, planned=planned, started=now, ended=ended, state=state, error=error
+    )
+
+
+def _write(db: Statements, job: Job) -> None:
+    assignments = ", ".join(f"{name} = :{name}" for name in _COLUMNS)
+    db.change(f"UPDATE jobs SET {assignments} WHERE id = :id", _to_row(job))  # noqa: S608
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
@@ -384,7 +490,7 @@ def _to_row(job: Job) -> Json:
     return values | {key: json.dumps(values[key]) for key in _JSON_FIELDS}
 
 
-def _read_job(row: sqlite3.Row) -> Job:
+def _read_job(row: Mapping[str, Any]) -> Job:
     values = dict(row)
     values |= {key: json.loads(values[key]) for key in _JSON_FIELDS}
     toolsets = values["toolsets"]
