@@ -10,7 +10,7 @@ import hashlib
 import logging
 import secrets
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar
@@ -35,7 +35,7 @@ from toolfold.configured_scope import SynonymCheck, build_scope, declare_toolset
 from toolfold.dispatch import Dispatch
 from toolfold.errors import ConfigError, error_message, shorten
 from toolfold.events import ConfigReloaded, EventBus
-from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Tool
+from toolfold.model import AgentServices, Approver, Caller, Definition, GrantLimit, Json, Tool
 from toolfold.provenance import Beacon, find_tool_call
 from toolfold.registry import Registry, Snapshot
 from toolfold.results import ResultStore, render
@@ -50,7 +50,7 @@ from toolfold.runtime_parts import (
     open_parts,
 )
 from toolfold.scope import Scope, Toolsets
-from toolfold.session import Session, SessionDeps
+from toolfold.session import Session, SessionDeps, SessionLimit
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers
 from toolfold.sources.source_report import LOADED
@@ -301,14 +301,18 @@ class Runtime:
         client: str = "",
         caller: Caller | None = None,
         id: str | None = None,  # noqa: A002 - the name callers expect
+        find_limit: Callable[[], GrantLimit] | None = None,
     ) -> Session:
         """Open a session with the given toolsets, limited to those the configuration allows.
 
         `context_tokens` is the context window of its model; None if unknown. `client` names the owner of
         the session if several clients share the runtime, and `caller` is that client for approval.
+        `find_limit` returns what that client may use now; a change takes effect in the next turn.
         """
         deps = self._deps  # read once: changed settings replace it
-        scope = deps.scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
+        limit = SessionLimit.open(find_limit, deps.scope) if find_limit else None
+        base = deps.scope if limit is None else limit.scope
+        scope = base.delegated(self.toolsets(), toolsets, disabled_toolsets)
         return Session(
             deps,
             scope,
@@ -318,6 +322,7 @@ class Runtime:
             client=client,
             caller=caller,
             id=id,
+            limit=limit,
         )
 
     def preview_session(

@@ -20,8 +20,11 @@ from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
 log = logging.getLogger(__name__)
 
 ALL = "all"
+SERVER_RULE, TOOL_RULE = "server:", "tool:"
+"""Prefixes of names in a grant that stand for all tools of an MCP server, and for one tool."""
 
 
+_RULE_PREFIXES = (SERVER_RULE, TOOL_RULE)
 _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
 
 
@@ -49,11 +52,12 @@ class Toolsets:
 
     def knows(self, name: str) -> bool:
         """Return True if a toolset exists or may belong to an MCP server that is not connected yet."""
-        return self._exists(name) or name in self._expected or name.startswith(MCP_PREFIX)
+        return self._exists(name) or name in self._expected or name.startswith((MCP_PREFIX, *_RULE_PREFIXES))
 
     def is_taken(self, name: str) -> bool:
         """Return True if a toolset name already has a meaning, which must not be redefined."""
-        return name in (ALL, *LEGACY_NAMES) or name.startswith(MCP_PREFIX) or self._exists(name)
+        is_reserved = name in (ALL, *LEGACY_NAMES) or name.startswith((MCP_PREFIX, *_RULE_PREFIXES))
+        return is_reserved or self._exists(name)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise UnknownToolset, with similar names, for the first name that is no toolset."""
@@ -105,9 +109,13 @@ class Toolsets:
         return name in self._declared or name in self._snapshot.toolsets
 
     def _current_name(self, name: str) -> str:
+        if name.startswith(SERVER_RULE):
+            return MCP_PREFIX + name.removeprefix(SERVER_RULE)
         return name if self._exists(name) else LEGACY_NAMES.get(name, name)
 
     def _own_tools(self, name: str) -> frozenset[str]:
+        if name.startswith(TOOL_RULE):
+            return frozenset(tool.name for tool in self._find_listed(name.removeprefix(TOOL_RULE)))
         # Registering a tool under a preset's name does not add it to the preset.
         registered = frozenset() if name in _PRESET_NAMES else self._snapshot.toolsets.get(name, frozenset())
         listed = self._declared[name].tools if name in self._declared else ()
@@ -135,9 +143,9 @@ class Scope:
     """
 
     enabled: tuple[str, ...] | None = None
-    """Toolsets; None means all."""
+    """Toolsets, `server:NAME` and `tool:NAME`; None means all."""
     disabled: tuple[str, ...] = ()
-    """Toolsets to exclude."""
+    """Toolsets, servers and tools to exclude."""
     without: tuple[str, ...] = ()
     """Tools or toolsets to exclude, whether or not they exist now."""
     parent: Scope | None = None
@@ -180,14 +188,17 @@ class Scope:
         return (*self.parent.list_limits(), GrantLimit(self.enabled, self.disabled))
 
     def covers(self, toolsets: Toolsets, toolset: str) -> bool:
-        """Return True if this scope would grant the tools of a toolset that has no tools yet."""
+        """Return True if this scope would grant the tools of a toolset that has no tools yet.
+
+        False if a rule names a single tool: whether it belongs to the toolset is not known yet.
+        """
         each: Scope | None = self
         while each is not None:
             enabled = (ALL,) if each.enabled is None else each.enabled
             removed = (*each.disabled, *each.without)
             if not any(toolsets.reaches(name, toolset) for name in enabled):
                 return False
-            if any(toolsets.reaches(name, toolset) for name in removed):
+            if any(name.startswith(TOOL_RULE) or toolsets.reaches(name, toolset) for name in removed):
                 return False
             each = each.parent
         return True
@@ -195,13 +206,16 @@ class Scope:
     def _allowed_names(self, toolsets: Toolsets) -> frozenset[str]:
         """Return the tools that this scope allows by itself, ignoring the scopes it was derived from."""
         names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
-        if removed := (*self.disabled, *self.without):
+        removed = (*self.disabled, *self.without)
+        if removed:
             # By both names: a new toolset with the legacy name must not re-enable the current one.
             names -= _resolve_all(
                 toolsets, (*removed, *(LEGACY_NAMES[name] for name in removed if name in LEGACY_NAMES))
             )
-        if self.without:
-            names -= _tools_named(toolsets.snapshot, self.without)
+        # By any name, even one that several tools have: a tool must not escape by its other names.
+        denied = [name.removeprefix(TOOL_RULE) for name in removed if name.startswith(TOOL_RULE)]
+        if self.without or denied:
+            names -= _tools_named(toolsets.snapshot, (*self.without, *denied))
         return names
 
 

@@ -23,6 +23,7 @@ from toolfold.model import (
     Caller,
     CallOrigin,
     Definition,
+    GrantLimit,
     Json,
     Tool,
     ToolCall,
@@ -75,6 +76,33 @@ class SessionDeps:
     """Closes what tools hold open for a session, such as browser pages."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionLimit:
+    """What a session's client may use, which may change while the session is open."""
+
+    find: Callable[[], GrantLimit]
+    """Returns the limit that applies now."""
+    current: GrantLimit
+    root: Scope
+    """What the configuration grants."""
+    scope: Scope
+    """`root`, limited to `current`."""
+
+    @classmethod
+    def open(cls, find: Callable[[], GrantLimit], root: Scope) -> SessionLimit:
+        """Create a limit below what the configuration grants."""
+        current = find()
+        return cls(find, current, root, root.narrow(current.enabled, current.disabled))
+
+    def follow(self, root: Scope, derived: Scope) -> tuple[SessionLimit, Scope]:
+        """Return the limit that applies now, and a scope that was derived from this one, rebased on it."""
+        current = self.find()
+        if root is self.root and current == self.current:
+            return self, derived
+        changed = SessionLimit(self.find, current, root, root.narrow(current.enabled, current.disabled))
+        return changed, derived.rebase(self.scope, changed.scope)
+
+
 class Session:
     """A conversation with a grant of tools. Open one with `runtime.session(…)`."""
 
@@ -90,8 +118,12 @@ class Session:
         client: str = "",
         caller: Caller | None = None,
         has_user: bool = True,
+        limit: SessionLimit | None = None,
     ) -> None:
-        """Open a session; `has_user` is False if a model writes the messages, as for a delegated session."""
+        """Open a session; `has_user` is False if a model writes the messages, as for a delegated session.
+
+        `limit` must be the limit from whose scope `scope` was derived.
+        """
         if context_tokens is not None and context_tokens <= 0:
             raise ValueError(f"context_tokens must be positive, not {context_tokens}")
         self.id = id or secrets.token_hex(8)
@@ -101,24 +133,31 @@ class Session:
         self._deps, self._deps_lock = deps, threading.Lock()
         self._approver = approver
         self._client, self._caller = client, caller or Caller()
-        self._has_user = has_user
+        self._has_user, self._limit = has_user, limit
         self._dispatch = _with_approver(deps.dispatch, approver)
         self._turn: Turn | None = None
         self._requests = RequestBuilder(deps.requests)
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of this session, which changes only with the configuration."""
+        """Return the scope of this session, which changes only with the settings and the client's rights."""
         return self._scope
 
     def _follow_settings(self) -> None:
         """Use the components for the current settings, from the next turn on."""
         with self._deps_lock:
             latest = self._deps.latest() if self._deps.latest else self._deps
-            if latest is not self._deps:
+            if self._limit is not None:
+                self._limit, self._scope = self._limit.follow(latest.scope, self._scope)
+            elif latest is not self._deps:
                 self._scope = self._scope.rebase(self._deps.scope, latest.scope)
+            if latest is not self._deps:
                 self._deps, self._dispatch = latest, _with_approver(latest.dispatch, self._approver)
                 self._requests.use_policy(latest.requests)
+
+    def current_limit(self) -> GrantLimit | None:
+        """Return what the client of this session may use now; None if only the settings limit it."""
+        return None if self._limit is None else self._limit.find()
 
     def granted(self) -> frozenset[str]:
         """Return the names of all existing tools that this session may call."""
@@ -262,6 +301,7 @@ class Session:
             client=self._client,
             caller=replace(self._caller, asks_user=False),
             has_user=False,
+            limit=self._limit,
         )
 
     def close(self) -> None:

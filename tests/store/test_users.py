@@ -18,7 +18,7 @@ from tests.store.test_shared_state import wait_until
 from toolfold.config.record import SettingsRecord
 from toolfold.database import Database, DatabaseUnavailable, open_database
 from toolfold.database.connections import Row
-from toolfold.database.migrations import migrate
+from toolfold.database.migrations import LATEST, migrate
 from toolfold.errors import ConfigError, UnknownAccount
 from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
 from toolfold.users import FileUserStore, UserStore
@@ -255,7 +255,7 @@ def test_undoing_the_migration_deletes_tokens_of_users_and_keeps_others(database
     tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
     plain = tokens.add("shared")
     migrate(database, 9)
-    migrate(database, 10)
+    migrate(database, LATEST)
     assert [each.name for each in tokens.list_clients()] == ["shared"]
     assert tokens.find(plain) is not None
     database.close()

@@ -14,7 +14,7 @@ import os
 import secrets
 import socket
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,7 +51,7 @@ _INSTRUCTIONS = (
 
 JobReport = Callable[[Job, Run], None]
 ClientFactory = Callable[[Job], ModelClient]
-JobLimit = Callable[[Job], GrantLimit]
+JobLimit = Callable[[Job], Sequence[GrantLimit]]
 """Returns what the client that created a job may use now. Raises JobRejected if the job may not run."""
 
 
@@ -245,10 +245,10 @@ class Scheduler:
         await asyncio.to_thread(self._jobs.store.finish_run, run, self._owner)
 
     async def _work(self, job: Job, run: Run) -> Run:
-        limit = await asyncio.to_thread(self._find_limit, job)
+        grant = await asyncio.to_thread(self._find_limits, job)
         runtime = await asyncio.to_thread(self._open_runtime, job)
         try:
-            async with self._open_agent(job, runtime, limit) as agent:
+            async with self._open_agent(job, runtime, grant) as agent:
                 task = asyncio.current_task()
                 if task is not None:
                     self._running[task].agent = agent
@@ -260,10 +260,10 @@ class Scheduler:
         finally:
             await asyncio.to_thread(runtime.close)
 
-    def _find_limit(self, job: Job) -> GrantLimit:
+    def _find_limits(self, job: Job) -> Sequence[GrantLimit]:
         """Return what the client of a job may use now; pause the job if the client may not run it."""
         try:
-            return self._limit_client(job) if job.client else GrantLimit()
+            return self._limit_client(job) if job.client else ()
         except JobRejected as error:
             self._jobs.store.update_job(job.id, lambda each: replace(each, state="paused", next_run=None))
             raise JobRejected(f"the job was paused: {error_message(error)}") from None
@@ -274,10 +274,15 @@ class Scheduler:
             raise ToolfoldError(f"the working directory of the job does not exist: {directory}")
         return open_runtime(reload_config(self._config, directory), client_names=True)
 
-    def _open_agent(self, job: Job, runtime: Runtime, limit: GrantLimit) -> Agent:
+    def _open_agent(self, job: Job, runtime: Runtime, grant: Sequence[GrantLimit]) -> Agent:
         settings, known = runtime.config.cron, runtime.toolsets()
-        if limit.enabled is not None:  # a toolset that is missing now grants nothing
-            limit = replace(limit, enabled=tuple(name for name in limit.enabled if known.knows(name)))
+        existing = [  # a toolset that is missing now grants nothing, and takes nothing away
+            GrantLimit(
+                None if each.enabled is None else tuple(filter(known.knows, each.enabled)),
+                tuple(filter(known.knows, each.disabled)),
+            )
+            for each in grant
+        ]
         delivery = f", sent to {job.send_to!r}" if job.send_to else ""
         limits = AgentLimits.from_settings(runtime.config.agent)
         return Agent(
@@ -291,7 +296,7 @@ class Scheduler:
                 max_steps=min(limits.max_steps, settings.max_steps),
                 max_seconds=min(limits.max_seconds, settings.max_run_seconds),
             ),
-            grant_limits=[limit, *map(GrantLimit.from_json, job.limits)],
+            grant_limits=[GrantLimit(), *existing, *map(GrantLimit.from_json, job.limits)],
         )
 
     async def _deliver(self, job: Job, run: Run, agent: Agent) -> str:
@@ -306,7 +311,7 @@ class Scheduler:
         return "sent" if result.ok else f"not sent: {result.error}"
 
 
-def _refuse_client(job: Job) -> GrantLimit:
+def _refuse_client(job: Job) -> Sequence[GrantLimit]:
     raise JobRejected(f"this scheduler cannot check the token of the client {job.client!r}")
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from toolfold.cli.access_rules import add_rule_commands
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.user import open_users
+from toolfold.users import Team
 
 if TYPE_CHECKING:
     from toolfold.model import Json
-    from toolfold.users import Directory, Team
+    from toolfold.users import Directory
 
 
 @click.group("team")
 def command() -> None:
-    """Add, list and remove teams, and change their members."""
+    """Add, list and remove teams; change their members and what these may use."""
 
 
 @command.command("add")
@@ -48,11 +51,12 @@ def list_teams(invocation: Invocation, as_json: bool) -> None:
         (
             escape_text(each["name"]),
             escape_text(", ".join(each["members"])),
+            escape_text(", ".join((*each["allowed"], *(f"not {rule}" for rule in each["denied"])))),
             "shared" if each["share_learned"] else "private",
         )
         for each in teams
     ]
-    print_table("Teams", ["team", "members", "learned messages"], rows)
+    print_table("Teams", ["team", "members", "rules", "learned messages"], rows)
 
 
 @command.command("set")
@@ -100,7 +104,21 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
     print_line(f"{escape_text(user)} is no longer a member of the team {escape_text(name)}")
 
 
+def change_team(invocation: Invocation, name: str, change: Callable[[Team], Team]) -> None:
+    """Apply a change to the team of a name."""
+    open_users(invocation).change_team(name, change)
+
+
+add_rule_commands(command, "team", change_team)
+
+
 def describe_team(team: Team, directory: Directory) -> Json:
     """Return a team as JSON with the names of its members."""
     members = sorted(directory.users[each].name for each in team.members if each in directory.users)
-    return {"name": team.name, "members": members, "share_learned": team.share_learned}
+    return {
+        "name": team.name,
+        "members": members,
+        "share_learned": team.share_learned,
+        "allowed": list(team.allowed),
+        "denied": list(team.denied),
+    }

@@ -6,11 +6,10 @@ import time
 
 import click
 
+from toolfold.cli.access_rules import require_known_rules
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.user import open_user_tokens
-from toolfold.errors import UnknownToolset, closest_names
-from toolfold.model import MCP_PREFIX
 
 
 @click.group("token")
@@ -21,7 +20,18 @@ def command() -> None:
 @command.command("add")
 @click.argument("name")
 @click.option(
-    "--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this toolset. Repeatable."
+    "--toolset",
+    "toolsets",
+    multiple=True,
+    metavar="NAME",
+    help="Allow only this toolset, server:NAME or tool:NAME. Repeatable.",
+)
+@click.option(
+    "--deny",
+    "denied",
+    multiple=True,
+    metavar="NAME",
+    help="Refuse this toolset, server:NAME or tool:NAME, whatever allows it. Repeatable.",
 )
 @click.option(
     "--models/--no-models",
@@ -37,15 +47,20 @@ def command() -> None:
 )
 @click.pass_obj
 def add(
-    invocation: Invocation, name: str, toolsets: tuple[str, ...], may_use_keys: bool | None, user: str | None
+    invocation: Invocation,
+    name: str,
+    toolsets: tuple[str, ...],
+    denied: tuple[str, ...],
+    may_use_keys: bool | None,
+    user: str | None,
 ) -> None:
     """Create a token for a client. It is shown only once."""
-    if toolsets:
-        _require_known_toolsets(invocation, toolsets)
+    if rules := (*toolsets, *denied):
+        require_known_rules(invocation, rules)
     tokens = open_user_tokens(invocation)
     is_first = not tokens.are_in_use()
     user_id = "" if user is None else tokens.users.directory().require_user(user).id
-    token = tokens.add(name, toolsets or None, may_use_keys=may_use_keys, user_id=user_id)
+    token = tokens.add(name, toolsets or None, may_use_keys=may_use_keys, user_id=user_id, denied=denied)
     print_note(f"Token for {escape_text(name)}. Store it now; it cannot be shown again:")
     print_line(token)
     print_note(f"Clients send it as `Authorization: Bearer {token[:6]}…`.")
@@ -54,17 +69,6 @@ def add(
             "From now on, every client of `toolfold serve` needs a token, unless"
             " gateway.allow_anonymous is set."
         )
-
-
-def _require_known_toolsets(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
-    """Raise UnknownToolset for a misspelt toolset, which would make the token useless."""
-    with invocation.open_runtime(behind_gateway=True) as runtime:
-        known = runtime.toolsets()
-        servers = {f"{MCP_PREFIX}{name}" for name in runtime.config.mcp.servers}
-        for name in toolsets:
-            if name.startswith(MCP_PREFIX) and name not in servers:
-                raise UnknownToolset(name, closest_names(name, {*servers, *known.listing()}))
-        known.require(toolsets)
 
 
 @command.command("list")
@@ -81,6 +85,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
                     "name": each.name,
                     "toolsets": each.toolsets,
                     "created": each.created,
+                    "denied": each.denied,
                     "models": each.may_use_keys,
                     "user": users[each.user_id].name if each.user_id in users else None,
                 }

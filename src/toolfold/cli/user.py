@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
+from toolfold.cli.access_rules import add_rule_commands
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table
+from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.shared_database import use_database
+from toolfold.errors import closest_names, did_you_mean
+from toolfold.users import User
 
 if TYPE_CHECKING:
     from toolfold.gateway.tokens import GatewayClient, TokenStore
     from toolfold.model import Json
-    from toolfold.users import Directory, User, UserStore
+    from toolfold.users import Directory, UserStore
 
 
 @click.group("user")
 def command() -> None:
-    """Add, list, disable and remove users of the gateway."""
+    """Add, list, disable and remove users of the gateway, and set what they may use."""
 
 
 @command.command("add")
@@ -78,6 +83,10 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
     print_line(f"user      {escape_text(user.name)} ({describe_state(user)})")
     if user.subject:
         print_line(f"identity  {escape_text(user.subject)} of {escape_text(user.issuer)}")
+    limit = directory.find_limit(user.id)
+    print_line(f"may use   {escape_text(', '.join(limit.enabled or ())) or 'everything'}")
+    if limit.disabled:
+        print_line(f"except    {escape_text(', '.join(limit.disabled))}")
     print_line(f"teams     {escape_text(', '.join(found['teams'])) or 'none'}")
     print_line(f"tokens    {escape_text(', '.join(found['tokens'])) or 'none'}")
 
@@ -113,6 +122,45 @@ def remove(invocation: Invocation, name: str) -> None:
     print_line(f"removed the user {escape_text(name)} and its tokens")
 
 
+@command.command("explain")
+@click.argument("name")
+@click.argument("tool")
+@json_option
+@click.pass_obj
+def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None:
+    """Show whether a user may use a tool, and which rules decide that."""
+    from toolfold.gateway.user_access import explain_access
+
+    tokens = open_user_tokens(invocation)
+    directory = tokens.users.directory()
+    user = directory.require_user(name)
+    with invocation.open_runtime(behind_gateway=True) as runtime:
+        toolsets = runtime.toolsets()
+        found = toolsets.snapshot.named(tool)
+        if not found:
+            near = closest_names(tool, toolsets.snapshot)
+            raise NotFound(f"there is no tool {tool!r}.{did_you_mean(near)}")
+        configured = frozenset(toolsets.snapshot) - runtime.switched_off()
+        answer = explain_access(found[0].name, user, directory, toolsets, configured, tokens.list_clients())
+    if as_json:
+        print_json({"user": name, "granted": answer.is_granted, **asdict(answer)})
+        return
+    verdict = "may use" if answer.is_granted else "may not use"
+    print_line(f"{escape_text(name)} {verdict} {escape_text(answer.tool)}")
+    for reason in answer.refused_by or answer.allowed_by or ("no rule limits this user",):
+        print_line(f"  {escape_text(reason)}")
+    for token, reason in answer.tokens:
+        print_line(f"  not with the token {escape_text(token)}: {escape_text(reason)}")
+
+
+def change_user(invocation: Invocation, name: str, change: Callable[[User], User]) -> None:
+    """Apply a change to the user of a name."""
+    open_users(invocation).change_user(name, change)
+
+
+add_rule_commands(command, "user", change_user)
+
+
 def describe_state(user: User) -> str:
     """Return whether a user is disabled or an administrator, as text."""
     if user.is_disabled:
@@ -130,6 +178,8 @@ def describe_user(user: User, directory: Directory, clients: list[GatewayClient]
         "admin": user.is_admin,
         "disabled": user.is_disabled,
         "created": user.created,
+        "allowed": list(user.allowed),
+        "denied": list(user.denied),
         "teams": [team.name for team in directory.list_teams(user.id)],
         "tokens": [each.name for each in clients if each.user_id == user.id],
     }

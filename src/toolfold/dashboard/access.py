@@ -119,7 +119,9 @@ class SignIn:
         if not is_known:
             raise RequestRefused(401, "This link was already used or has expired. Request a new one.")
         raise RequestRefused(
-            403, "Enter a token that is valid and not limited to toolsets: `toolfold token add NAME`."
+            403,
+            "Enter a token that is valid and not limited to toolsets, and that belongs to an administrator or"
+            " to no user: `toolfold token add NAME`.",
         )
 
     def open_login_session(self, client: GatewayClient) -> SignedIn:
@@ -209,9 +211,9 @@ def read_cookie(headers: Mapping[str, str], name: str) -> str:
 
 
 def find_full_client(policy: AccessPolicy, token: str) -> GatewayClient | None:
-    """Return the client of a valid token that may use all toolsets; None for any other token."""
+    """Return the client of a valid token that may use and see everything; None for any other token."""
     client = policy.find_token_client(token) if token else None
-    return client if client is not None and client.toolsets is None else None
+    return client if client is not None and policy.tokens.is_unlimited(client) else None
 
 
 def _hash_text(text: str) -> str:

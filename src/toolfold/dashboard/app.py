@@ -286,7 +286,7 @@ class DashboardApp:
         if client.is_login:
             return self._logins is not None and self._logins.is_valid(client)
         try:
-            return self._policy.tokens.is_valid(client)
+            return self._policy.tokens.is_valid(client) and self._policy.tokens.is_unlimited(client)
         except ConfigError as error:
             log.error("%s; browsers that signed in with a token are signed out", error)
             return False

@@ -13,8 +13,9 @@ from toolfold.gateway.status import read_statuses
 from toolfold.model import Json
 
 if TYPE_CHECKING:
-    from toolfold.gateway.tokens import TokenStore
+    from toolfold.gateway.tokens import GatewayClient, TokenStore
     from toolfold.runtime import Runtime
+    from toolfold.session import Session
 
 MAX_CLIENTS = 200
 MAX_TOOLS = 2_000
@@ -46,7 +47,7 @@ class ClientAdmin:
                     "name": each.name,
                     "toolsets": None if each.toolsets is None else list(each.toolsets),
                     "created": each.created,
-                    "tools": self._count_tools(each.toolsets),
+                    "tools": self._count_tools(each),
                 }
                 for each in self._tokens.list_clients()[:MAX_CLIENTS]
             ],
@@ -54,9 +55,14 @@ class ClientAdmin:
             "toolsets": sorted(self._runtime.toolsets().listing())[:1_000],
         }
 
-    def _count_tools(self, toolsets: tuple[str, ...] | None) -> int | None:
+    def _open_session(self, client: GatewayClient) -> Session:
+        return open_session(
+            self._runtime, client.toolsets, find_limits=lambda: self._tokens.list_limits(client)
+        )
+
+    def _count_tools(self, client: GatewayClient) -> int | None:
         try:
-            return len(open_session(self._runtime, toolsets).granted())
+            return len(self._open_session(client).granted())
         except ToolfoldError:  # a toolset was removed since
             return None
 
@@ -66,7 +72,7 @@ class ClientAdmin:
         if client is None:
             raise RequestRefused(404, "There is no client of this name.")
         try:
-            session = open_session(self._runtime, client.toolsets)
+            session = self._open_session(client)
         except ToolfoldError as error:
             raise RequestRefused(409, str(error)) from None
         turn = session.assemble()

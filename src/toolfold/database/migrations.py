@@ -255,6 +255,26 @@ CREATE TABLE services (owner TEXT PRIMARY KEY, seen DOUBLE PRECISION NOT NULL);
 """,
         down="DROP TABLE services, runs, jobs;",
     ),
+    Migration(
+        14,
+        "access rules of users, teams and tokens",
+        up="""
+ALTER TABLE users ADD COLUMN allowed TEXT[] NOT NULL DEFAULT '{}';
+ALTER TABLE users ADD COLUMN denied TEXT[] NOT NULL DEFAULT '{}';
+ALTER TABLE teams ADD COLUMN allowed TEXT[] NOT NULL DEFAULT '{}';
+ALTER TABLE teams ADD COLUMN denied TEXT[] NOT NULL DEFAULT '{}';
+ALTER TABLE tokens ADD COLUMN denied TEXT[] NOT NULL DEFAULT '{}';
+""",
+        down="""
+UPDATE users SET disabled = true WHERE allowed != '{}' OR denied != '{}' OR id IN (
+    SELECT user_id FROM team_members JOIN teams ON name = team WHERE allowed != '{}' OR denied != '{}'
+);
+DELETE FROM tokens WHERE denied != '{}';
+ALTER TABLE tokens DROP COLUMN denied;
+ALTER TABLE teams DROP COLUMN allowed, DROP COLUMN denied;
+ALTER TABLE users DROP COLUMN allowed, DROP COLUMN denied;
+""",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

@@ -25,7 +25,7 @@ from toolfold.gateway.listing_record import LISTINGS
 from toolfold.gateway.log_file import NO_SECRETS
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
-from toolfold.model import BRIDGE_NAMES, MCP_SOURCE, Approver, CallContext, Json, Tool, ToolResult
+from toolfold.model import BRIDGE_NAMES, MCP_SOURCE, Approver, CallContext, GrantLimit, Json, Tool, ToolResult
 from toolfold.session import Session
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.turn.assembly import Turn
@@ -47,8 +47,8 @@ RESOURCE_AND_PROMPT_TOOLS = frozenset({"list_resources", "read_resource", "list_
 
 MAX_LOGGED_ERROR_CHARS = 500
 
-_ToolsState: TypeAlias = tuple[int, int]
-"""Generation of the registry and version of the settings."""
+_ToolsState: TypeAlias = tuple[int, int, GrantLimit | None]
+"""Generation of the registry, version of the settings, and what the client may use."""
 _READ_RESOURCE, _GET_PROMPT = "read_resource", "get_prompt"
 
 
@@ -298,8 +298,9 @@ class ClientSession:
         )
 
     def _tools_state(self) -> _ToolsState:
-        """Return a value that changes whenever the tools, or the settings that grant them, change."""
-        return self._runtime.registry.snapshot().generation, self._runtime.settings_version
+        """Return a value that changes whenever the tools change, or the settings or rules that grant them."""
+        generation = self._runtime.registry.snapshot().generation
+        return generation, self._runtime.settings_version, self.session.current_limit()
 
     def _is_stand_in(self, tool: Tool) -> bool:
         """Return True if Toolfold made this tool to give access to a server's resources or prompts."""

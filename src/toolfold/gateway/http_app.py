@@ -7,12 +7,13 @@ client needs one. The token is removed from the request: no server behind the ga
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
@@ -150,9 +151,64 @@ class AccessPolicy:
             return False
 
 
-def guard_app(app: App, policy: AccessPolicy) -> App:
+class OpenRequests:
+    """The requests that are being answered. Ends those whose clients are no longer accepted."""
+
+    def __init__(self) -> None:
+        self._open: set[GuardedRequest] = set()
+
+    @contextmanager
+    def track(self, request: GuardedRequest) -> Iterator[None]:
+        """Count a request as open within a `with` block."""
+        self._open.add(request)
+        try:
+            yield
+        finally:
+            self._open.discard(request)
+
+    def end_refused(self) -> None:
+        """End the event streams and other responses of clients that are no longer accepted."""
+        for each in self._open:
+            if not each.is_accepted():
+                each.ended.set()
+
+
+class GuardedRequest:
+    """A request that looks as if its client had closed the connection once that is no longer accepted."""
+
+    def __init__(self, is_accepted: Callable[[], bool], receive: Receive, send: Send) -> None:
+        self.is_accepted, self._receive = is_accepted, receive
+        self._send_checked = send_while_valid(is_accepted, send)
+        self.ended = asyncio.Event()
+        self._has_body = self._has_started = False
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Send a part of the response, or the end of it if the client is no longer accepted."""
+        self._has_started = self._has_started or message["type"] == "http.response.start"
+        await self._send_checked(message)
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Return the body, then a disconnect when the client closes the connection or is not accepted."""
+        if not self._has_body:
+            message = await self._receive()
+            self._has_body = not message.get("more_body")
+            return message
+        receiving, ending = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.ended.wait())
+        try:
+            await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
+            if receiving.done():
+                return await receiving
+            if self._has_started:
+                await self.send({"type": "http.response.body", "body": b"", "more_body": True})
+            return {"type": "http.disconnect"}
+        finally:
+            receiving.cancel()
+            ending.cancel()
+
+
+def guard_app(app: App, policy: AccessPolicy, requests: OpenRequests | None = None) -> App:
     """Return an ASGI app that passes on only the requests that the policy accepts."""
-    bodies = RequestBodies()
+    bodies, requests = RequestBodies(), requests or OpenRequests()
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -169,8 +225,9 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
             return
         except ClientGone:
             return
-        checked = send_while_valid(lambda: policy.is_accepted(headers), send)
-        await app(_authenticated_scope(scope, client), receive, checked)
+        request = GuardedRequest(lambda: policy.is_accepted(headers), receive, send)
+        with requests.track(request):
+            await app(_authenticated_scope(scope, client), request.receive, request.send)
 
     return handle
 
@@ -316,7 +373,9 @@ def make_app(
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    gateway = Gateway(runtime, default_client=policy.anonymous_client, is_local=policy.is_local)
+    gateway = Gateway(
+        runtime, default_client=policy.anonymous_client, is_local=policy.is_local, tokens=policy.tokens
+    )
     if on_start:
         on_start(gateway)
     manager_class = make_limited_manager(
@@ -349,7 +408,9 @@ def make_app(
         sdk_app = SharedSessions(runtime.database).observe(
             sdk_app, lambda: manager.open_sessions, manager.discard_open_session
         )
-    serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy)
+    requests = OpenRequests()
+    gateway.on_tokens_changed = requests.end_refused
+    serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy, requests)
 
     class GatewayApp(Starlette):
         """Starlette's app, whose middleware and routing the gateway's own requests do not pass through."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolfold.gateway.oauth import CLIENT_PREFIX
@@ -14,25 +14,27 @@ if TYPE_CHECKING:
     from toolfold.store.jobs import Job
 
 
-def limit_jobs_by_token(tokens: TokenStore, *, allow_anonymous: bool) -> Callable[[Job], GrantLimit]:
+def limit_jobs_by_token(
+    tokens: TokenStore, *, allow_anonymous: bool
+) -> Callable[[Job], Sequence[GrantLimit]]:
     """Return a function that limits the job of a client to what the client's token grants now.
 
     It raises JobRejected if the client has lost its token. Programs that connect over stdio have none.
     """
 
-    def limit(job: Job) -> GrantLimit:
+    def limit(job: Job) -> Sequence[GrantLimit]:
         if job.client.startswith(STDIO_PREFIX):
-            return GrantLimit()
+            return ()
         if job.client == ANONYMOUS and (allow_anonymous or not tokens.are_in_use()):
-            return GrantLimit()
+            return ()
         if job.client.startswith(CLIENT_PREFIX):
             raise JobRejected(f"{job.client!r} has created the job with a login, which cannot be repeated")
         found = next((each for each in tokens.list_clients() if each.name == job.client), None)
         # A newer token of the same name may belong to somebody else.
-        if found is None or found.created > job.created:
+        if found is None or found.created > job.created or not tokens.is_valid(found):
             raise JobRejected(f"the client {job.client!r}, which created the job, no longer has its token")
         if not found.may_use_keys:
             raise JobRejected(f"the token of the client {job.client!r} may not use the keys of your models")
-        return GrantLimit(found.toolsets)
+        return tokens.list_limits(found)
 
     return limit

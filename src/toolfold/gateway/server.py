@@ -37,12 +37,13 @@ from toolfold.gateway.header_check import HeaderCheck
 from toolfold.gateway.peers import PeerProcesses
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.subscriptions import ClientSubscriptions
-from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
-from toolfold.model import MCP_SOURCE, Approver, Caller, Json, ToolResult
+from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
+from toolfold.model import MCP_SOURCE, Approver, Caller, GrantLimit, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.content import McpResponse
 from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk
 from toolfold.turn.weights import ToolTokenCounts
+from toolfold.users.directory import NOTHING
 
 if TYPE_CHECKING:
     import mcp_types
@@ -99,17 +100,24 @@ class Gateway:
     """The MCP server for all clients of one runtime."""
 
     def __init__(
-        self, runtime: Runtime, *, default_client: GatewayClient | None = None, is_local: bool = False
+        self,
+        runtime: Runtime,
+        *,
+        default_client: GatewayClient | None = None,
+        is_local: bool = False,
+        tokens: TokenStore | None = None,
     ) -> None:
         """Create a gateway; `default_client` is for requests without a token, None if all need one.
 
-        `is_local` means that only programs on this machine can connect.
+        `is_local` means that only programs on this machine can connect. `tokens` are those of the clients.
         """
         load_sdk()  # servers of the runtime may be loading it in another thread
         self._runtime = self.runtime = runtime
         self.on_list_changed: Callable[[str], None] = lambda _kind: None
         """Called with the kind of list before clients are notified that it has changed."""
-        self._default_client = default_client
+        self.on_tokens_changed: Callable[[], None] = lambda: None
+        """Called in the event loop after tokens, users or teams have changed."""
+        self._default_client, self._tokens = default_client, tokens
         self._client_asks_user = is_local and runtime.config.gateway.trust_client_approval
         self._sessions: dict[str, ClientSession] = {}
         self._session_keys: dict[str, set[str]] = {}
@@ -128,6 +136,7 @@ class Gateway:
         runtime.mcp.events.subscribe(self._receive_notification)
         self._unsubscribe_events = runtime.events.subscribe(self._receive_event, only=ConfigReloaded)
         runtime.watch_settings()
+        self._unwatch_tokens = tokens.on_change(self._handle_changed_tokens) if tokens else None
 
     def make_server(self) -> Server[Any]:
         """Return the SDK's server with the gateway's request handlers."""
@@ -174,6 +183,8 @@ class Gateway:
     def close(self) -> None:
         """Close the sessions of all clients."""
         self._unsubscribe_events()
+        if self._unwatch_tokens:
+            self._unwatch_tokens()
         self._session_keys.clear()
         while self._sessions:
             self._sessions.popitem()[1].close()
@@ -251,7 +262,11 @@ class Gateway:
     def _open_client_session(self, key: str, client: GatewayClient, caller: Caller) -> ClientSession:
         self._make_room(client)
         runtime_session = open_session(
-            self._runtime, self._existing_toolsets(client), client=key, caller=caller
+            self._runtime,
+            self._existing_toolsets(client),
+            client=key,
+            caller=caller,
+            find_limits=functools.partial(self._tokens.list_limits, client) if self._tokens else None,
         )
         session = ClientSession(key, client, self._runtime, runtime_session, self._prefixes, self._weights)
         session.display_name = caller.name or client.name
@@ -636,6 +651,27 @@ class Gateway:
             request_state=state or None,
         )
 
+    def _handle_changed_tokens(self) -> None:
+        """Close the sessions of clients that are no longer accepted, and tell others that lists changed."""
+        self._receive_notification("", "tools", None)
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closing
+                self._loop.call_soon_threadsafe(self._close_refused_sessions)
+
+    def _is_accepted(self, client: GatewayClient) -> bool:
+        """Return False if a client's token was revoked, or its user was disabled or removed."""
+        if self._tokens is None:
+            return True
+        if client.is_login:  # it has an access token, which each request is checked for
+            return self._tokens.list_limits(client)[0] is not NOTHING
+        return self._tokens.is_valid(client)
+
+    def _close_refused_sessions(self) -> None:
+        for key, session in list(self._sessions.items()):
+            if session.client != self._default_client and not self._is_accepted(session.client):
+                self._close_session(key)
+        self.on_tokens_changed()
+
     def _receive_event(self, _event: Event) -> None:
         """React to changed settings, such as `tools.disabled`: check which clients' lists have changed."""
         self._receive_notification("", "tools", None)
@@ -712,16 +748,22 @@ def open_session(
     client: str = "",
     caller: Caller | None = None,
     approver: Approver | None = None,
+    find_limits: Callable[[], tuple[GrantLimit, GrantLimit]] | None = None,
 ) -> Session:
     """Open a runtime session with the given toolsets; None grants all but LOCAL_TOOLSETS.
 
-    `approver` is asked instead of the runtime's own.
+    `approver` is asked instead of the runtime's own. `find_limits` returns what the client's user and what
+    its token may use now. A user that is allowed only some toolsets may use LOCAL_TOOLSETS among them.
     """
     known = runtime.toolsets()  # some exist only if their tools are configured
-    disabled = [name for name in LOCAL_TOOLSETS if known.knows(name)] if toolsets is None else ()
-    return runtime.session(
-        toolsets, disabled_toolsets=disabled, client=client, caller=caller, approver=approver
-    )
+    local = tuple(name for name in LOCAL_TOOLSETS if known.knows(name)) if toolsets is None else ()
+
+    def find_limit() -> GrantLimit:
+        user, token = find_limits() if find_limits else (GrantLimit(), GrantLimit())
+        hidden = local if user.enabled is None else ()
+        return GrantLimit(user.enabled, (*user.disabled, *token.disabled, *hidden))
+
+    return runtime.session(toolsets, client=client, caller=caller, approver=approver, find_limit=find_limit)
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:

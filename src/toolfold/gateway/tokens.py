@@ -15,18 +15,20 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolfold.config.atomic import lock_directory
+from toolfold.config.file_watch import watch_files
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.database import Database, DatabaseUnavailable
 from toolfold.errors import ConfigError
-from toolfold.model import ANONYMOUS_CLIENT, Json, read_json
+from toolfold.model import ANONYMOUS_CLIENT, GrantLimit, Json, read_json
 from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, UserStore
+from toolfold.users.directory import NOTHING, require_valid_rules
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -54,6 +56,8 @@ class GatewayClient:
     """True if its model requests may use the keys of providers that are configured here."""
     user_id: str = ""
     """The user that the token belongs to; empty if it belongs to none."""
+    denied: tuple[str, ...] = ()
+    """Toolsets, `server:NAME` and `tool:NAME` that it may not use, whatever allows them."""
     is_login: bool = False
     """True if the client has no token, but a login of its user at an identity provider."""
 
@@ -89,6 +93,7 @@ class TokenStore(ABC):
         *,
         may_use_keys: bool | None = None,
         user_id: str = "",
+        denied: Iterable[str] = (),
     ) -> str:
         """Create a token for a new client and return it. It cannot be shown again.
 
@@ -108,7 +113,9 @@ class TokenStore(ABC):
             "created": time.time(),
             "models": granted is None if may_use_keys is None else may_use_keys,
             **({"user_id": user_id} if user_id else {}),
+            **({"denied": refused} if (refused := list(denied)) else {}),
         }
+        require_valid_rules(refused)
         if not self._insert(name, entry):
             raise ConfigError(
                 f"a client named {name!r} already has a token",
@@ -150,6 +157,31 @@ class TokenStore(ABC):
             return client in self._clients_by_hash().values() and self._has_active_user(client)
         except DatabaseUnavailable:  # it may have been revoked
             return False
+
+    def list_limits(self, client: GatewayClient) -> tuple[GrantLimit, GrantLimit]:
+        """Return what the client's user may use now, and what its token may use."""
+        own = GrantLimit(client.toolsets, client.denied)
+        if not client.user_id:
+            return GrantLimit(), own
+        try:
+            return self.users.directory().find_limit(client.user_id), own
+        except (DatabaseUnavailable, ConfigError) as error:
+            log.warning("what the client %r may use cannot be determined now: %s", client.name, error)
+            return NOTHING, own
+
+    def is_unlimited(self, client: GatewayClient) -> bool:
+        """Return True if a client may use and see everything: for users, only administrators may."""
+        if client.toolsets is not None or client.denied:
+            return False
+        user = self.users.directory().find_active(client.user_id) if client.user_id else None
+        return user.is_admin if user is not None else not client.user_id
+
+    @abstractmethod
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, in a thread of its own, soon after tokens, users or teams have changed.
+
+        Returns a function that ends that.
+        """
 
     def revoke_user(self, user_id: str) -> None:
         """Delete all tokens of a user."""
@@ -193,6 +225,9 @@ class Tokens(TokenStore):
             if entry is not None:
                 self._write_entries(entries)
         return entry is not None
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return watch_files([self._file, self._file.with_name(USERS_FILE)], callback)
 
     def are_in_use(self) -> bool:
         self._were_in_use = self._were_in_use or self._file_exists() or self._is_recorded()
@@ -314,22 +349,31 @@ class SharedTokens(TokenStore):
         self._reload()
         return is_known
 
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        ends = [self._database.on_change("tokens", callback), self.users.on_change(callback)]
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
+
     def are_in_use(self) -> bool:
         return self._were_in_use
 
     def _insert(self, name: str, entry: Json) -> bool:
         added = self._database.execute(
-            "INSERT INTO tokens (name, hash, toolsets, created, models, user_id) VALUES (%(name)s, %(hash)s,"
-            " %(toolsets)s, %(created)s, %(models)s, %(user_id)s)"
+            "INSERT INTO tokens (name, hash, toolsets, created, models, user_id, denied) VALUES"
+            " (%(name)s, %(hash)s, %(toolsets)s, %(created)s, %(models)s, %(user_id)s, %(denied)s)"
             " ON CONFLICT (name) WHERE revoked IS NULL DO NOTHING",
-            {"user_id": "", **entry, "name": name, "toolsets": json.dumps(entry["toolsets"])},
+            {"user_id": "", "denied": [], **entry, "name": name, "toolsets": json.dumps(entry["toolsets"])},
         )
         self._reload()
         return added > 0
 
     def _load_entries(self) -> dict[str, Json]:
         rows = self._database.query(
-            "SELECT name, hash, toolsets, created, models, user_id FROM tokens"
+            "SELECT name, hash, toolsets, created, models, user_id, denied FROM tokens"
             " WHERE revoked IS NULL LIMIT %s",
             (MAX_SHARED_TOKENS,),
         )
@@ -367,6 +411,7 @@ def _parse_client(name: str, entry: Json) -> GatewayClient:
         float(entry["created"]),
         bool(entry.get("models", toolsets is None)),
         str(entry.get("user_id", "")),
+        tuple(map(str, entry.get("denied", ()))),
     )
 
 

@@ -116,7 +116,9 @@ class Proxy:
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
         self._native = NativeForms(settings.native)
-        self._tools = RuntimeTools(runtime, settings.toolsets) if settings.toolsets else None
+        self._tools = (
+            RuntimeTools(runtime, settings.toolsets, tokens=policy.tokens) if settings.toolsets else None
+        )
         self._stored: OrderedDict[tuple[str, str, str], StoredReply] = OrderedDict()
         """Stored replies that a client continues, by the client, the provider and the id that it knows."""
         self._bodies = RequestBodies(

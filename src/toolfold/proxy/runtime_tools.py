@@ -7,6 +7,7 @@ scope, hooks and approval like all others. Nobody is asked for approval during a
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import NoReturn
 
 from toolfold.approval.prompting import QuestionUnanswered
 from toolfold.gateway.server import open_session
-from toolfold.gateway.tokens import GatewayClient
+from toolfold.gateway.tokens import GatewayClient, TokenStore
 from toolfold.model import ApprovalRequest, Caller, Json, Tool, ToolCall, ToolResult
 from toolfold.providers.wire import ClientTool, Wire
 from toolfold.runtime import Runtime
@@ -78,9 +79,15 @@ class RuntimeTools:
     """Finds the tools that are added to a client's requests. Thread-safe."""
 
     def __init__(
-        self, runtime: Runtime, toolsets: tuple[str, ...], *, idle_timeout: float = IDLE_TIMEOUT_S
+        self,
+        runtime: Runtime,
+        toolsets: tuple[str, ...],
+        *,
+        idle_timeout: float = IDLE_TIMEOUT_S,
+        tokens: TokenStore | None = None,
     ) -> None:
         """Raises UnknownToolset if a toolset of the setting does not exist."""
+        self._tokens = tokens
         runtime.toolsets().require(toolsets)
         self._runtime, self._toolsets, self._idle_timeout = runtime, toolsets, idle_timeout
         self._sessions: OrderedDict[tuple[GatewayClient, bytes], ConversationSession] = OrderedDict()
@@ -139,7 +146,12 @@ class RuntimeTools:
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
         caller = Caller(client.name, may_use_keys=client.may_use_keys)
         whole = open_session(
-            self._runtime, granted, client=client.id, caller=caller, approver=_refuse_approval
+            self._runtime,
+            granted,
+            client=client.id,
+            caller=caller,
+            approver=_refuse_approval,
+            find_limits=functools.partial(self._tokens.list_limits, client) if self._tokens else None,
         )
         return whole.delegate(name for name in self._toolsets if known.knows(name))
 

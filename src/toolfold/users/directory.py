@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolfold.errors import ConfigError, UnknownAccount, closest_names
-from toolfold.model import Json
+from toolfold.model import GrantLimit, Json
 
 MAX_USERS = 100_000
 MAX_TEAMS = 10_000
+MAX_RULES = 1_000
+"""Most rules of one user or team."""
+MAX_RULE_CHARS = 300
+NOTHING = GrantLimit(enabled=())
+"""A grant of no tools."""
 MAX_IDENTITY_CHARS = 1_000
 """Longest issuer or subject of an external identity."""
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,127}")
@@ -35,6 +40,10 @@ class User:
     is_admin: bool = False
     is_disabled: bool = False
     created: float = 0.0
+    allowed: tuple[str, ...] = ()
+    """Toolsets, `server:NAME` and `tool:NAME` that the user may use; empty if the user has no such list."""
+    denied: tuple[str, ...] = ()
+    """What the user may not use, whatever allows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,10 @@ class Team:
     share_learned: bool = False
     """True if messages that tool search learns from one member are used for all members."""
     created: float = 0.0
+    allowed: tuple[str, ...] = ()
+    """What members may use, in addition to what they or other teams of theirs are allowed."""
+    denied: tuple[str, ...] = ()
+    """What members may not use, whatever allows it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,19 @@ class Directory:
         """Return the teams of a user, sorted by name."""
         return self._teams_by_member.get(user_id, ())
 
+    def find_limit(self, user_id: str) -> GrantLimit:
+        """Return what a user may use: all that the user or a team is allowed, without what any denies.
+
+        Without an allowed entry that is everything. A removed or disabled user may use nothing.
+        """
+        user = self.find_active(user_id)
+        if user is None:
+            return NOTHING
+        levels: tuple[User | Team, ...] = (user, *self.list_teams(user_id))
+        allowed = sorted({rule for each in levels for rule in each.allowed})
+        denied = sorted({rule for each in levels for rule in each.denied})
+        return GrantLimit(tuple(allowed) or None, tuple(denied))
+
     def require_user(self, name: str) -> User:
         """Return the user of a name. Raises UnknownAccount."""
         user = self.find_user(name)
@@ -100,6 +126,7 @@ class Directory:
 
     def with_user(self, user: User) -> Directory:
         """Add or replace a user. Raises ConfigError if its external identity is invalid or not its own."""
+        require_valid_rules((*user.allowed, *user.denied))
         _require_valid_identity(user)
         known = self.find_identity(user.issuer, user.subject)
         if known is not None and known.id != user.id:
@@ -125,7 +152,8 @@ class Directory:
         return self.with_team(team)
 
     def with_team(self, team: Team) -> Directory:
-        """Add or replace a team."""
+        """Add or replace a team. Raises ConfigError if a rule is invalid."""
+        require_valid_rules((*team.allowed, *team.denied))
         return Directory(self.users, {**self.teams, team.name: team})
 
     def without_team(self, name: str) -> Directory:
@@ -158,6 +186,8 @@ def user_to_json(user: User) -> Json:
         "admin": user.is_admin,
         "disabled": user.is_disabled,
         "created": user.created,
+        "allowed": list(user.allowed),
+        "denied": list(user.denied),
     }
 
 
@@ -171,6 +201,8 @@ def user_from_json(user_id: str, value: Mapping[str, Any]) -> User:
         _read_flag(value, "admin"),
         _read_flag(value, "disabled"),
         float(value["created"]),
+        _read_rules(value, "allowed"),
+        _read_rules(value, "denied"),
     )
 
 
@@ -180,13 +212,22 @@ def team_to_json(team: Team) -> Json:
         "members": sorted(team.members),
         "share_learned": team.share_learned,
         "created": team.created,
+        "allowed": list(team.allowed),
+        "denied": list(team.denied),
     }
 
 
 def team_from_json(name: str, value: Mapping[str, Any]) -> Team:
     """Read a team from JSON. Raises KeyError, TypeError or ValueError if it is none."""
     members = frozenset(map(str, value["members"]))
-    return Team(name, members, _read_flag(value, "share_learned"), float(value["created"]))
+    return Team(
+        name,
+        members,
+        _read_flag(value, "share_learned"),
+        float(value["created"]),
+        _read_rules(value, "allowed"),
+        _read_rules(value, "denied"),
+    )
 
 
 def _read_flag(value: Mapping[str, Any], key: str) -> bool:
@@ -194,6 +235,27 @@ def _read_flag(value: Mapping[str, Any], key: str) -> bool:
     if not isinstance(flag, bool):  # "no" must not become True
         raise TypeError(f"{key} must be true or false")
     return flag
+
+
+def require_valid_rules(rules: Sequence[str]) -> None:
+    """Raise ConfigError if there are too many rules, or one is no name of a toolset, server or tool."""
+    if len(rules) > MAX_RULES:
+        raise ConfigError(
+            f"more than {MAX_RULES:,} rules", hint="group tools in a toolset: toolsets.NAME in the settings"
+        )
+    for rule in rules:
+        name = rule.removeprefix("server:").removeprefix("tool:")
+        if not name or len(rule) > MAX_RULE_CHARS or not rule.isprintable():
+            raise ConfigError(
+                f"{rule!r} is no rule", hint="write the name of a toolset, server:NAME or tool:NAME"
+            )
+
+
+def _read_rules(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    rules = value.get(key, ())
+    if not isinstance(rules, list | tuple) or not all(isinstance(each, str) for each in rules):
+        raise TypeError(f"{key} must be a list of names")
+    return tuple(rules)
 
 
 def _require_valid_name(kind: str, name: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolfold.config.atomic import lock_directory
+from toolfold.config.file_watch import watch_files
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.database import DatabaseUnavailable
@@ -59,6 +60,13 @@ class UserStore(ABC):
         """Return all users and teams as they are now. Does not wait for a database.
 
         Raises DatabaseUnavailable if changes of other replicas may not be known here.
+        """
+
+    @abstractmethod
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, in a thread of its own, soon after users or teams have changed.
+
+        Returns a function that ends that.
         """
 
     @abstractmethod
@@ -152,6 +160,9 @@ class FileUserStore(UserStore):
                 self._signature = signature
             return self._accepted[2]
 
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return watch_files([self._file], callback)
+
     def edit(self, change: Change) -> Directory:
         with lock_directory(self._file.parent):
             before = _parse_directory(self._read_content(), self._file)
@@ -217,6 +228,9 @@ class SharedUserStore(UserStore):
                 f"the database {self._database.address} cannot be reached, so users cannot be checked"
             )
         return self._directory
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._database.on_change(TOPIC, callback)  # called after `_reload`, which subscribed before
 
     def edit(self, change: Change) -> Directory:
         def run(cursor: RowCursor) -> Directory:
@@ -292,10 +306,11 @@ def _write_users(cursor: RowCursor, before: Mapping[str, User], after: Mapping[s
     for key, user in after.items():
         if before.get(key) != user:
             cursor.execute(
-                "INSERT INTO users (id, name, issuer, subject, admin, disabled, created) VALUES (%(id)s,"
-                " %(name)s, %(issuer)s, %(subject)s, %(admin)s, %(disabled)s, %(created)s) ON CONFLICT (id)"
-                " DO UPDATE SET name = excluded.name, issuer = excluded.issuer, subject = excluded.subject,"
-                " admin = excluded.admin, disabled = excluded.disabled",
+                "INSERT INTO users (id, name, issuer, subject, admin, disabled, created, allowed, denied)"
+                " VALUES (%(id)s, %(name)s, %(issuer)s, %(subject)s, %(admin)s, %(disabled)s, %(created)s,"
+                " %(allowed)s, %(denied)s) ON CONFLICT (id) DO UPDATE SET name = excluded.name,"
+                " issuer = excluded.issuer, subject = excluded.subject, admin = excluded.admin,"
+                " disabled = excluded.disabled, allowed = excluded.allowed, denied = excluded.denied",
                 {"id": key, **user_to_json(user)},
             )
 
@@ -307,9 +322,11 @@ def _write_teams(cursor: RowCursor, before: Mapping[str, Team], after: Mapping[s
         known = before.get(name, Team(""))
         if known != team:
             cursor.execute(
-                "INSERT INTO teams (name, share_learned, created) VALUES (%s, %s, %s)"
-                " ON CONFLICT (name) DO UPDATE SET share_learned = excluded.share_learned",
-                (name, team.share_learned, team.created),
+                "INSERT INTO teams (name, share_learned, created, allowed, denied) VALUES (%(name)s,"
+                " %(share_learned)s, %(created)s, %(allowed)s, %(denied)s) ON CONFLICT (name) DO UPDATE SET"
+                " share_learned = excluded.share_learned, allowed = excluded.allowed,"
+                " denied = excluded.denied",
+                {"name": name, **team_to_json(team)},
             )
         for user_id in known.members - team.members:
             cursor.execute("DELETE FROM team_members WHERE team = %s AND user_id = %s", (name, user_id))

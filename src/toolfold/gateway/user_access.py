@@ -1,0 +1,94 @@
+"""Explain why a user may or may not use a tool, for administrators. Clients are never told.
+
+Evaluates the same rules as a session does, one by one, so that each reason can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from toolfold.gateway.server import LOCAL_TOOLSETS
+from toolfold.gateway.tokens import GatewayClient
+from toolfold.model import GrantLimit
+from toolfold.scope import Scope, Toolsets
+from toolfold.users import Directory, Team, User
+
+
+@dataclass(frozen=True, slots=True)
+class AccessExplanation:
+    """Whether a user may use a tool, and all reasons."""
+
+    tool: str
+    allowed_by: tuple[str, ...]
+    """The rules that allow it."""
+    refused_by: tuple[str, ...]
+    """Everything that prevents its use; empty if the user may use it."""
+    tokens: tuple[tuple[str, str], ...] = ()
+    """The user's tokens that may not use the tool, each with the reason."""
+
+    @property
+    def is_granted(self) -> bool:
+        return not self.refused_by
+
+
+def explain_access(
+    tool: str,
+    user: User,
+    directory: Directory,
+    toolsets: Toolsets,
+    configured: frozenset[str],
+    clients: Sequence[GatewayClient],
+) -> AccessExplanation:
+    """Return why a user may or may not use a registered tool.
+
+    `configured` are the tools that the settings grant, and `clients` are the tokens.
+    """
+    levels: list[tuple[str, User | Team]] = [(f"user {user.name}", user)]
+    levels += [(f"team {each.name}", each) for each in directory.list_teams(user.id)]
+    has_list = any(each.allowed for _, each in levels)
+    allowed = [
+        f"{level} allows {rule}"
+        for level, each in levels
+        for rule in each.allowed
+        if _matches(toolsets, rule, tool)
+    ]
+    refused = [f"the user {user.name} is disabled"] if user.is_disabled else []
+    if tool not in configured:
+        refused.append("the settings disable it (tools.disabled, or toolsets)")
+    refused += [
+        f"{level} denies {rule}"
+        for level, each in levels
+        for rule in each.denied
+        if _is_denied(toolsets, rule, tool)
+    ]
+    if has_list and not allowed:
+        named = ", ".join(level for level, each in levels if each.allowed)
+        refused.append(f"no rule allows it ({named} may use only what is allowed)")
+    own = [each for each in clients if each.user_id == user.id]
+    tokens = tuple(_list_token_refusals(own, toolsets, tool, has_list=has_list))
+    return AccessExplanation(tool, tuple(allowed), tuple(refused), tokens)
+
+
+def _list_token_refusals(
+    clients: Sequence[GatewayClient], toolsets: Toolsets, tool: str, *, has_list: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the tokens that narrow a user's rights so that the tool is not among them, with the reason."""
+    local = frozenset[str]().union(*(toolsets.resolve(name) for name in LOCAL_TOOLSETS))
+    for client in clients:
+        if any(_is_denied(toolsets, rule, tool) for rule in client.denied):
+            yield client.name, "the token denies it"
+        elif client.toolsets is None:
+            if tool in local and not has_list:
+                yield client.name, "local tools must be named by a rule or by the token"
+        elif not any(_matches(toolsets, rule, tool) for rule in client.toolsets):
+            yield client.name, f"the token grants only {', '.join(client.toolsets)}"
+
+
+def _matches(toolsets: Toolsets, rule: str, tool: str) -> bool:
+    return tool in Scope((rule,)).granted(toolsets)
+
+
+def _is_denied(toolsets: Toolsets, rule: str, tool: str) -> bool:
+    limit = GrantLimit(None, (rule,))
+    return tool not in Scope(limit.enabled, limit.disabled).granted(toolsets)

@@ -1,0 +1,246 @@
+"""What users may use: rules of users, teams and tokens, in open sessions of a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client
+
+from tests.gateway.harness import (
+    TIMEOUT_S,
+    RunningGateway,
+    fault_server,
+    result_text,
+    serve_gateway,
+)
+from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
+from toolfold.errors import ConfigError
+from toolfold.gateway.tokens import Tokens
+from toolfold.gateway.user_access import explain_access
+from toolfold.model import GrantLimit
+from toolfold.users.directory import NOTHING, Directory, Team, User
+
+ALL_TOOLS = {"notes_echo", "notes_tool_2", "mail_echo"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    servers = {"notes": fault_server("--tools", "2", "--resources", "1"), "mail": fault_server()}
+    with serve_gateway(tmp_path_factory.mktemp("home"), servers) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _remove_users(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "served" in request.fixturenames:
+        tokens = request.getfixturevalue("served").tokens
+        for each in tokens.list_clients():
+            tokens.revoke(each.name)
+        tokens.users.edit(lambda _: Directory())
+
+
+def add_user(
+    tokens: Tokens, name: str, *, allowed: tuple[str, ...] = (), denied: tuple[str, ...] = ()
+) -> User:
+    tokens.users.add_user(name)
+    return tokens.users.change_user(name, lambda user: replace(user, allowed=allowed, denied=denied))
+
+
+async def list_names(client: Client) -> set[str]:
+    return {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "token", "token_denied", "expected"),
+    [
+        ((), (), None, (), ALL_TOOLS),
+        (("mcp-notes",), (), None, (), {"notes_echo", "notes_tool_2"}),
+        (("server:notes",), (), None, (), {"notes_echo", "notes_tool_2"}),
+        (("tool:mail_echo",), (), None, (), {"mail_echo"}),
+        (("tool:mcp_mail_echo",), (), None, (), {"mail_echo"}),
+        (("server:notes", "tool:mail_echo"), ("tool:notes_echo",), None, (), {"notes_tool_2", "mail_echo"}),
+        (("server:notes", "server:mail"), ("mcp-notes",), None, (), {"mail_echo"}),
+        ((), ("all",), None, (), set()),
+        ((), ("tool:mcp_mail_echo",), None, (), {"notes_echo", "notes_tool_2"}),
+        (("server:notes",), (), ("server:mail",), (), set()),
+        (("server:notes",), (), ("tool:notes_echo", "server:mail"), (), {"notes_echo"}),
+        ((), (), None, ("server:notes",), {"mail_echo"}),
+        (("server:missing",), (), None, (), set()),
+        (("tool:",), (), None, (), None),
+    ],
+)
+async def test_user_sees_what_is_allowed_and_not_denied_and_the_token_only_narrows_it(
+    served: RunningGateway,
+    allowed: tuple[str, ...],
+    denied: tuple[str, ...],
+    token: tuple[str, ...] | None,
+    token_denied: tuple[str, ...],
+    expected: set[str] | None,
+) -> None:
+    if expected is None:
+        with pytest.raises(ConfigError, match="is no rule"):
+            add_user(served.tokens, "ann", allowed=allowed)
+        return
+    user = add_user(served.tokens, "ann", allowed=allowed, denied=denied)
+    key = served.tokens.add("laptop", token, user_id=user.id, denied=token_denied)
+    async with served.client("2026-07-28", token=key) as client:
+        assert await list_names(client) == expected
+
+
+def make_directory(*teams: Team, **rules: tuple[str, ...]) -> Directory:
+    user = replace(User("1", "ann"), **rules)  # type: ignore[arg-type]
+    members = frozenset({"1"})
+    return Directory({"1": user}, {each.name: replace(each, members=members) for each in teams})
+
+
+def test_rules_of_the_user_and_all_teams_are_combined() -> None:
+    red, blue = Team("red", allowed=("a",), denied=("x",)), Team("blue", allowed=("b",), denied=("y",))
+    assert make_directory(red, blue).find_limit("1") == GrantLimit(("a", "b"), ("x", "y"))
+    assert make_directory(red, allowed=("c",), denied=("a",)).find_limit("1") == GrantLimit(
+        ("a", "c"), ("a", "x")
+    )
+    assert make_directory(denied=("z",)).find_limit("1") == GrantLimit(None, ("z",))
+    assert make_directory().find_limit("1") == GrantLimit()
+    assert make_directory(red).find_limit("2") == NOTHING
+    disabled = make_directory(red)
+    assert disabled.with_user(replace(disabled.users["1"], is_disabled=True)).find_limit("1") == NOTHING
+
+
+@pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
+async def test_changed_rules_apply_to_an_open_session(served: RunningGateway, revision: str) -> None:
+    users = served.tokens.users
+    user = add_user(served.tokens, "ann")
+    users.add_team("red")
+    users.join_team("red", "ann")
+    key = served.tokens.add("laptop", user_id=user.id)
+    async with served.client(revision, token=key) as client:
+        assert await list_names(client) == ALL_TOOLS
+        users.change_team("red", lambda team: replace(team, denied=("server:mail",)))
+        assert await list_names(client) == {"notes_echo", "notes_tool_2"}
+        refused = await client.call_tool("mail_echo", {"text": "x"})
+        unknown = await client.call_tool("mail_exho", {"text": "x"})
+        assert refused.is_error
+        assert result_text(refused).replace("mail_echo", "mail_exho") == result_text(unknown)
+        assert not (await client.call_tool("notes_echo", {"text": "x"})).is_error
+        users.leave_team("red", "ann")
+        assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error
+
+
+async def test_client_is_notified_when_its_rules_change(served: RunningGateway) -> None:
+    user = add_user(served.tokens, "ann")
+    key, other = served.tokens.add("laptop", user_id=user.id), served.tokens.add("plain")
+    changed, unchanged = asyncio.Event(), asyncio.Event()
+
+    async def note(message: object) -> None:
+        if "ToolListChanged" in type(message).__name__:
+            changed.set()
+
+    async def note_other(message: object) -> None:
+        if "ToolListChanged" in type(message).__name__:
+            unchanged.set()
+
+    async with (
+        served.client(token=key, message_handler=note) as client,
+        served.client(token=other, message_handler=note_other) as plain,
+    ):
+        await list_names(client)
+        await list_names(plain)
+        served.tokens.users.change_user("ann", lambda each: replace(each, denied=("server:mail",)))
+        async with asyncio.timeout(TIMEOUT_S):
+            await changed.wait()
+        assert not unchanged.is_set()
+
+
+@pytest.mark.parametrize("ending", ["disable", "remove", "revoke"])
+def test_stream_of_a_refused_user_is_closed_and_the_next_request_is_refused(
+    served: RunningGateway, ending: str
+) -> None:
+    tokens = served.tokens
+    user = add_user(tokens, "ann")
+    key = tokens.add("laptop", user_id=user.id)
+    headers = {**ACCEPT, "authorization": f"Bearer {key}"}
+    with httpx2.Client(headers=headers, timeout=TIMEOUT_S) as http:
+        session = HttpSession(http, served.url)
+        with http.stream("GET", served.url) as stream:
+            assert stream.status_code == 200
+            if ending == "disable":
+                tokens.users.set_disabled("ann", True)
+            elif ending == "remove":
+                tokens.users.remove_user("ann")
+            else:
+                tokens.revoke("laptop")
+            assert b"data:" not in stream.read()  # the stream ends without another message
+        assert session.post(request("tools/list", {})).status_code == 401
+        if ending == "disable":
+            tokens.users.set_disabled("ann", False)
+            assert session.post(request("tools/list", {})).status_code == 200
+
+
+def test_local_tools_are_granted_only_to_users_or_tokens_that_name_them(
+    served: RunningGateway, tmp_path: Path
+) -> None:
+    from toolfold.gateway.server import open_session
+
+    tokens = Tokens(tmp_path / "tokens.json")
+    plain, named = add_user(tokens, "ann"), add_user(tokens, "bob", allowed=("terminal", "server:mail"))
+    for user, toolsets, expected in (
+        (plain, None, False),
+        (plain, ["terminal"], True),
+        (named, None, True),
+        (named, ["server:mail"], False),
+    ):
+        key = tokens.add(f"client{expected}{toolsets is None}", toolsets, user_id=user.id)
+        client = tokens.find(key)
+        assert client is not None
+        found = open_session(
+            served.runtime,
+            client.toolsets,
+            find_limits=lambda: tokens.list_limits(client),  # noqa: B023
+        )
+        assert ("terminal" in found.granted()) == expected
+        tokens.revoke(client.name)
+
+
+def test_explanation_names_every_rule_that_decides(served: RunningGateway) -> None:
+    runtime, toolsets = served.runtime, served.runtime.toolsets()
+    configured = frozenset(toolsets.snapshot) - runtime.switched_off()
+    red = Team("red", allowed=("server:notes",), denied=("tool:notes_tool_2",))
+    directory = make_directory(red)
+    user = directory.users["1"]
+
+    def explain(
+        tool: str, user: User = user, directory: Directory = directory
+    ) -> tuple[tuple[str, ...], ...]:
+        found = explain_access(tool, user, directory, toolsets, configured, [])
+        return found.allowed_by, found.refused_by
+
+    assert explain("notes_echo") == (("team red allows server:notes",), ())
+    assert explain("notes_tool_2") == (
+        ("team red allows server:notes",),
+        ("team red denies tool:notes_tool_2",),
+    )
+    assert explain("mail_echo") == ((), ("no rule allows it (team red may use only what is allowed)",))
+    free = make_directory()
+    assert explain("mail_echo", free.users["1"], free) == ((), ())
+    disabled = replace(free.users["1"], is_disabled=True)
+    assert explain("mail_echo", disabled, free.with_user(disabled)) == ((), ("the user ann is disabled",))
+
+
+async def test_resources_of_a_denied_server_are_not_found(served: RunningGateway) -> None:
+    user = add_user(served.tokens, "ann")
+    key = served.tokens.add("laptop", user_id=user.id)
+    async with served.client("2026-07-28", token=key) as client:
+        (resource,) = (await client.list_resources()).resources
+        served.tokens.users.change_user("ann", lambda each: replace(each, denied=("server:notes",)))
+        assert (await client.list_resources()).resources == []
+        with pytest.raises(Exception, match="was not found") as refused:
+            await client.read_resource(str(resource.uri))
+        with pytest.raises(Exception, match="was not found") as unknown:
+            await client.read_resource(str(resource.uri) + "x")
+        assert str(refused.value) == str(unknown.value).replace("x' was", "' was")
