@@ -221,7 +221,7 @@ def test_proxy_learns_from_calls_that_its_clients_ran(city: Runtime) -> None:
     folder = Folder(catalogs)
     body = {"model": "claude-opus-4-5", "tools": tools, "messages": messages}
     for _ in range(2):
-        folder.fold(body, wire, "token 1", "laptop")
+        folder.fold(body, wire, "token 1", Caller("laptop"))
     assert city.usage is not None
     city.usage.wait()
     rows = city.retriever.learned._rows

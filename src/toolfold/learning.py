@@ -163,7 +163,7 @@ class UsageTracker:
             if call.name == BRIDGE_SEARCH:
                 self._note_search(turn, call, result, context)
             elif call.name not in BRIDGE_NAMES:
-                self.note_success(turn, result.name, context.session_id, context.caller.name)
+                self.note_success(turn, result.name, context.session_id, context.caller.learner)
         except Exception:
             log.warning("learning from a tool call failed", exc_info=True)
 
@@ -207,7 +207,7 @@ class UsageTracker:
             searches = self._session(context.session_id).searches
             searches.append(request)
             closed = [searches.pop(0)] if len(searches) > MAX_SEARCHES_PER_SESSION else []
-        self._close_requests(closed, context.caller.name)
+        self._close_requests(closed, context.caller.learner)
 
     def _learn(self, turn: Turn, tool: Tool, request: _Request, client: str, *, is_new_request: bool) -> None:
         def learn() -> None:

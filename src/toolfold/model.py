@@ -22,6 +22,8 @@ from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 Json = dict[str, Any]
 
 MCP_PREFIX = "mcp-"
+USER_LEARNER_PREFIX = "user:"
+"""Start of the names under which tool search learns from users, whose messages are private."""
 MCP_SOURCE = "mcp"
 ANONYMOUS_CLIENT = "(local)"
 """Name of a gateway client without a token; no token can have this name."""
@@ -230,6 +232,16 @@ class Caller:
     """True if the configuration relies on the client to ask its own user before each call."""
     may_use_keys: bool = True
     """True if work for the client may use the user's keys of model providers."""
+    user_id: str = ""
+    """Id of the user that the client's token belongs to; empty if it belongs to none."""
+
+    @property
+    def learner(self) -> str:
+        """Return the name under which tool search learns from this client: one for all clients of a user."""
+        if self.user_id:
+            return USER_LEARNER_PREFIX + self.user_id
+        # A client over stdio chooses its name, which must not be that of a user.
+        return self.name.replace(":", " ", 1) if self.name.startswith(USER_LEARNER_PREFIX) else self.name
 
 
 class CallOrigin:

@@ -265,7 +265,7 @@ class Session:
         if usage is None or turn is None or not usage.enabled:
             return
         for name in names:
-            usage.note_success(turn, name, self.id, self._caller.name)
+            usage.note_success(turn, name, self.id, self._caller.learner)
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
         """Run one tool call from synchronous code, in any thread, even if an event loop is running."""
@@ -390,13 +390,13 @@ class Session:
         """Return the tools that fit the conversation; None if no selection is configured."""
         if self._deps.config.tools.selection == "eager" or not conversation.user_texts:
             return None
-        return self._deps.selector(grant, turn, conversation, client=self._caller.name)
+        return self._deps.selector(grant, turn, conversation, client=self._caller.learner)
 
     def _note_message(self, turn: Turn, conversation: Conversation) -> None:
         """Note the user's latest message, so that calls that follow can be learned from."""
         usage = self._dispatch.usage
         if usage is not None and self._has_user and conversation.user_texts:
-            usage.note_message(self.id, self._caller.name, conversation.user_texts[-1], turn)
+            usage.note_message(self.id, self._caller.learner, conversation.user_texts[-1], turn)
 
     def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
         """Return the names of the tools to show to the model; None for all."""

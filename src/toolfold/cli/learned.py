@@ -45,7 +45,7 @@ def command() -> None:
 @click.pass_obj
 def list_messages(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> None:
     """List the learned messages with their numbers, clients, uses and dates, the latest used first."""
-    with closing(_open_store(invocation)) as store:
+    with closing(open_learned_store(invocation)) as store:
         rows = [each for each in _load(store) if not names or _is_named(each, names)]
     if as_json:
         print_json([_describe_message(each) for each in rows])
@@ -62,7 +62,7 @@ def list_messages(invocation: Invocation, names: tuple[str, ...], as_json: bool)
             (
                 str(each.id),
                 each.name,
-                each.text,
+                each.shown_text,
                 _format_origin(each),
                 str(each.uses),
                 str(each.misses),
@@ -86,7 +86,7 @@ def forget(invocation: Invocation, entries: tuple[str, ...], client: str | None,
     """
     if all_ + bool(entries) + (client is not None) != 1:
         raise click.UsageError("name messages or tools to forget, or use --client or --all")
-    with closing(_open_store(invocation)) as store:
+    with closing(open_learned_store(invocation)) as store:
         if all_:
             removed = _forget_all(store)
         elif client is not None:
@@ -128,7 +128,8 @@ def _set_learning(invocation: Invocation, *, enabled: bool) -> None:
     set_value(file, _KEY, "true" if enabled else "false", record=invocation.settings_record())
 
 
-def _open_store(invocation: Invocation) -> LearnedMessageStore:
+def open_learned_store(invocation: Invocation) -> LearnedMessageStore:
+    """Open the learned messages of the configured store."""
     from toolfold.retrieval.learned_store import open_learned
 
     config = invocation.load_config(quiet=True)
@@ -183,7 +184,7 @@ def _describe_message(message: LearnedMessage) -> dict[str, Any]:
     return {
         "number": message.id,
         "tool": message.name,
-        "message": message.text,
+        "message": message.shown_text,
         "origin": message.origin,
         "client": message.client,
         "uses": message.uses,

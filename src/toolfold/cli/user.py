@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ import click
 
 from toolfold.cli.access_rules import add_rule_commands
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.learned import open_learned_store
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.shared_database import use_database
 from toolfold.errors import closest_names, did_you_mean
+from toolfold.model import USER_LEARNER_PREFIX
 from toolfold.users import User
 
 if TYPE_CHECKING:
@@ -119,7 +122,9 @@ def remove(invocation: Invocation, name: str) -> None:
     user_id = users.directory().require_user(name).id
     users.remove_user(name)
     tokens.revoke_user(user_id)
-    print_line(f"removed the user {escape_text(name)} and its tokens")
+    with closing(open_learned_store(invocation)) as learned:
+        learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
+    print_line(f"removed the user {escape_text(name)}, its tokens and its learned messages")
 
 
 @command.command("explain")

@@ -164,7 +164,7 @@ class Catalog:
                     "is_used": retriever.learned.enabled,
                     "messages": [
                         {
-                            "text": show_line(self._redact(each.text)),
+                            "text": show_line(self._redact(each.shown_text)),
                             "note": _describe_use(each),
                         }
                         for each in learned

@@ -136,6 +136,8 @@ class Gateway:
         runtime.mcp.events.subscribe(self._receive_notification)
         self._unsubscribe_events = runtime.events.subscribe(self._receive_event, only=ConfigReloaded)
         runtime.watch_settings()
+        if tokens:
+            runtime.retriever.learned.find_sharing = tokens.users.find_sharing
         self._unwatch_tokens = tokens.on_change(self._handle_changed_tokens) if tokens else None
 
     def make_server(self) -> Server[Any]:
@@ -257,6 +259,7 @@ class Gateway:
             own_name[:MAX_CLIENT_NAME_CHARS],
             asks_user=self._client_asks_user,
             may_use_keys=client.may_use_keys,
+            user_id=client.user_id,
         )
 
     def _open_client_session(self, key: str, client: GatewayClient, caller: Caller) -> ClientSession:

@@ -27,7 +27,7 @@ from toolfold.gateway.request_bodies import (
     RequestRefused,
 )
 from toolfold.json_limits import find_excess
-from toolfold.model import Json
+from toolfold.model import Caller, Json
 from toolfold.providers.wire import COUNTING_WIRES, WIRES, Wire
 from toolfold.proxy.access import AdmittedClient, admit_client, require_single_keys
 from toolfold.proxy.catalogs import Catalogs
@@ -358,7 +358,7 @@ class Proxy:
             content,
             wire,
             client.id,
-            client.name,
+            Caller(client.name, user_id=client.user_id),
             native=native,
             find_added=find,
             is_counted=request.path in COUNTING_WIRES,

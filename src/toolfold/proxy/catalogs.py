@@ -57,12 +57,12 @@ class Catalog:
             self._total_tokens = sum(map(self.weights.count_tool, self.snapshot.values()))
         return self._total_tokens
 
-    def open_session(self, prompts: bytes, client: str) -> Session:
+    def open_session(self, prompts: bytes, caller: Caller) -> Session:
         """Return the session that builds certain requests of a client; a new one if there is none yet."""
         with self._lock:
             session = self._sessions.pop(prompts, None)
             if session is None:
-                session = Session(self.deps, Scope(), caller=Caller(client))
+                session = Session(self.deps, Scope(), caller=caller)
             self._sessions[prompts] = session
             while len(self._sessions) > MAX_SESSIONS_PER_CATALOG:
                 self._sessions.popitem(last=False)

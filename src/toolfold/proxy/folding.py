@@ -17,7 +17,7 @@ from typing import Any
 
 from toolfold.errors import CallError, error_message
 from toolfold.events import Usage
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall, ToolResult
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Caller, Json, ToolCall, ToolResult
 from toolfold.naming import is_reserved
 from toolfold.providers.wire import ClientTool, Wire
 from toolfold.proxy.catalogs import Catalog, Catalogs, hash_tools, identify_prompts
@@ -175,7 +175,7 @@ class Folder:
         body: Json,
         wire: Wire,
         client: str,
-        client_name: str = "",
+        caller: Caller | None = None,
         *,
         native: bool = False,
         find_added: FindAdded | None = None,
@@ -183,9 +183,10 @@ class Folder:
     ) -> Fold | None:
         """Return the request with shortened tools; None if its tools stay as they are.
 
-        `client` identifies the client's token, and `client_name` is its name. With `native`, the provider
-        loads tools on demand in its own form, unless the tools do not allow it. `find_added` returns the
-        tools that the proxy adds to the request. With `is_counted`, the request only counts tokens.
+        `client` identifies the client's token, and `caller` is the client for learning from use. With
+        `native`, the provider loads tools on demand in its own form, unless the tools do not allow it.
+        `find_added` returns the tools that the proxy adds to the request. With `is_counted`, the request
+        only counts tokens.
         """
         array = self._read_array(body, wire)
         written = wire.read_messages(body)
@@ -203,7 +204,7 @@ class Folder:
         native = native and not wire.explain_missing_native(tools)
         messages = self._restore_history(conversation, written, wire, native)
         model = str(body.get("model") or "")
-        session = catalog.open_session(identify_prompts(conversation, model, native), client_name)
+        session = catalog.open_session(identify_prompts(conversation, model, native), caller or Caller())
         request = session.request(messages, model=model, form=wire.dialect.name, native=native)
         session.note_client_calls(_find_successful_calls(written, wire))
         called = {name for _, name in wire.dialect.find_calls(messages)}

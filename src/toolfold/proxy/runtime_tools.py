@@ -144,7 +144,7 @@ class RuntimeTools:
         """Return a session with the tools of `proxy.toolsets` that the client's token grants."""
         known = self._runtime.toolsets()
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
-        caller = Caller(client.name, may_use_keys=client.may_use_keys)
+        caller = Caller(client.name, may_use_keys=client.may_use_keys, user_id=client.user_id)
         whole = open_session(
             self._runtime,
             granted,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.model import Tool
+from toolfold.model import USER_LEARNER_PREFIX, Tool
 from toolfold.retrieval.context import Cues
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, OutageLog
@@ -57,6 +57,8 @@ MAX_GAIN = 0.2
 MAX_SHARED_GAIN = 0.06
 """What messages of other clients can add at most, when AGREEING_CLIENTS have similar ones."""
 AGREEING_CLIENTS = 3
+MIN_SHARING_USERS = 2
+"""Number of other members of a team who must have similar messages before these count for a user."""
 MIN_CLOSENESS = 0.3
 """Similarity of a query to a message from which the message has an effect."""
 MIN_DISTINCT_MESSAGES = 2
@@ -107,6 +109,8 @@ class LearnedMessages:
         self.enabled = store is not None
         """False: nothing is learned, and what was learned has no effect."""
         self.half_life_days = half_life_days
+        self.find_sharing: Callable[[str], frozenset[str]] = lambda _learner: frozenset()
+        """Returns the users whose messages are also used for a user, by the names of both as learners."""
         self._store, self._find_instructions, self._clock = store, find_instructions, clock
         self._lock = threading.Lock()
         self._version: object = None
@@ -116,12 +120,13 @@ class LearnedMessages:
         self._placed: dict[tuple[int, str], tuple[Index, _PlacedMessages]] = {}
         self._outage_log = OutageLog("messages learned from use are not used")
 
-    def version(self) -> object:
-        """Return a value that changes when a search could give another result. Fast."""
+    def version(self, client: str = "") -> object:
+        """Return a value that changes when a search of a client could give another result. Fast."""
         if self._store is None or not self.enabled:
             return None
         try:
-            return self._store.version(), int(self._clock() // REFRESH_INTERVAL_S)
+            now = int(self._clock() // REFRESH_INTERVAL_S)
+            return self._store.version(), now, self._find_sharing_users(client) if client else None
         except (sqlite3.Error, OSError) as error:
             self._outage_log.warn_once(str(error))
             return None
@@ -139,10 +144,16 @@ class LearnedMessages:
                 return None
             if embedder is not None:
                 self.embed_missing(embedder)
-            return ClientGains(self._place_messages(index, embedder), client)
+            return ClientGains(
+                self._place_messages(index, embedder), client, self._find_sharing_users(client)
+            )
         except (sqlite3.Error, OSError, EmbeddingUnavailable) as error:
             self._outage_log.warn_once(str(error))
             return None
+
+    def _find_sharing_users(self, client: str) -> frozenset[str] | None:
+        """Return the users whose messages count for a user; None for a client that is no user."""
+        return self.find_sharing(client) if client.startswith(USER_LEARNER_PREFIX) else None
 
     def learn(
         self,
@@ -359,6 +370,8 @@ class ClientGains:
 
     messages: _PlacedMessages
     client: str
+    sharing: frozenset[str] | None = None
+    """Other users whose messages count; None for all clients that are no users."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
         """Return what is added to the similarity of each tool to a query; None if nothing is."""
@@ -392,10 +405,28 @@ class ClientGains:
         is_own = np.array([client == self.client for client in placed.group_clients])
         own, others = np.zeros(placed.size, np.float32), np.zeros(placed.size, np.float32)
         np.maximum.at(own, placed.group_positions[is_own], best[is_own])
-        np.add.at(others, placed.group_positions[~is_own], best[~is_own])
+        is_shared = np.array([self._is_shared(client) for client in placed.group_clients])
+        np.add.at(others, placed.group_positions[is_shared], best[is_shared])
+        if self.sharing is not None:
+            others *= self._has_enough_members(best, is_shared)
         shared = np.minimum(others / AGREEING_CLIENTS, 1) * np.float32(shared_limit)
         gains: Scores = np.maximum(own * np.float32(own_limit), shared)
         return gains
+
+    def _is_shared(self, client: str) -> bool:
+        """Return True if messages of another client count for this one."""
+        if self.sharing is None:
+            return client != self.client and not client.startswith(USER_LEARNER_PREFIX)
+        return client != self.client and client in self.sharing
+
+    def _has_enough_members(self, best: Scores, is_shared: NDArray[np.bool_]) -> Scores:
+        """Return for each tool 1 if several users have messages like the query, else 0.
+
+        What a single user has asked could be guessed from the ranking.
+        """
+        members = np.zeros(self.messages.size, np.float32)
+        np.add.at(members, self.messages.group_positions[is_shared], (best[is_shared] > 0).astype(np.float32))
+        return (members >= MIN_SHARING_USERS).astype(np.float32)
 
 
 def _has_enough_messages(keys: Sequence[tuple[str, int]]) -> Scores:

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from toolfold.config.atomic import make_private_directory
 from toolfold.database import Database
+from toolfold.model import USER_LEARNER_PREFIX
 
 Origin = Literal["message", "search"]
 """Whether a text is a user's message or a model's query of `tool_search`."""
@@ -25,6 +26,7 @@ Origin = Literal["message", "search"]
 LEARNED_DIRECTORY = "learned"
 """Subdirectory of the state directory."""
 FILE_NAME = "learned.sqlite"
+PRIVATE_TEXT = "(private message of a user)"
 MAX_LEARNED_MESSAGES = 2_000
 MAX_MESSAGES_PER_TOOL = 24
 MAX_CLIENT_MESSAGES_PER_TOOL = 12
@@ -54,6 +56,11 @@ CREATE TABLE IF NOT EXISTS totals (
 )
 """,
 )
+PUBLIC_GROUP = (
+    f"CASE WHEN substr(client, 1, {len(USER_LEARNER_PREFIX)}) = '{USER_LEARNER_PREFIX}'"
+    " THEN client ELSE '' END, server, tool"
+)
+"""Messages that share the limit of a tool: each user has its own, so that no user displaces another's."""
 OVER_LIMIT = """
 SELECT id FROM (
     SELECT id, ROW_NUMBER() OVER (PARTITION BY {group} ORDER BY last_used DESC, id DESC) AS place FROM learned
@@ -87,6 +94,16 @@ class LearnedMessage:
     vector: bytes = field(default=b"", repr=False)
     """The text's vector as 16-bit floats; empty if it is not computed yet."""
     id: int = 0
+
+    @property
+    def is_private(self) -> bool:
+        """Return True if it is a user's message, whose text is shown to nobody."""
+        return self.client.startswith(USER_LEARNER_PREFIX)
+
+    @property
+    def shown_text(self) -> str:
+        """Return the text, or a note instead of it if it is private."""
+        return PRIVATE_TEXT if self.is_private else self.text
 
 
 COLUMNS = tuple(each.name for each in fields(LearnedMessage) if each.name != "id")
@@ -207,7 +224,7 @@ class LearnedStore(LearnedMessageStore):
             db.execute("DELETE FROM learned WHERE last_used < ?", (expire_before,))
             for group, limit in (
                 ("client, server, tool", MAX_CLIENT_MESSAGES_PER_TOOL),
-                ("server, tool", MAX_MESSAGES_PER_TOOL),
+                (PUBLIC_GROUP, MAX_MESSAGES_PER_TOOL),
             ):
                 over = OVER_LIMIT.format(group=group)
                 db.execute(f"DELETE FROM learned WHERE id IN ({over})", (limit,))  # noqa: S608

@@ -21,6 +21,7 @@ from toolfold.retrieval.learned_store import (
     MAX_MESSAGES_PER_TOOL,
     MAX_TOTALS,
     OVER_LIMIT,
+    PUBLIC_GROUP,
     LearnedMessage,
     LearnedMessageStore,
     parse_row,
@@ -195,7 +196,7 @@ def _remove_excess(cursor: RowCursor, expire_before: float) -> None:
     cursor.execute("DELETE FROM learned WHERE last_used < %s", (expire_before,))
     for group, limit in (
         ("client, server, tool", MAX_CLIENT_MESSAGES_PER_TOOL),
-        ("server, tool", MAX_MESSAGES_PER_TOOL),
+        (PUBLIC_GROUP, MAX_MESSAGES_PER_TOOL),
     ):
         over = OVER_LIMIT.format(group=group).replace("FROM learned\n)", "FROM learned\n) AS placed")
         cursor.execute(f"DELETE FROM learned WHERE id IN ({over.replace('?', '%s')})".encode(), (limit,))  # noqa: S608

@@ -126,7 +126,7 @@ def _explain_extra_keys(extra: Json) -> str:
 def _run_answer(
     answer: Callable[[Turn, Json, str], Json], turn: Turn, args: Json, context: CallContext
 ) -> Json:
-    return answer(turn, args, context.caller.name)
+    return answer(turn, args, context.caller.learner)
 
 
 def _bridge_tool(name: str, description: str, properties: Json, required: tuple[str, ...] = ()) -> Tool:

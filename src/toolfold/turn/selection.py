@@ -139,7 +139,7 @@ class Selector:
         client: str,
     ) -> _MessageResult | None:
         """Return the search result for one message, or None if no search mode works."""
-        key = message, competing, context, client, self._retriever.learned.version()
+        key = message, competing, context, client, self._retriever.learned.version(client)
         if (known := field.answers.get(key)) is not None:
             return known
         for mode in dict.fromkeys((self._mode, "keyword")):

@@ -101,6 +101,11 @@ class Directory:
         denied = sorted({rule for each in levels for rule in each.denied})
         return GrantLimit(tuple(allowed) or None, tuple(denied))
 
+    def list_sharing(self, user_id: str) -> frozenset[str]:
+        """Return the other members of the user's teams that share learned messages, by id."""
+        teams = [each for each in self.list_teams(user_id) if each.share_learned]
+        return frozenset[str]().union(*(each.members for each in teams)) - {user_id}
+
     def require_user(self, name: str) -> User:
         """Return the user of a name. Raises UnknownAccount."""
         user = self.find_user(name)

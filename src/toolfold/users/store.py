@@ -24,7 +24,7 @@ from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.database import DatabaseUnavailable
 from toolfold.errors import ConfigError
-from toolfold.model import read_json
+from toolfold.model import USER_LEARNER_PREFIX, read_json
 from toolfold.users.directory import (
     MAX_USERS,
     Directory,
@@ -85,6 +85,14 @@ class UserStore(ABC):
     def find_identity(self, issuer: str, subject: str) -> User | None:
         """Return the user that an identity provider knows as `subject`; disabled users too."""
         return self.directory().find_identity(issuer, subject)
+
+    def find_sharing(self, learner: str) -> frozenset[str]:
+        """Return the other users whose learned messages count for a user, by their names as learners."""
+        try:
+            found = self.directory().list_sharing(learner.removeprefix(USER_LEARNER_PREFIX))
+        except (DatabaseUnavailable, ConfigError):  # nothing is shared if that may have been turned off
+            return frozenset()
+        return frozenset(USER_LEARNER_PREFIX + each for each in found)
 
     def change_user(self, name: str, change: Callable[[User], User]) -> User:
         """Replace a user by what a function returns for it. Raises UnknownAccount and ConfigError."""

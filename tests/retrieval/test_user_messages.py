@@ -1,0 +1,132 @@
+"""Messages learned from users: private by default, shared within a team only as counts, never as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.retrieval.test_learned_messages import HOURS, QUERY, ROUTE, SWIM, Learner
+from toolfold.model import Caller
+from toolfold.retrieval.learned_messages import MAX_SHARED_GAIN
+from toolfold.retrieval.learned_store import MAX_CLIENT_MESSAGES_PER_TOOL, MAX_MESSAGES_PER_TOOL, PRIVATE_TEXT
+from toolfold.users import FileUserStore
+
+SECRET = "is the pool of my clinic in Exampletown open for patients tonight"
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> FileUserStore:
+    return FileUserStore(tmp_path / "users.json")
+
+
+@pytest.fixture
+def learner(tmp_path: Path, users: FileUserStore) -> Iterator[Learner]:
+    learner = Learner(tmp_path / "learned")
+    learner.learned.find_sharing = users.find_sharing
+    yield learner
+    learner.learned.close()
+
+
+def add_members(users: FileUserStore, *names: str) -> list[str]:
+    """Add users to a team and return their names as learners."""
+    users.add_team("red")
+    found = []
+    for name in names:
+        found.append(Caller(name, user_id=users.add_user(name).id).learner)
+        users.join_team("red", name)
+    return found
+
+
+def share(users: FileUserStore, shares: bool) -> None:
+    from dataclasses import replace
+
+    users.change_team("red", lambda team: replace(team, share_learned=shares))
+
+
+def test_messages_of_a_user_count_only_for_that_user(learner: Learner, users: FileUserStore) -> None:
+    ann, bob, cid, dan = add_members(users, "ann", "bob", "cid", "dan")
+    for each in (bob, cid, dan):
+        learner.learn(HOURS, *SWIM, client=each)
+    assert learner.gain(HOURS, client=bob) > 0
+    assert learner.gain(HOURS, client=ann) == 0  # the team does not share
+    assert learner.gain(HOURS, client="laptop") == 0  # a token without a user
+    assert learner.gain(HOURS, client="") == 0
+    for each in ("laptop", "desktop", "phone"):
+        learner.learn(ROUTE, *SWIM, client=each)
+    assert learner.gain(ROUTE, client=ann) == 0
+
+
+def test_members_profit_from_a_sharing_team_and_others_do_not(learner: Learner, users: FileUserStore) -> None:
+    ann, bob, cid, dan = add_members(users, "ann", "bob", "cid", "dan")
+    eve = Caller("eve", user_id=users.add_user("eve").id).learner
+    for each in (bob, cid, dan):
+        learner.learn(HOURS, *SWIM, client=each)
+    share(users, True)
+    assert 0 < learner.gain(HOURS, client=ann) <= MAX_SHARED_GAIN
+    assert learner.gain(HOURS, client=eve) == 0
+    assert learner.gain(HOURS, client="laptop") == 0
+    users.leave_team("red", "ann")
+    assert learner.gain(HOURS, client=ann) == 0
+    users.join_team("red", "ann")
+    share(users, False)
+    assert learner.gain(HOURS, client=ann) == 0
+
+
+def test_member_cannot_find_out_what_a_single_other_member_has_asked(
+    learner: Learner, users: FileUserStore
+) -> None:
+    ann, bob, cid = add_members(users, "ann", "bob", "cid")
+    share(users, True)
+    learner.learn(HOURS, SECRET, *SWIM, client=bob)
+    before = {name: hit.similarity for name, hit in learner.search(SECRET, client="nobody").items()}
+    guessed = learner.search(SECRET, client=ann)
+    assert {name: hit.similarity for name, hit in guessed.items()} == before
+    assert all(hit.learned == 0 for hit in guessed.values())
+    learner.learn(HOURS, *SWIM, client=cid)
+    assert learner.gain(HOURS, QUERY, client=ann) > 0  # two members agree
+
+
+def test_text_of_a_user_is_in_no_search_result_and_no_list(learner: Learner, users: FileUserStore) -> None:
+    ann, bob, cid = add_members(users, "ann", "bob", "cid")
+    share(users, True)
+    for each in (bob, cid):
+        learner.learn(HOURS, SECRET, *SWIM, client=each)
+    assert "Exampletown" not in str(learner.search(SECRET + " please", client=ann).values())
+    found = learner.learned.find(HOURS)
+    assert {each.shown_text for each in found} == {PRIVATE_TEXT}
+    assert learner.learned.summarize(HOURS).clients == 2
+
+
+def test_client_cannot_take_the_name_of_a_user(learner: Learner, users: FileUserStore) -> None:
+    (ann,) = add_members(users, "ann")
+    learner.learn(HOURS, *SWIM, client=ann)
+    impostor = Caller(ann)
+    assert impostor.learner != ann
+    assert learner.gain(HOURS, client=impostor.learner) == 0
+
+
+def test_user_cannot_displace_messages_of_other_users(learner: Learner, users: FileUserStore) -> None:
+    ann, *attackers = add_members(users, "ann", "bob", "cid", "dan")
+    learner.learn(HOURS, *SWIM, client=ann)
+    places = ("harbour", "museum", "library", "castle", "theatre", "stadium", "garden", "bakery")
+    for each in attackers:
+        learner.learn(
+            HOURS, *(f"when does the {a} near the {b} open" for a in places for b in places), client=each
+        )
+    rows = learner.learned.find(HOURS)
+    assert sum(row.client == ann for row in rows) == len(SWIM)
+    assert len(rows) > MAX_MESSAGES_PER_TOOL
+    assert all(sum(row.client == each for row in rows) <= MAX_CLIENT_MESSAGES_PER_TOOL for each in attackers)
+
+
+def test_nothing_is_shared_if_users_cannot_be_read(learner: Learner, tmp_path: Path) -> None:
+    users = FileUserStore(tmp_path / "users.json")
+    ann, bob, cid = add_members(users, "ann", "bob", "cid")
+    share(users, True)
+    for each in (bob, cid):
+        learner.learn(HOURS, *SWIM, client=each)
+    assert learner.gain(HOURS, client=ann) > 0
+    (tmp_path / "users.json").write_text("damaged")
+    assert learner.gain(HOURS, client=ann) == 0
