@@ -20,7 +20,7 @@ def test_user_is_listed_with_its_teams_and_tokens(toolfold: Toolfold) -> None:
     assert token not in shown
     assert json.loads(toolfold("token", "list", "--json").out)[0]["user"] == "ann"
     assert json.loads(toolfold("team", "list", "--json").out) == [
-        {"name": "red", "members": ["ann"], "share_learned": False}
+        {"name": "red", "members": ["ann"], "share_learned": False, "allowed": [], "denied": []}
     ]
 
 
@@ -53,3 +53,29 @@ def test_team_shares_learned_messages_only_if_it_is_turned_on(toolfold: Toolfold
     assert "shared" in toolfold("team", "list").out
     assert toolfold("team", "remove", "red").code == 0
     assert json.loads(toolfold("team", "list", "--json").out) == []
+
+
+def test_rules_are_set_explained_and_removed(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("team", "add", "red")
+    toolfold("team", "join", "red", "ann")
+    assert toolfold("user", "allow", "ann", "web", "tool:terminal").code == 0
+    assert toolfold("team", "deny", "red", "tool:web_search").code == 0
+    shown = json.loads(toolfold("user", "show", "ann", "--json").out)
+    assert (shown["allowed"], shown["denied"]) == (["web", "tool:terminal"], [])
+    explained = json.loads(toolfold("user", "explain", "ann", "web_search", "--json").out)
+    assert not explained["granted"]
+    assert "team red denies tool:web_search" in explained["refused_by"]
+    assert "no rule allows it" in toolfold("user", "explain", "ann", "read_file").out
+    assert "user ann allows tool:terminal" in toolfold("user", "explain", "ann", "terminal").out
+    assert toolfold("user", "unset", "ann", "--all").code == 0
+    assert json.loads(toolfold("user", "show", "ann", "--json").out)["allowed"] == []
+
+
+def test_misspelt_rule_is_rejected(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    for rule in ("wbe", "server:missing", "mcp-missing"):
+        assert toolfold("user", "deny", "ann", rule).code == 4
+    assert toolfold("user", "deny", "ann", "tool:").code == 3
+    assert json.loads(toolfold("user", "show", "ann", "--json").out)["denied"] == []
+    assert toolfold("user", "explain", "ann", "missing").code == 4
