@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
-import anyio
 import httpx2
 import pytest
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import JSONRPCRequest
 
 from tests.mcp.fault_http import FaultHttpServer, serve_in_thread
 from tests.mcp.faults import call_echo, open_supervisor
 from toolfold.config.servers import parse_server_settings
 from toolfold.sources.mcp.direct_calls import MAX_DIRECT_REQUEST_BYTES, DirectCalls, HandoverTransport
+from toolfold.sources.mcp.sdk_compat import RawRequests
 from toolfold.sources.mcp.supervisor import ServerSupervisor
 
 TIMEOUT_S = 60.0
@@ -80,24 +79,30 @@ async def test_disconnecting_ends_calls_that_still_read_the_rest_of_a_response(t
     before = asyncio.all_tasks()
     async with connected_server("endless-stream", tmp_path) as (_, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "streamed"
-    assert [task for task in asyncio.all_tasks() - before if "_run_call" in str(task.get_coro())] == []
+    assert [task for task in asyncio.all_tasks() - before if "_finish" in str(task.get_coro())] == []
 
 
 async def test_response_to_a_call_that_is_cancelled_is_not_used_for_a_later_message() -> None:
-    sender, receiver = anyio.create_memory_object_stream[SessionMessage](0)
-    with serve_in_thread("broken") as server, sender, receiver:
+    sending = asyncio.Event()
+
+    async def send_slowly(*_: object) -> None:
+        sending.set()
+        await asyncio.sleep(TIMEOUT_S)
+
+    with serve_in_thread("broken") as server:
         handover = HandoverTransport(httpx2.AsyncHTTPTransport(), lambda _request: 1)
         async with httpx2.AsyncClient(transport=handover) as client:
             calls = DirectCalls(
                 client, server.url(), handover, connect_timeout_s=TIMEOUT_S, is_anonymous=lambda: True
             )
-            calls.connect(sender, sender.send)
-            request = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "echo"})
-            await calls.send(SessionMessage(request, metadata=ClientMessageMetadata(headers={})))
+            dispatcher = SimpleNamespace(_allocate_id=lambda: 1, _pending={})
+            send = calls.wrap(send_slowly, RawRequests(SimpleNamespace(_dispatcher=dispatcher)))
+            call = asyncio.ensure_future(send("tools/call", {"name": "echo"}, {"headers": {}}))
             async with asyncio.timeout(TIMEOUT_S):
-                while not sender.statistics().tasks_waiting_send:  # noqa: ASYNC110 - anyio has no event for it
-                    await asyncio.sleep(0.01)
-            await calls.close_connections()
+                await sending.wait()
+            call.cancel()
+            await asyncio.wait({call})
             before = server.connections
             await client.post(server.url(), json={})
             assert server.connections == before + 1
+            await calls.close_connections()

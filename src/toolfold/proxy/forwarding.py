@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from toolfold.gateway.http_sessions import Send
-from toolfold.proxy.http_connections import (
+from toolfold.http_connections import (
     IDLE_TIMEOUT_S,
     MAX_IDLE_PER_ORIGIN,
     ConnectionPool,

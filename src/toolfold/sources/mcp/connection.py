@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import error_message, shorten
@@ -43,10 +43,14 @@ from toolfold.sources.mcp.faults import (
 )
 from toolfold.sources.mcp.list_results import MAX_PROBLEMS, list_problems
 from toolfold.sources.mcp.notifications import NotificationSubscription, ResourceSubscriptions
+from toolfold.sources.mcp.sdk_compat import RawRequests, wrap_raw_requests
 from toolfold.sources.mcp.session_hooks import repair_list_results, stamp_client_capabilities
 from toolfold.sources.mcp.stdio_transport import StdioTransport
 from toolfold.sources.mcp.tool_listing import MAX_LISTED_TOOLS, Listing, parse_tools
 from toolfold.visible_text import remove_invisible
+
+if TYPE_CHECKING:
+    from toolfold.sources.mcp.direct_calls import DirectCalls
 
 MAX_TOOL_PAGES = 100
 MAX_LISTING_CHARS = 30_000_000  # characters of JSON
@@ -87,6 +91,7 @@ class ServerConnection:
     def __init__(self, server: str, deps: ConnectionDeps) -> None:
         self.server, self.settings, self._deps = server, deps.settings, deps
         self._client: Any = None
+        self._direct_calls: DirectCalls | None = None
         self._process: server_process.ServerProcess | None = None
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
@@ -387,6 +392,8 @@ class ServerConnection:
 
     def _patch_session(self) -> None:
         session = self._client.session
+        if self._direct_calls is not None:
+            wrap_raw_requests(session, partial(self._direct_calls.wrap, requests=RawRequests(session)))
         repair_list_results(session, lambda: self.protocol, self._deps.log.note)
         if self._is_modern:
             stamp_client_capabilities(session, self._client_capabilities)
@@ -441,7 +448,7 @@ class ServerConnection:
             opened = open_http_transport(
                 self.settings, self._deps, self._disconnected, lambda: self._was_ready
             )
-            async with opened as transport:
+            async with opened as (transport, self._direct_calls):
                 yield transport
             return
         self._process = await server_process.start_server(

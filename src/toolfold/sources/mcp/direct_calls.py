@@ -12,20 +12,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import h11
 import httpx2
+from pydantic_core import to_json
 
+from toolfold.http_connections import (
+    Connection,
+    ConnectionPool,
+    ExchangeFailed,
+    Headers,
+    Origin,
+    Response,
+    render_headers,
+)
 from toolfold.json_limits import find_excess
-from toolfold.sockets import make_arrival_check
-from toolfold.sources.mcp.message_streams import MessageStream
+from toolfold.sources.mcp.sdk_compat import RawRequests, SendRawRequest, trace_request
+from toolfold.sources.mcp.stdio_transport import set_default_result_type
 
 if TYPE_CHECKING:
-    from mcp.shared.message import SessionMessage
     from mcp_types import JSONRPCError, JSONRPCResponse
 
 MAX_DIRECT_REQUEST_BYTES = 60_000
@@ -40,15 +46,14 @@ IDLE_TIMEOUT_S = 5.0
 """Time after which an unused connection is closed; many servers close it then too."""
 FINISH_TIMEOUT_S = 1.0
 """Time in which an event stream must end after the response, so that its connection can be used again."""
-MAX_HEADER_BYTES = 100_000
-_MAX_UNREAD_BYTES = 262_144
+CANCEL_TIMEOUT_S = 1.0
+"""Time in which the server is told that a call was cancelled."""
 _SESSION_HEADER = "mcp-session-id"
 _VERSION_HEADER = "mcp-protocol-version"
 _MESSAGE_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+_UNUSUAL_HEADERS = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"trailer", b"te"})
 _END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _EVENT_FIELDS = (b"event:", b"data:", b"id:")
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class HandoverTransport(httpx2.AsyncBaseTransport):
@@ -92,16 +97,8 @@ class HandoverTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningCall:
-    """A call in progress, and whether its revision cancels it by closing the connection."""
-
-    task: asyncio.Task[None]
-    is_modern: bool
-
-
-class DirectCalls(MessageStream):
-    """Stream for outgoing messages: sends tool calls itself, and all others with the SDK's transport."""
+class DirectCalls:
+    """Sends the tool calls of a client session to its server over kept connections."""
 
     def __init__(
         self,
@@ -112,337 +109,202 @@ class DirectCalls(MessageStream):
         connect_timeout_s: float,
         is_anonymous: Callable[[], bool],
     ) -> None:
-        """Create the stream; call `connect` before it is used.
+        """Create the sender; `client` is the SDK's HTTP client for this server.
 
-        `client` is the SDK's HTTP client for this server. `is_anonymous` returns True if requests need no
-        token of a login.
+        `is_anonymous` returns True if requests need no token of a login.
         """
         self._client, self._handover, self._is_anonymous = client, handover, is_anonymous
         self._url, self._connect_timeout_s = httpx2.URL(url), connect_timeout_s
         self._is_plain = self._url.scheme == "http" and not self._url.userinfo
+        self._origin = Origin(self._url.host, self._url.port or 80, is_encrypted=False)
         self._session_id: str | None = None
-        self._headers: Headers | None = None
-        self._idle: list[_Connection] = []
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._running: dict[Any, _RunningCall] = {}
-        """JSON-RPC request id → a call whose response has not arrived."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        """All tasks of calls, also those that only read the rest of a response."""
+        self._head: bytes | None = None
+        """Request line and headers that all calls of the session have; empty if they are not usual ones."""
+        self._pool = ConnectionPool(idle_timeout_s=IDLE_TIMEOUT_S, max_idle_per_origin=MAX_IDLE_CONNECTIONS)
+        self._in_use: set[Connection] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
+        """Tasks that read the rest of a response."""
 
-    def connect(self, writing: Any, deliver: Callable[[SessionMessage], Awaitable[None]]) -> None:
-        """Set the SDK's stream for messages to the server, and the function that receives responses."""
-        self._writing, self._deliver = writing, deliver
+    def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
+        """Return a function that sends tool calls over a kept connection, and other requests by `send`."""
 
-    async def send(self, item: SessionMessage, /) -> None:
-        method = getattr(item.message, "method", "")
-        if method == "tools/call" and self._start_call(item):
-            return
-        if method == "notifications/cancelled" and self._abort_call(item):
-            return
-        await self._writing.send(item)
+        async def send_request(
+            method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
+        ) -> Any:
+            opts = opts or {}
+            if method != "tools/call" or params is None or options or not self._can_send(opts):
+                return await send(method, params, opts, **options)
+            id_ = requests.allocate_id()
+            message = await self._call(id_, params, opts, requests)
+            if message is not None:
+                return requests.read_result(message)
+            try:
+                return await send(method, params, {**opts, "request_id": id_})
+            finally:
+                await self._handover.withdraw(id_)
 
-    async def aclose(self) -> None:
-        await self._writing.aclose()
+        return send_request
 
     async def close_connections(self) -> None:
-        """Cancel the calls in progress and close all connections."""
-        tasks = list(self._tasks)
+        """Close all connections, which ends the calls in progress."""
+        tasks = list(self._finishing)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        while self._idle:
-            self._idle.pop().close()
-        await asyncio.sleep(0)  # the event loop closes the sockets in its next iteration
+        for connection in tuple(self._in_use):
+            connection.close()
+        await self._pool.close()
 
-    def _start_call(self, item: SessionMessage) -> bool:
-        """Start a call; return False if the SDK's transport must send it."""
-        headers = getattr(item.metadata, "headers", None)
-        if headers is None or not self._can_send(item):
-            return False
-        try:
-            content = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-            own = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
-        except (ValueError, UnicodeError):
-            return False  # the SDK reports it
-        if len(content) > MAX_DIRECT_REQUEST_BYTES:
-            return False
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-        request = _PostRequest(self._url.raw_path, [*self._base_headers(), *own], content)
-        task = asyncio.create_task(self._run_call(item, request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        is_modern = headers.get(_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
-        self._running[item.message.id] = _RunningCall(task, is_modern)  # type: ignore[union-attr]
-        return True
-
-    def _can_send(self, item: SessionMessage) -> bool:
+    def _can_send(self, opts: Mapping[str, Any]) -> bool:
         return (
             self._is_plain
-            and getattr(item.metadata, "resumption_token", None) is None
-            and len(self._running) < MAX_DIRECT_CALLS
+            and opts.get("headers") is not None
+            and opts.keys() <= {"headers", "on_progress"}
+            and len(self._in_use) < MAX_DIRECT_CALLS
             and not self._client.cookies
             and self._is_anonymous()
         )
 
-    def _base_headers(self) -> Headers:
-        """Return the headers that the SDK's transport would send with every message of this session."""
-        if self._headers is None or self._handover.session_id != self._session_id:
+    async def _call(
+        self, id_: int, params: Mapping[str, Any], opts: Mapping[str, Any], requests: RawRequests
+    ) -> JSONRPCResponse | JSONRPCError | None:
+        """Send a call; return its response, or None if the SDK's transport must send or handle it."""
+        with trace_request("tools/call", id_, params) as trace:
+            request = self._render_request(id_, params, opts, trace.context)
+            if request is None:
+                return None
+            try:
+                with requests.receive_progress(id_, opts.get("on_progress")):
+                    outcome = await self._exchange(id_, request)
+            except asyncio.CancelledError:
+                if not _is_modern(opts["headers"]):  # in the newest revision, the closed connection tells it
+                    with contextlib.suppress(Exception):
+                        async with asyncio.timeout(CANCEL_TIMEOUT_S):
+                            await requests.notify_cancelled(id_)
+                raise
+            if isinstance(outcome, (httpx2.Response, httpx2.TransportError)):
+                self._handover.hand_over(id_, outcome)
+                return None
+            trace.note_response(outcome)
+            return outcome
+
+    def _render_request(
+        self, id_: int, params: Mapping[str, Any], opts: Mapping[str, Any], trace_context: Mapping[str, Any]
+    ) -> bytes | None:
+        """Return the HTTP request of a call; None if the SDK's transport must send it."""
+        meta = {**(params.get("_meta") or {}), **trace_context}
+        if opts.get("on_progress") is not None:
+            meta["progressToken"] = id_
+        params = {**params, "_meta": meta} if meta else params
+        message = {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}
+        try:
+            content = to_json(message, inf_nan_mode="null")
+            own = [
+                (name.lower().encode("ascii"), value.encode("ascii"))
+                for name, value in opts["headers"].items()
+            ]
+        except (ValueError, UnicodeError):
+            return None  # the SDK reports it
+        head, headers = self._base_head(), render_headers(own)
+        if len(content) > MAX_DIRECT_REQUEST_BYTES or not head or headers is None:
+            return None
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (head, headers, len(content), content)
+
+    def _base_head(self) -> bytes:
+        """Return the request line and the headers that the SDK's transport would send with every message."""
+        if self._head is None or self._handover.session_id != self._session_id:
             self._session_id = self._handover.session_id
             session = {_SESSION_HEADER: self._session_id} if self._session_id else {}
             built = self._client.build_request(
                 "POST", self._url, headers={**_MESSAGE_HEADERS, **session}, content=b"{}"
             )
-            self._headers = [
+            raw: Headers = [
                 (name.lower(), value)
                 for name, value in built.headers.raw
                 if name.lower() != b"content-length"
             ]
-        return self._headers
-
-    def _abort_call(self, item: SessionMessage) -> bool:
-        """Cancel a call of the newest revision, whose server notices that by the closed connection."""
-        params = getattr(item.message, "params", None) or {}
-        call = self._running.get(params.get("requestId"))
-        if call is None or not call.is_modern:
-            return False
-        call.task.cancel()
-        return True
-
-    async def _run_call(self, item: SessionMessage, request: _PostRequest) -> None:
-        from mcp.shared.message import SessionMessage
-
-        id_ = item.message.id  # type: ignore[union-attr]
-        try:
-            outcome = await self._exchange(id_, request)
-            if isinstance(outcome, _DirectResponse):
-                await self._deliver(SessionMessage(outcome.message))
-            else:
-                self._handover.hand_over(id_, outcome)
-                try:
-                    await self._writing.send(item)
-                except BaseException:
-                    await self._handover.withdraw(id_)
-                    raise
-        finally:
-            self._running.pop(id_, None)
-        if isinstance(outcome, _DirectResponse):
-            await self._finish(outcome.connection)
+            headers = None if _UNUSUAL_HEADERS & {name for name, _ in raw} else render_headers(raw)
+            self._head = b"POST %b HTTP/1.1\r\n%b" % (self._url.raw_path, headers) if headers else b""
+        return self._head
 
     async def _exchange(
-        self, id_: Any, request: _PostRequest
-    ) -> _DirectResponse | httpx2.Response | httpx2.TransportError:
+        self, id_: int, request: bytes
+    ) -> JSONRPCResponse | JSONRPCError | httpx2.Response | httpx2.TransportError:
         """Send a call; return its response, or what the SDK's transport must handle."""
         try:
-            connection = self._take_idle() or await self._open_connection()
-        except httpx2.TransportError as error:
-            return error
+            connection = await self._pool.take(self._origin, self._connect_timeout_s)
+        except ExchangeFailed as error:
+            return httpx2.ConnectTimeout("") if error.is_timeout else httpx2.ConnectError(str(error))
+        self._in_use.add(connection)
         parts: list[bytes] = []
         try:
-            head = await connection.post(request)
-            message = await _read_response(id_, head, connection, parts)
-        except httpx2.TransportError as error:
+            await connection.send(request, b"", None)
+            response = await connection.receive("POST", None)
+            body = response.read()
+            message = await _read_response(id_, response, body, parts)
+        except ExchangeFailed as error:
             connection.close()
-            return error
+            return httpx2.RemoteProtocolError(str(error))
         except BaseException:
             connection.close()
             raise
-        if message is not None:
-            return _DirectResponse(message, connection)
-        body = _ReceivedBody(parts, connection)
-        return httpx2.Response(head.status_code, headers=list(head.headers.raw_items()), stream=body)
+        finally:
+            self._in_use.discard(connection)
+        if message is None:
+            stream = _ReceivedBody(parts, body, connection)
+            return httpx2.Response(response.status, headers=response.headers, stream=stream)
+        if connection.is_complete:
+            self._pool.give_back(self._origin, connection)
+        else:
+            task = asyncio.create_task(self._finish(connection, body))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+        return message
 
-    def _take_idle(self) -> _Connection | None:
-        """Return a connection that can be used again, the most recently used first."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable:
-                return connection
-            connection.close()
-        return None
-
-    async def _open_connection(self) -> _Connection:
-        host, port = self._url.host, self._url.port or 80
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(_Connection, host, port)
-        except TimeoutError:
-            raise httpx2.ConnectTimeout("") from None
-        except OSError as error:
-            raise httpx2.ConnectError(str(error)) from error
-        return connection
-
-    async def _finish(self, connection: _Connection) -> None:
+    async def _finish(self, connection: Connection, body: AsyncIterator[bytes]) -> None:
         """Read the rest of a response, and keep its connection for the next call."""
+        count = 0
         try:
             async with asyncio.timeout(FINISH_TIMEOUT_S):
-                for _ in range(MAX_DIRECT_PARTS):
-                    if await connection.read_part() is None:
+                async for _ in body:
+                    count += 1
+                    if count > MAX_DIRECT_PARTS:
                         break
-        except (TimeoutError, httpx2.TransportError):
+        except (TimeoutError, ExchangeFailed):
             connection.close()
-            return
         except BaseException:
             connection.close()
             raise
-        if not connection.prepare_next() or len(self._idle) >= MAX_IDLE_CONNECTIONS:
-            connection.close()
-            return
-        self._idle.append(connection)
-        if self._idle_timer is None:
-            self._schedule_idle_check()
-
-    def _schedule_idle_check(self) -> None:
-        self._idle_timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, self._close_unused)
-
-    def _close_unused(self) -> None:
-        self._idle_timer = None
-        for connection in [each for each in self._idle if not each.is_usable]:
-            self._idle.remove(connection)
-            connection.close()
-        if self._idle:
-            self._schedule_idle_check()
+        else:
+            self._pool.give_back(self._origin, connection)
 
 
-@dataclass(frozen=True, slots=True)
-class _PostRequest:
-    """An HTTP POST request before it is sent."""
+def _is_modern(headers: Mapping[str, str]) -> bool:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-    target: bytes
-    headers: Headers
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _DirectResponse:
-    """A response to a call, and the connection it arrived on."""
-
-    message: JSONRPCResponse | JSONRPCError
-    connection: _Connection
-
-
-class _Connection(asyncio.Protocol):
-    """HTTP/1.1 connection to a server, for one request at a time."""
-
-    def __init__(self) -> None:
-        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_BYTES)
-        self._transport: asyncio.Transport | None = None
-        self._has_data = asyncio.Event()
-        self._unread = 0
-        self._is_idle = self._is_closed = False
-        self._last_used = time.monotonic()
-        self._has_arrivals: Callable[[], bool] = lambda: False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP connection
-        self._transport = transport
-        self._has_arrivals = make_arrival_check(transport.get_extra_info("socket").fileno())
-
-    def data_received(self, data: bytes) -> None:
-        if self._is_idle:  # nothing was asked: the server does not follow the protocol
-            self.close()
-            return
-        self._parser.receive_data(data)
-        self._unread += len(data)
-        if self._unread > _MAX_UNREAD_BYTES and self._transport is not None:
-            self._transport.pause_reading()
-        self._has_data.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._is_closed = True
-        self._parser.receive_data(b"")
-        self._has_data.set()
-
-    @property
-    def is_usable(self) -> bool:
-        """Return True if another request can be sent: the server has neither closed it nor sent anything."""
-        is_old = time.monotonic() - self._last_used > IDLE_TIMEOUT_S
-        return not self._is_closed and not is_old and not self._has_arrivals()
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self._transport is not None:
-            self._transport.abort()
-
-    def prepare_next(self) -> bool:
-        """Prepare for another request after a complete response; return False if that is not possible."""
-        done = h11.DONE
-        if self._is_closed or self._parser.our_state is not done or self._parser.their_state is not done:
-            return False
-        if self._parser.trailing_data[0]:
-            return False
-        self._parser.start_next_cycle()
-        self._is_idle, self._last_used = True, time.monotonic()
-        return True
-
-    async def post(self, request: _PostRequest) -> h11.Response:
-        """Send a request; return the status and headers of its response. Raises TransportError."""
-        self._is_idle = False
-        length = (b"content-length", str(len(request.content)).encode())
-        head = h11.Request(method=b"POST", target=request.target, headers=[*request.headers, length])
-        try:
-            data = self._parser.send(head)
-            assert data is not None  # noqa: S101 - a request is never empty
-            self._parser.send(h11.Data(data=request.content))
-            self._parser.send(h11.EndOfMessage())
-        except h11.LocalProtocolError as error:
-            raise httpx2.LocalProtocolError(str(error)) from error
-        if self._transport is not None:
-            self._transport.write(data + request.content)
-        while True:
-            event = await self._next_event()
-            if isinstance(event, h11.Response):
-                return event
-            if not isinstance(event, h11.InformationalResponse):
-                raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
-
-    async def read_part(self) -> bytes | None:
-        """Return the next part of the response's body; None at its end. Raises TransportError."""
-        if self._parser.their_state is not h11.SEND_BODY:
-            return None
-        event = await self._next_event()
-        return bytes(event.data) if isinstance(event, h11.Data) else None
-
-    async def _next_event(self) -> h11.Event | type[h11.PAUSED]:
-        while True:
-            try:
-                event = self._parser.next_event()
-            except h11.RemoteProtocolError as error:
-                raise httpx2.RemoteProtocolError(str(error)) from error
-            if event is not h11.NEED_DATA:
-                return event  # type: ignore[return-value]
-            self._unread = 0
-            if self._transport is not None and not self._is_closed:
-                self._transport.resume_reading()
-            self._has_data.clear()
-            await self._has_data.wait()
+    return headers.get(_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
 
 
 async def _read_response(
-    id_: Any, head: h11.Response, connection: _Connection, parts: list[bytes]
+    id_: int, response: Response, body: AsyncIterator[bytes], parts: list[bytes]
 ) -> JSONRPCResponse | JSONRPCError | None:
     """Return the response to a call; None if it must be handed over, with the received body in `parts`."""
-    headers = dict(head.headers)
+    headers = {name.lower(): value for name, value in response.headers}
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if head.status_code != 200 or b"set-cookie" in headers or b"content-encoding" in headers:
+    if response.status != 200 or b"set-cookie" in headers or b"content-encoding" in headers:
         return None
     if kind not in (b"application/json", b"text/event-stream"):
         return None
-    body = bytearray()
-    while len(body) <= MAX_DIRECT_RESPONSE_BYTES and len(parts) < MAX_DIRECT_PARTS:
-        part = await connection.read_part()
-        if part is None:
-            return _parse_response(id_, bytes(body)) if kind == b"application/json" else None
+    received = bytearray()
+    async for part in body:
         parts.append(part)
-        body += part
-        if kind == b"text/event-stream" and (end := _END_OF_EVENT.search(body)):
-            return _parse_event(id_, bytes(body[: end.end()]))
-    return None
+        received += part
+        if kind == b"text/event-stream" and (end := _END_OF_EVENT.search(received)):
+            return _parse_event(id_, bytes(received[: end.end()]))
+        if len(received) > MAX_DIRECT_RESPONSE_BYTES or len(parts) >= MAX_DIRECT_PARTS:
+            return None
+    return _parse_response(id_, bytes(received)) if kind == b"application/json" else None
 
 
 def _parse_event(id_: Any, event: bytes) -> JSONRPCResponse | JSONRPCError | None:
@@ -468,21 +330,25 @@ def _parse_response(id_: Any, content: bytes) -> JSONRPCResponse | JSONRPCError 
         return None
     if not isinstance(message, (JSONRPCResponse, JSONRPCError)):
         return None
-    return message if message.id == id_ and type(message.id) is type(id_) else None
+    is_own = message.id == id_ and type(message.id) is type(id_)
+    return set_default_result_type(message) if is_own else None
 
 
 class _ReceivedBody(httpx2.AsyncByteStream):
     """Body of a response that is handed over: the received parts, then the rest from the connection."""
 
-    def __init__(self, parts: list[bytes], connection: _Connection) -> None:
-        self._parts, self._connection = parts, connection
+    def __init__(self, parts: list[bytes], rest: AsyncIterator[bytes], connection: Connection) -> None:
+        self._parts, self._rest, self._connection = parts, rest, connection
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for part in self._parts:
             yield part
         with contextlib.closing(self._connection):
-            while (rest := await self._connection.read_part()) is not None:
-                yield rest
+            try:
+                async for part in self._rest:
+                    yield part
+            except ExchangeFailed as error:
+                raise httpx2.RemoteProtocolError(str(error)) from error
 
     async def aclose(self) -> None:
         self._connection.close()

@@ -65,9 +65,10 @@ async def open_http_transport(
     deps: ConnectionDeps,
     disconnected: asyncio.Event,
     is_ready: Callable[[], bool] = bool,
-) -> AsyncIterator[Any]:
+) -> AsyncIterator[tuple[Any, DirectCalls | None]]:
     """Open an HTTP transport for the SDK's client; `disconnected` is set when the server is gone.
 
+    With it comes what sends the tool calls of its session over kept connections; None for the older SSE.
     Before `is_ready` returns True a missing login is raised: the SDK would take an error response for that
     of an older server.
     """
@@ -94,8 +95,11 @@ async def open_http_transport(
         )
 
     if is_sse:
-        yield _forward_messages(
-            sse_client(settings.url, httpx_client_factory=http_client), disconnected, pending
+        yield (
+            _forward_messages(
+                sse_client(settings.url, httpx_client_factory=http_client), disconnected, pending
+            ),
+            None,
         )
         return
     async with http_client() as client:
@@ -109,7 +113,7 @@ async def open_http_transport(
             connect_timeout_s=settings.connect_timeout_seconds,
             is_anonymous=lambda: deps.auth is None or not deps.auth.may_have_login,
         )
-        yield _forward_messages(opened, disconnected, pending, calls)
+        yield _forward_messages(opened, disconnected, pending, calls), calls
 
 
 @asynccontextmanager
@@ -118,7 +122,7 @@ async def _forward_messages(
 ) -> AsyncIterator[tuple[Any, Any]]:
     """Open the transport, check and forward its messages; set `disconnected` after the last one.
 
-    `calls` sends the tool calls instead of the transport.
+    The connections of `calls` are closed with the transport.
     """
     import anyio
 
@@ -135,19 +139,11 @@ async def _forward_messages(
             disconnected.set()
             incoming.close()
 
-    async def deliver(item: Any) -> None:
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # it is closing
-            await incoming.send(pending.check_message(item))
-
     with incoming, reading:
         async with opened as (source, writing):
             forwarding = asyncio.create_task(forward(source))
             try:
-                if calls is None:
-                    yield reading, writing
-                    return
-                calls.connect(writing, deliver)
-                yield reading, calls
+                yield reading, writing
             finally:
                 if calls is not None:
                     await calls.close_connections()

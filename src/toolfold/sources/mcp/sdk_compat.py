@@ -8,8 +8,8 @@ of the SDK breaks one. At run time a release without a required name is refused:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.server.connection import Connection
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.shared._stream_protocols import ReadStream, WriteStream
-    from mcp_types import JSONRPCRequest
+    from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
     from sse_starlette import EventSourceResponse
     from starlette.requests import Request
     from starlette.responses import Response
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = [
     "PRIVATE_NAMES",
     "PrivateName",
+    "RawRequests",
     "ReadStream",
+    "RequestTrace",
     "WriteStream",
     "add_request_stamp",
     "defer_event_streams",
@@ -42,6 +44,7 @@ __all__ = [
     "is_unparsable_message",
     "load_sdk",
     "make_hookable_manager",
+    "trace_request",
     "wrap_raw_requests",
 ]
 
@@ -64,6 +67,24 @@ class PrivateName:
 
 
 PRIVATE_NAMES = (
+    PrivateName(
+        "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher",
+        "_allocate_id",
+        "RawRequests",
+        "tool calls over kept HTTP connections get ids that no other request of the session has",
+    ),
+    PrivateName(
+        "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher",
+        "_pending",
+        "RawRequests",
+        "progress of tool calls over kept HTTP connections is reported, also if it arrives on another one",
+    ),
+    PrivateName(
+        "mcp.shared._otel",
+        "otel_span",
+        "trace_request",
+        "tool calls over kept HTTP connections are traced like the SDK's own requests",
+    ),
     PrivateName(
         "mcp.client.session:ClientSession",
         "_dispatcher",
@@ -218,6 +239,92 @@ def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequ
     dispatcher = session._dispatcher
     _require_names(dispatcher, "send_raw_request")
     dispatcher.send_raw_request = wrap(dispatcher.send_raw_request)
+
+
+@dataclass(slots=True)
+class _ProgressReceiver:
+    """Stands for a request whose response does not come through the session."""
+
+    on_progress: Any
+
+    @property
+    def send(self) -> _ProgressReceiver:
+        return self
+
+    def send_nowait(self, _outcome: object) -> None:
+        """Ignore a response, or the end of the session: the sender of the request notices both itself."""
+
+
+class RawRequests:
+    """What sending a request without the SDK's transport needs of a client session."""
+
+    def __init__(self, session: Any) -> None:
+        _require_names(session, "_dispatcher")
+        self._dispatcher = session._dispatcher
+        _require_names(self._dispatcher, "_allocate_id", "_pending")
+
+    def allocate_id(self) -> int:
+        """Return an id that no other request of the session has."""
+        id_: int = self._dispatcher._allocate_id()
+        return id_
+
+    @contextmanager
+    def receive_progress(self, id_: int, on_progress: Any) -> Iterator[None]:
+        """Report progress of a request in the `with` block that the session receives beside its response."""
+        self._dispatcher._pending[id_] = _ProgressReceiver(on_progress)
+        try:
+            yield
+        finally:
+            self._dispatcher._pending.pop(id_, None)
+
+    def read_result(self, message: JSONRPCResponse | JSONRPCError) -> Any:
+        """Return the result in a response. Raises MCPError if it is an error."""
+        from mcp import MCPError
+        from mcp_types import JSONRPCError
+
+        if isinstance(message, JSONRPCError):
+            error = message.error
+            raise MCPError(code=error.code, message=error.message, data=error.data)
+        return message.result
+
+    async def notify_cancelled(self, id_: int) -> None:
+        """Tell the server that the result of a request is no longer needed."""
+        params = {"requestId": id_, "reason": "caller cancelled"}
+        await self._dispatcher.notify("notifications/cancelled", params)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """The OpenTelemetry span of a request, and what tells the server to which trace it belongs."""
+
+    span: Any
+    context: Mapping[str, Any]
+    """Fields for the `_meta` of the request."""
+
+    def note_response(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Mark the span as failed if the response is an error."""
+        from mcp_types import JSONRPCError
+
+        if isinstance(message, JSONRPCError):
+            from opentelemetry.trace import StatusCode
+
+            code = str(message.error.code)
+            self.span.set_attributes({"error.type": code, "rpc.response.status_code": code})
+            self.span.set_status(StatusCode.ERROR, message.error.message)
+
+
+@contextmanager
+def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[RequestTrace]:
+    """Trace a request in the `with` block as the SDK does."""
+    from mcp.shared._otel import inject_trace_context, otel_span
+    from opentelemetry.trace import SpanKind
+
+    attributes = {"mcp.method.name": method, "jsonrpc.request.id": str(id_)}
+    name = f"MCP send {method} {params.get('name', '')}".rstrip()
+    with otel_span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
+        context: dict[str, Any] = {}
+        inject_trace_context(context)
+        yield RequestTrace(span, context)
 
 
 def add_request_stamp(session: Any, stamp: Callable[[Json], None]) -> None:

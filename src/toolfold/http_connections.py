@@ -1,7 +1,8 @@
-"""HTTP/1.1 connections to model providers, kept open between requests.
+"""HTTP/1.1 connections to servers, kept open between requests.
 
-Does what a proxy needs, and little work for each request: a response's body is read in the pieces in which it
-arrives from the network, without its chunks. Knows no redirects, cookies, compression or forward proxies.
+For the model proxy and for tool calls of MCP servers: little work for each request. A response's body is read
+in the pieces in which it arrives from the network, without its chunks. Knows no redirects, cookies,
+compression or forward proxies.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ WRITE_BYTES = 256_000
 MAX_UNREAD_BYTES = 256_000
 _STATUS_LINE = re.compile(rb"HTTP/(1\.[01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(rb"[^\x00\r\n]*")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00\r\n]*)?")
 _LINE_END = re.compile(rb"\r?\n\r?\n")
@@ -61,10 +64,23 @@ class _Head:
         return [value for key, value in self.headers if key.lower() == name]
 
 
+def render_headers(headers: Headers) -> bytes | None:
+    """Return the lines of headers as they are sent; None if one of them is not valid."""
+    lines: list[bytes] = []
+    for name, value in headers:
+        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+            return None
+        lines += name, b": ", value, b"\r\n"
+    return b"".join(lines)
+
+
 class ConnectionPool:
     """Open connections to servers, one request at a time on each."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, idle_timeout_s: float = IDLE_TIMEOUT_S, max_idle_per_origin: int = MAX_IDLE_PER_ORIGIN
+    ) -> None:
+        self._idle_timeout_s, self._max_idle_per_origin = idle_timeout_s, max_idle_per_origin
         self._idle: dict[Origin, list[Connection]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
@@ -82,7 +98,7 @@ class ConnectionPool:
     def give_back(self, origin: Origin, connection: Connection) -> None:
         """Keep a connection for another request if its response was read completely; close it otherwise."""
         idle = self._idle.setdefault(origin, [])
-        if not connection.prepare_next() or len(idle) >= MAX_IDLE_PER_ORIGIN:
+        if not connection.prepare_next() or len(idle) >= self._max_idle_per_origin:
             connection.close()
             return
         idle.append(connection)
@@ -100,7 +116,7 @@ class ConnectionPool:
         await asyncio.sleep(0)  # the event loop closes the sockets in its next iteration
 
     def _schedule_check(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT_S, self._close_unused)
+        self._timer = asyncio.get_running_loop().call_later(self._idle_timeout_s, self._close_unused)
 
     def _close_unused(self) -> None:
         self._timer = None
@@ -119,7 +135,7 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    Connection,
+                    lambda: Connection(self._idle_timeout_s),
                     origin.host,
                     origin.port,
                     ssl=context,
@@ -144,7 +160,8 @@ class ConnectionPool:
 class Connection(asyncio.Protocol):
     """One connection to a server, for one request at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_timeout_s: float) -> None:
+        self._idle_timeout_s = idle_timeout_s
         self._transport: asyncio.Transport | None = None
         self._has_arrivals: Callable[[], bool] = lambda: False
         self._buffer = bytearray()
@@ -185,7 +202,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Return True if another request can be sent: the server has neither closed it nor sent anything."""
-        is_old = time.monotonic() - self._idle_since > IDLE_TIMEOUT_S
+        is_old = time.monotonic() - self._idle_since > self._idle_timeout_s
         return not self._is_lost and not is_old and not self._has_arrivals()
 
     def close(self) -> None:
@@ -202,8 +219,8 @@ class Connection(asyncio.Protocol):
         self._can_be_kept, self._is_idle, self._idle_since = False, True, time.monotonic()
         return True
 
-    async def send(self, head: bytes, body: bytes | AsyncIterator[bytes], timeout_s: float) -> bool:
-        """Send a request, with the chunks of a streamed body as they are.
+    async def send(self, head: bytes, body: bytes | AsyncIterator[bytes], timeout_s: float | None) -> bool:
+        """Send a request, with the chunks of a streamed body as they are; without a timeout, wait forever.
 
         Returns False if the server closed the connection or responded before it had read everything; there
         may be a response. Raises ExchangeFailed if the server does not read.
@@ -220,7 +237,7 @@ class Connection(asyncio.Protocol):
         self._write(head)
         return await self._write_whole(body, timeout_s)
 
-    async def _write_whole(self, data: bytes, timeout_s: float) -> bool:
+    async def _write_whole(self, data: bytes, timeout_s: float | None) -> bool:
         view = memoryview(data)
         for start in range(0, len(data), WRITE_BYTES):
             self._write(view[start : start + WRITE_BYTES])
@@ -234,7 +251,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._is_lost:
             self._transport.write(data)
 
-    async def receive(self, method: str, timeout_s: float) -> Response:
+    async def receive(self, method: str, timeout_s: float | None) -> Response:
         """Return the response to the request that was sent; its body is still to be read."""
         while True:
             head = await self._read_head(timeout_s)
@@ -243,7 +260,7 @@ class Connection(asyncio.Protocol):
             if head.status == 101:
                 raise ExchangeFailed("the server changed the protocol")
 
-    async def _read_head(self, timeout_s: float) -> _Head:
+    async def _read_head(self, timeout_s: float | None) -> _Head:
         searched = 0
         while (end := _LINE_END.search(self._buffer, max(0, searched - 3))) is None:
             searched = len(self._buffer)
@@ -255,7 +272,7 @@ class Connection(asyncio.Protocol):
         del self._buffer[: end.end()]
         return _parse_head(head)
 
-    async def wait_for_data(self, timeout_s: float) -> bool:
+    async def wait_for_data(self, timeout_s: float | None) -> bool:
         """Wait until more has arrived; return False at the end of the connection. Raises ExchangeFailed."""
         before = len(self._buffer)
         self._resume()
@@ -275,6 +292,11 @@ class Connection(asyncio.Protocol):
     def buffer(self) -> bytearray:
         """Return what has arrived and was not read."""
         return self._buffer
+
+    @property
+    def is_complete(self) -> bool:
+        """Return True if a response was read to its end and another request can follow."""
+        return self._can_be_kept
 
     def require_clean_end(self) -> None:
         """Raise ExchangeFailed if the connection did not end in an orderly way."""
@@ -301,10 +323,13 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _wait(self, timeout_s: float) -> None:
+    async def _wait(self, timeout_s: float | None) -> None:
         """Wait until something happens on the connection."""
         self._waiter = asyncio.get_running_loop().create_future()
         try:
+            if timeout_s is None:
+                await self._waiter
+                return
             async with asyncio.timeout(timeout_s):
                 await self._waiter
         except TimeoutError:
@@ -316,7 +341,7 @@ class Connection(asyncio.Protocol):
 class Response:
     """A response whose head was read."""
 
-    def __init__(self, connection: Connection, head: _Head, method: str, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, head: _Head, method: str, timeout_s: float | None) -> None:
         """Raises ExchangeFailed if the length of the body is not certain."""
         self.status, self.headers = head.status, head.headers
         self._connection, self._timeout_s = connection, timeout_s

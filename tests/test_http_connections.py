@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from toolfold.proxy.http_connections import MAX_UNREAD_BYTES, ConnectionPool, Origin
+from toolfold.http_connections import MAX_UNREAD_BYTES, ConnectionPool, Origin
 
 TIMEOUT_S = 60
 START = b"begin"
