@@ -197,6 +197,10 @@ class Dispatch:
         handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
         own_args = copy.deepcopy(args)  # the handler may change its arguments; hooks get the original ones
         try:
+            if tool.source.kind == MCP_SOURCE and tool.is_async:  # this handler is Toolfold's own
+                return await self.loops.await_with_timeout(
+                    limit, _call_async(tool.handler, own_args, context)
+                )
             return await self.loops.call_with_timeout(limit, handler, own_args, context)
         except asyncio.CancelledError:
             context.cancelled.set()

@@ -13,7 +13,7 @@ import contextvars
 import inspect
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -88,6 +88,26 @@ class EventLoops:
         if not done:
             raise CallTimeout
         return _task_result(task)
+
+    async def await_with_timeout(self, timeout_s: float, work: Awaitable[T]) -> T:
+        """Await code of Toolfold itself with a time limit, without a task of its own, which takes time.
+
+        Raises CallTimeout, EscapedException, or what the code raised.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine is always run by a task
+        cancellations, limit = task.cancelling(), asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise CallTimeout from None
+            raise
+        except asyncio.CancelledError as error:
+            if task.cancelling() > cancellations:
+                raise
+            raise EscapedException(error) from error  # nobody cancelled this call
 
     async def run_in_thread(self, call: Callable[[], T], *, max_threads: int = MAX_THREADS) -> T:
         """Run blocking code in a daemon thread, which cannot block the exit of the process.
