@@ -107,18 +107,31 @@ class PausedCall:
         self._require_user = require_user
         self.created = time.monotonic()
         self._question_lock = asyncio.Lock()
-        self._request: asyncio.Future[mcp_types.InputRequest] = asyncio.get_running_loop().create_future()
+        self._request: mcp_types.InputRequest | None = None
+        self._has_paused_or_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._response: asyncio.Future[Json] | None = None
         self._task: asyncio.Task[ToolResult] | None = None
 
     def start(self, work: Coroutine[Any, Any, ToolResult]) -> None:
-        self._task = asyncio.create_task(work)
+        self._task = asyncio.create_task(self._run(work))
+        self._task.add_done_callback(lambda _: self._wake_waiter())  # it may be cancelled before it starts
+
+    async def _run(self, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+        try:
+            return await work
+        finally:
+            self._wake_waiter()  # one turn of the loop earlier than the callback of the task
+
+    def _wake_waiter(self) -> None:
+        if not self._has_paused_or_ended.done():
+            self._has_paused_or_ended.set_result(None)
 
     async def ask_client(self, request: mcp_types.InputRequest) -> Json:
         """Send a request to the client and return its response, which it sends by repeating its call."""
         async with self._question_lock:  # one question at a time
             self._response = asyncio.get_running_loop().create_future()
-            self._request.set_result(request)
+            self._request = request
+            self._wake_waiter()
             return await self._response
 
     async def approve(self, request: ApprovalRequest) -> Answer:
@@ -135,8 +148,8 @@ class PausedCall:
         """Wait for the result of the call; return None if the call first sends a request to the client."""
         assert self._task is not None  # noqa: S101 - start() comes first
         try:
-            waiting: set[asyncio.Future[Any]] = {self._task, self._request}
-            await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+            if not self._task.done():
+                await self._has_paused_or_ended
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -145,7 +158,8 @@ class PausedCall:
     @property
     def request(self) -> mcp_types.InputRequest:
         """Return the request that the client must answer, after `wait` has returned None."""
-        return self._request.result()
+        assert self._request is not None  # noqa: S101 - the call has paused for it
+        return self._request
 
     def resume(
         self, responses: Mapping[str, mcp_types.InputResponse] | None, require_user: RequireUser
@@ -153,7 +167,7 @@ class PausedCall:
         """Continue a paused call with the client's responses; they may arrive on another connection."""
         self._require_user = require_user
         response = (responses or {}).get(INPUT_KEY)
-        self._request = asyncio.get_running_loop().create_future()
+        self._request, self._has_paused_or_ended = None, asyncio.get_running_loop().create_future()
         if self._response is not None and not self._response.done():
             self._response.set_result({} if response is None else response.model_dump(by_alias=True))
 
