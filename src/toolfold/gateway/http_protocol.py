@@ -197,13 +197,37 @@ class LimitedProtocol(H11Protocol):
 
 
 class _LingeringTransport:
-    """Transport whose `close` waits a short time for a client that is still sending."""
+    """Transport that sends the head of a response with the start of its body, in one packet.
+
+    Its `close` waits a short time for a client that is still sending.
+    """
 
     def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._transport, self._protocol = transport, protocol
         self._is_closing = False
+        self._head = b""
+        """Head of a response that was not sent yet; it is sent in the next turn of the loop at the latest."""
+        self._sending_head: asyncio.Handle | None = None
+
+    def write(self, data: bytes) -> None:
+        if not self._head and data.startswith(b"HTTP/1."):
+            self._head = data
+            self._sending_head = self._protocol.loop.call_soon(self._send_head)
+        elif self._head:
+            self._send_head(data)
+        else:
+            self._transport.write(data)
+
+    def _send_head(self, body: bytes = b"") -> None:
+        head, self._head = self._head, b""
+        if self._sending_head is not None:
+            self._sending_head.cancel()
+            self._sending_head = None
+        if head:
+            self._transport.write(head + body)
 
     def close(self) -> None:
+        self._send_head()
         parser = self._protocol.conn
         is_sending = parser.their_state in (h11.SEND_BODY, h11.ERROR) or bool(parser.problem)
         if self._is_closing or self._transport.is_closing() or not is_sending:
