@@ -22,10 +22,10 @@ from toolfold.events import ToolsSelected
 from toolfold.gateway.client_approval import PausedCalls
 from toolfold.gateway.client_results import to_protocol_tool
 from toolfold.gateway.listing_record import LISTINGS
-from toolfold.gateway.log_file import NO_SECRETS
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
 from toolfold.model import BRIDGE_NAMES, MCP_SOURCE, Approver, CallContext, GrantLimit, Json, Tool, ToolResult
+from toolfold.redaction import NO_SECRETS
 from toolfold.session import Session
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.turn.assembly import Turn

@@ -16,14 +16,13 @@ from pathlib import Path
 from toolfold.approval.safe_text import make_line_visible
 from toolfold.config.atomic import make_private_directory
 from toolfold.errors import ToolfoldError
+from toolfold.redaction import NO_SECRETS
 
-__all__ = ["MAX_LOG_BYTES", "NO_SECRETS", "AppendOnlyFile", "gateway_log_path", "log_to_file"]
+__all__ = ["MAX_LOG_BYTES", "AppendOnlyFile", "gateway_log_path", "log_to_file"]
 
 MAX_LOG_BYTES = 2 << 20
 """Size at which the file is renamed and a new one is started."""
 MAX_RECORD_CHARS = 10_000
-NO_SECRETS = "no_secrets"
-"""Name of the `extra` of a log record that consists of names and numbers and is written unredacted."""
 _LOGGER = "toolfold"
 
 

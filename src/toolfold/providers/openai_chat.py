@@ -40,6 +40,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "content_filter": "refusal",
 }
+_TEXT_KEYS = frozenset({"role", "content"})
 _THINKING_KEYS = ("reasoning_content", "reasoning")
 """Message keys in which OpenAI-compatible servers return reasoning; it is not sent back to them."""
 _MEDIA_NOTICE = (
@@ -168,6 +169,11 @@ class _ChatReplyReader(ReplyReader):
             yield from self._read_delta(choice.get("delta") or {})
 
     def _read_delta(self, delta: Json) -> Iterator[Delta]:
+        if delta.keys() <= _TEXT_KEYS:  # as most pieces of a stream
+            if text := text_of(delta.get("content")):
+                self._text.append(text)
+                yield TextDelta(text)
+            return
         if thinking := next((text for key in _THINKING_KEYS if (text := text_of(delta.get(key)))), ""):
             self._thinking.append(thinking)
             yield ThinkingDelta(thinking)

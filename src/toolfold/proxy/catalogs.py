@@ -49,6 +49,14 @@ class Catalog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _counted: tuple[tuple[str, ...], int] = ((), 0)
     _total_tokens: int | None = None
+    _entries: Mapping[str, Json] | None = None
+
+    @property
+    def entries(self) -> Mapping[str, Json]:
+        """Return the tools as the client wrote them, by name."""
+        if self._entries is None:
+            self._entries = {name: tool.entry for name, tool in self.tools.items()}
+        return self._entries
 
     @property
     def total_tokens(self) -> int:

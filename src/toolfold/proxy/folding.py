@@ -211,11 +211,11 @@ class Folder:
         if native:
             called -= wire.find_loaded_tools(request.messages)
         needed = wire.find_forced_tools(body) | called
-        shown = {tool.name for tool in request.turn.tools}
-        hidden = [tool.name for tool in tools if tool.name not in shown | needed | {*catalog.own_tools}]
+        sent_names = {tool.name for tool in request.turn.tools} | needed | {*catalog.own_tools}
+        hidden = [tool.name for tool in tools if tool.name not in sent_names]
         if not hidden and added is None:
             return None
-        entries = {name: tool.entry for name, tool in catalog.tools.items()}
+        entries = catalog.entries
         sent = wire.use_entries(request.messages, entries) if native else request.messages
         folded = wire.replace_messages(
             {**body, "tools": _write_tools(array, catalog, request, needed, wire)}, sent
@@ -295,6 +295,8 @@ class _ClientArray:
     """Its function tools; empty if the array must stay as it is."""
     others: list[Json]
     checksum: bytes
+    cache_mark: Any = None
+    """The last mark for the provider's prompt cache that the client has set on a tool."""
 
 
 def _find_successful_calls(messages: Sequence[Json], wire: Wire) -> list[str]:
@@ -317,7 +319,8 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
         log.info("the tools of a request are forwarded unchanged: %s", reason)
         return _ClientArray(entries, [], [], b"")
     others = [entry for entry in entries if wire.read_tool(entry) is None]
-    return _ClientArray(entries, tools, others, hash_tools(tools))
+    marks = [entry[CACHE_MARK] for entry in entries if entry.get(CACHE_MARK)]
+    return _ClientArray(entries, tools, others, hash_tools(tools), marks[-1] if marks else None)
 
 
 def _write_tools(
@@ -327,7 +330,7 @@ def _write_tools(
 
     Tools that the provider loads on demand are last: they are no part of the prompt.
     """
-    entries = {name: tool.entry for name, tool in catalog.tools.items()}
+    entries = catalog.entries
     shown = [
         rendered if tool.name in BRIDGE_NAMES else entries[tool.name]
         for tool, rendered in zip(request.turn.tools, request.tools, strict=False)
@@ -335,8 +338,9 @@ def _write_tools(
     listed = {tool.name for tool in request.turn.tools}
     own = [entries[name] for name in catalog.own_tools if name not in listed]
     listed |= {*catalog.own_tools}
-    added = [entry for name, entry in entries.items() if name in needed and name not in listed]
-    kept = _keep_cache_mark(array.entries, [*array.others, *own, *shown], added)
+    absent = needed - listed
+    added = [entry for name, entry in entries.items() if name in absent] if absent else []
+    kept = _keep_cache_mark(array.cache_mark, [*array.others, *own, *shown], added)
     if request.deferred is None or not wire.dialect.lists_deferred_tools:
         return kept
     return kept + [wire.defer_tool(entry) for name, entry in entries.items() if name not in listed | needed]
@@ -347,12 +351,11 @@ def _list_names(array: _ClientArray) -> set[str]:
     return {tool.name for tool in array.tools} | {str(entry.get("name")) for entry in array.others}
 
 
-def _keep_cache_mark(before: Sequence[Json], constant: list[Json], added: list[Json]) -> list[Json]:
+def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list[Json]:
     """Return the tools with a cache mark at the end of the constant ones, if the client had set a mark."""
     tools = [*constant, *added]
-    marks = [entry[CACHE_MARK] for entry in before if entry.get(CACHE_MARK)]
-    if marks and constant and not any(entry.get(CACHE_MARK) for entry in tools):
-        tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: marks[-1]}
+    if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
+        tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}
     return tools
 
 

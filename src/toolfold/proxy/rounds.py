@@ -26,6 +26,7 @@ from toolfold.proxy.forwarding import (
 )
 from toolfold.proxy.request_events import RequestEvents
 from toolfold.proxy.upstreams import Headers, Upstream
+from toolfold.redaction import NO_SECRETS
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,8 @@ class FoldedExchange:
         except _ResponseRelayed:
             return
         finally:
-            log.info("a request was folded: %s", self._fold.report)
+            # The report consists of numbers and fixed texts.
+            log.info("a request was folded: %s", self._fold.report, extra={NO_SECRETS: True})
 
     async def count(self) -> None:
         """Answer a request that counts tokens, with those of the shortened request. Raises FoldingFailed."""

@@ -18,9 +18,11 @@ from toolfold.redaction.secret_names import is_secret_name
 from toolfold.redaction.secret_patterns import find_pattern_secrets
 from toolfold.redaction.spans import Span, literal_parts, merge_spans
 
-__all__ = ["HIDDEN", "Redaction"]
+__all__ = ["HIDDEN", "NO_SECRETS", "Redaction"]
 
 HIDDEN = "[redacted]"
+NO_SECRETS = "no_secrets"
+"""Attribute of log records whose text cannot contain a secret, so that it is not searched for secrets."""
 _PADDING = "\0"
 _TRUNCATED = "… (cut)"
 _MAX_PASSES = 4

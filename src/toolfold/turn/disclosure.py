@@ -7,6 +7,7 @@ turn is passed through unchanged. Deferred tools stay callable.
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 import weakref
 from collections import Counter
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Tool
+from toolfold.redaction import NO_SECRETS
 from toolfold.turn.answers import source_name
 from toolfold.turn.assembly import Turn, select_showable
 from toolfold.turn.bridge import Bridge
@@ -56,6 +58,9 @@ class Disclosure:
         self._sorted = deferral or Deferral(settings)
         self._weights = weights or ToolTokenCounts()
         self._shown_bridge = _BridgeListing(settings, bridge)
+        self._lock = threading.Lock()
+        self._summaries: weakref.WeakKeyDictionary[Grant, _LoggedDecision] = weakref.WeakKeyDictionary()
+        """The last logged decision for each grant: the same one is made for every request of a client."""
 
     def __call__(
         self,
@@ -153,6 +158,16 @@ class Disclosure:
         """Log one line per turn: tools shown, tools hidden, tokens saved, and why."""
         if not log.isEnabledFor(logging.INFO):
             return
+        with self._lock:
+            last = self._summaries.get(grant)
+        if last is None or not last.is_for(turn, verdict):
+            summary = self._summarize_decision(grant, turn, verdict)
+            last = _LoggedDecision(turn.offered, turn.tools, verdict, summary)
+            with self._lock:
+                self._summaries[grant] = last
+        log.info("%s", last.summary, extra={NO_SECRETS: True})  # it consists of numbers and fixed texts
+
+    def _summarize_decision(self, grant: Grant, turn: Turn, verdict: DisclosureDecision) -> str:
         shown = frozenset(tool.name for tool in turn.tools)
         hidden = [tool for tool in turn.offered if tool.name not in shown]
         bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
@@ -165,8 +180,29 @@ class Disclosure:
         after = f" after {spent} for the bridge" if bridge else ""
         saved = replace(weight, tokens=weight.tokens - spent)
         kept = len(turn.tools) - len(bridge)
-        line = "tools kept: %d, deferred: %d%s, tokens saved: %s%s; %s"
-        log.info(line, kept, deferred, unselected, saved, after, verdict.reason)
+        return (
+            f"tools kept: {kept}, deferred: {deferred}{unselected}, tokens saved: {saved}{after};"
+            f" {verdict.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedDecision:
+    """What was logged about a turn, and what it depends on."""
+
+    offered: Sequence[Tool]
+    shown: Sequence[Tool]
+    verdict: DisclosureDecision
+    summary: str
+
+    def is_for(self, turn: Turn, verdict: DisclosureDecision) -> bool:
+        """Return True if the same would be logged about another turn of the same grant."""
+        return (
+            turn.offered is self.offered
+            and len(turn.tools) == len(self.shown)
+            and all(map(operator.is_, turn.tools, self.shown))
+            and verdict == self.verdict
+        )
 
 
 class _BridgeListing:

@@ -138,21 +138,22 @@ class _ChatStreamMerger(StreamMerger):
         choice = choices[0] if choices else None
         delta = choice.get("delta") if choice else None
         delta = delta if isinstance(delta, dict) else {}
-        parts = [self._number_part(part) for part in select_mappings(delta.get("tool_calls"))]
+        calls = select_mappings(delta["tool_calls"]) if "tool_calls" in delta else []
+        parts = [self._number_part(part) for part in calls]
         self._read(chunk, choice, delta, parts)
         if chunk.get("usage") is not None:
             self._usage = add_usage(self._usage, chunk["usage"])
         if choice is None:
             self._usage_chunk = chunk
             return
-        visible = self._split_parts(parts)
+        visible = self._split_parts(parts) if parts else []
         if choice.get("finish_reason") is not None:
             self._finish, self.is_complete = chunk, True
         elif not self._is_continued and not parts:
-            if any(value not in (None, "") for key, value in delta.items() if key != "role"):
-                yield from self._show(event.raw)
-            elif self._has_shown:
+            if self._has_shown and not self._starting:
                 yield event.raw
+            elif any(value not in (None, "") for key, value in delta.items() if key != "role"):
+                yield from self._show(event.raw)
             else:
                 self._starting.append(event.raw)
             return
@@ -160,9 +161,12 @@ class _ChatStreamMerger(StreamMerger):
 
     def _read(self, chunk: Json, choice: Json | None, delta: Json, parts: list[Json]) -> None:
         """Add a chunk to the reply, with calls that are numbered one by one."""
-        numbered = [{**choice, "delta": {**delta, "tool_calls": parts}}] if choice else []
+        if parts or choice is None or choice.get("delta") is not delta:
+            numbered = [{**choice, "delta": {**delta, "tool_calls": parts}}] if choice else []
+            chunk = {**chunk, "choices": numbered}
         try:
-            list(self._reader.feed({**chunk, "choices": numbered}))
+            for _ in self._reader.feed(chunk):
+                pass
         except ProviderError:  # a malformed chunk; the client gets what it can read
             return
 

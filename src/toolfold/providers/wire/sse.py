@@ -15,6 +15,8 @@ from toolfold.model import Json
 MAX_EVENT_BYTES = 32_000_000
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_DATA_ONLY = re.compile(rb"data: ?([^\r\n]*)(?:\r\n|\n|\r){2}")
+"""Matches an event of one line of data, as most events are."""
 
 
 class EventTooLong(ValueError):
@@ -71,6 +73,8 @@ def render_event(content: Json, *, named: bool) -> bytes:
 
 
 def _read_event(raw: bytes) -> ServerSentEvent:
+    if only := _DATA_ONLY.fullmatch(raw):
+        return ServerSentEvent("", only[1].decode("utf-8", "replace"), raw)
     name, data = "", []
     for line in _LINE_END.split(raw):
         key, _, value = line.decode("utf-8", "replace").partition(":")
