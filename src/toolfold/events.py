@@ -267,6 +267,16 @@ class IndexUpdated(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchFailed(Event):
+    """A search could not use the index in the database: it used keywords in memory, or ended in an error."""
+
+    type: ClassVar[str] = "search_failed"
+    session_id: str = ""
+    """Empty: the event concerns every session."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(Event):
     """The agent stopped working on a user message, or a request through the model proxy failed."""
 

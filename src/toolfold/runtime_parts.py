@@ -26,7 +26,7 @@ from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
 from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import ConfigError
-from toolfold.events import EventBus, IndexUpdated
+from toolfold.events import EventBus, IndexUpdated, SearchFailed
 from toolfold.files import Workspace
 from toolfold.hooks import Hooks
 from toolfold.internet.address_policy import AddressPolicy
@@ -39,9 +39,11 @@ from toolfold.providers.model_access import ModelAccess
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
 from toolfold.results import ResultStore
+from toolfold.retrieval.database_index import DatabaseIndex
 from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, shipped_light_embedder
 from toolfold.retrieval.example_messages import ExampleMessages
 from toolfold.retrieval.index import Progress
+from toolfold.retrieval.indexing import IndexState
 from toolfold.retrieval.learned_messages import LearnedMessages
 from toolfold.retrieval.learned_store import open_learned
 from toolfold.retrieval.message_store import open_messages
@@ -275,8 +277,16 @@ def _build_retriever(
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
     head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
+    embedder = _build_embedder(config, model)
+    shared = None if database is None else SharedVectors(database)
+    # A caller that shows progress can wait for the whole index; a model's call cannot.
+    max_wait_s = None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S)
+
+    def report_index(state: IndexState) -> None:
+        bus.publish(IndexUpdated(tools=state.tools, embedded=state.embedded))
+
     return Retriever(
-        _build_embedder(config, model),
+        embedder,
         lambda: Ranker.shipped(ranker),
         config.paths.cache_dir / "index",
         progress=progress,
@@ -289,10 +299,47 @@ def _build_retriever(
             half_life_days=config.tools.learn_half_life_days,
             find_instructions=find_injections,
         ),
-        # A caller that shows progress can wait for the whole index; a model's call cannot.
-        max_wait_s=None if progress else max(config.tools.patience_seconds, _MIN_PATIENCE_S),
-        on_index_change=lambda state: bus.publish(IndexUpdated(tools=state.tools, embedded=state.embedded)),
-        shared_vectors=None if database is None else SharedVectors(database),
+        max_wait_s=max_wait_s,
+        on_index_change=report_index,
+        shared_vectors=shared,
+        database_index=_build_database_index(
+            config, database, embedder, shared, max_wait_s, report_index, bus
+        ),
+    )
+
+
+def _build_database_index(
+    config: Config,
+    database: Database | None,
+    embedder: Embedder,
+    shared: SharedVectors | None,
+    max_wait_s: float | None,
+    on_change: Callable[[IndexState], None],
+    bus: EventBus,
+) -> DatabaseIndex | None:
+    """Return the search index in the shared database; None if tools are always searched in memory.
+
+    Raises ConfigError if the settings ask for it, but name no database.
+    """
+    place = config.retrieval.index
+    if database is None or shared is None:
+        if place == "database":
+            raise ConfigError(
+                "tools can be searched in a database only if one is shared, and `store` names none",
+                key="retrieval.index",
+                hint="set `store` to the URL of a PostgreSQL database, or `retrieval.index: auto`",
+            )
+        return None
+    if place == "memory":
+        return None
+    return DatabaseIndex(
+        database,
+        embedder,
+        shared,
+        place=place,
+        max_wait_s=max_wait_s,
+        on_change=on_change,
+        on_failure=lambda reason: bus.publish(SearchFailed(reason=reason)),
     )
 
 

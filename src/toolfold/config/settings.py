@@ -369,6 +369,16 @@ class ToolsSettings(Section):
         return self.rag_need
 
 
+class RetrievalSettings(Section):
+    """Settings of the search index."""
+
+    index: Literal["auto", "memory", "database"] = Field(
+        default="auto",
+        description="Where tools are searched: in the `memory` of each process, in the `database` that "
+        "`store` names, or `auto`: in memory, and more than 100,000 tools in the database if there is one.",
+    )
+
+
 class ToolsetSettings(Section):
     """Settings of a toolset, a named group of tools."""
 
@@ -652,6 +662,9 @@ class Settings(Section):
         default_factory=FrozenDict,
         description="Your own toolsets, by name.",
         json_schema_extra={"grants": True},
+    )
+    retrieval: RetrievalSettings = Field(
+        default_factory=RetrievalSettings, description="The search index of tools."
     )
     plugins: PluginsSettings = Field(
         default_factory=PluginsSettings, description="Plugins that provide tools."

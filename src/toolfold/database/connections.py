@@ -72,6 +72,10 @@ class Database:
         self._is_closed = False
         self._listener: ChangeListener | None = None
 
+    def with_limits(self, *, max_connections: int, statement_timeout_s: float) -> Database:
+        """Return further connections to the same database, with limits of their own; close them, too."""
+        return Database(self._url, max_connections=max_connections, statement_timeout_s=statement_timeout_s)
+
     @property
     def address(self) -> str:
         """Return host, port and name of the database, without user and password."""

@@ -275,6 +275,41 @@ ALTER TABLE teams DROP COLUMN allowed, DROP COLUMN denied;
 ALTER TABLE users DROP COLUMN allowed, DROP COLUMN denied;
 """,
     ),
+    Migration(
+        15,
+        "search index of tools",
+        up="""
+CREATE TABLE catalog (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, checksum BYTEA NOT NULL UNIQUE, name TEXT NOT NULL,
+    toolset BIGINT NOT NULL, server BIGINT NOT NULL, spellings TEXT[] NOT NULL, words TSVECTOR NOT NULL
+);
+CREATE INDEX catalog_by_toolset ON catalog (toolset, id);
+CREATE INDEX catalog_by_word ON catalog USING gin (words) WITH (fastupdate = off);
+CREATE INDEX catalog_by_spelling ON catalog USING gin (spellings) WITH (fastupdate = off);
+CREATE TABLE catalog_uses (
+    tool BIGINT PRIMARY KEY REFERENCES catalog (id) ON DELETE CASCADE, used DATE NOT NULL DEFAULT CURRENT_DATE
+);
+CREATE TABLE catalog_terms (term TEXT PRIMARY KEY, tools BIGINT NOT NULL);
+CREATE TABLE catalog_fields (field TEXT PRIMARY KEY, length DOUBLE PRECISION NOT NULL);
+CREATE TABLE nearest_tables (
+    model TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, width INTEGER NOT NULL, ready BOOLEAN NOT NULL
+);
+"""
+        + _notify_on_insert("catalog", "catalog")
+        + _notify_on_change("nearest_tables", "catalog"),
+        # The tables of vectors are created when they are needed, because their type is an extension's.
+        down="""
+DO $$
+DECLARE each TEXT;
+BEGIN
+    FOR each IN SELECT name FROM nearest_tables LOOP
+        EXECUTE format('DROP TABLE IF EXISTS %I', each);
+    END LOOP;
+END
+$$;
+DROP TABLE nearest_tables, catalog_fields, catalog_terms, catalog_uses, catalog;
+""",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

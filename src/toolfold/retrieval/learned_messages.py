@@ -243,6 +243,17 @@ class LearnedMessages:
             self._outage_log.warn_once(str(error))
         return [row for row in self._rows if _belongs_to(row, tool)]
 
+    def list_tool_names(self, limit: int) -> list[str]:
+        """Return the names of tools for which messages were learned, the latest used first."""
+        if self._store is None or not self.enabled:
+            return []
+        try:
+            self._reload_if_changed()
+        except (sqlite3.Error, OSError) as error:
+            self._outage_log.warn_once(str(error))
+        rows = sorted(self._rows, key=lambda row: -row.last_used)
+        return list(dict.fromkeys(row.name for row in rows))[:limit]
+
     def summarize(self, tool: Tool) -> LearnedSummary:
         """Return how many messages were learned for a tool, and when the last one was used."""
         rows = self.find(tool)

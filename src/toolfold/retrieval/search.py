@@ -32,6 +32,7 @@ from toolfold.retrieval.context import (
     merge_with_message,
     need_features,
 )
+from toolfold.retrieval.database_index import MAX_MEMORY_TOOLS, DatabaseIndex, IndexUnavailable, MessageLookup
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.embedding import (
     Embedder,
@@ -64,11 +65,16 @@ from toolfold.retrieval.ranking import (
 from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
 from toolfold.retrieval.shared_vectors import SharedVectors
 from toolfold.retrieval.synonyms import Synonyms
+from toolfold.retrieval.text import WordTokenizer
 
 Mode = Literal["keyword", "semantic", "hybrid", "rerank"]
 Mask = NDArray[np.bool_]
 MAX_KEPT_VECTORS = 256
 MAX_KEPT_MESSAGE_CHARS = 4_000
+MAX_LEARNED_CANDIDATES = 128
+"""Tools with learned messages that are candidates of every search in the database."""
+MAX_FALLBACK_TOOLS = 5_000
+"""Up to so many tools are indexed in memory by the search that finds the database unavailable."""
 _RERANKER = "reranker"
 
 
@@ -143,6 +149,8 @@ class Searcher:
         self._learned = learned
         self._context_ranker = functools.cache(context_ranker)
         self._earlier_vectors: dict[str, Matrix] = {}
+        self._recent_encoding: tuple[tuple[str, ...], QueryEncoding | None] = ((), None)
+        """The message encoded last to look up candidates, which are ranked with the same vectors."""
         self._query_encoder: QueryEncoder | None = embedder if isinstance(embedder, QueryEncoder) else None
         self._ranker = functools.cache(ranker) if ranker else None
         self._need_classifier = functools.cache(need_classifier) if need_classifier else None
@@ -300,7 +308,7 @@ class Searcher:
             self._earlier_vectors = {}  # another thread may be reading the old ones
         self._earlier_vectors[message] = vector
 
-    def _read_earlier(self, index: Index, messages: Sequence[str]) -> list[Matrix]:
+    def _read_earlier(self, index: Index | None, messages: Sequence[str]) -> list[Matrix]:
         """Return the vectors of earlier messages, most of which were encoded when they were the latest."""
         known = self._earlier_vectors
         missing = [message for message in messages if message not in known]
@@ -380,30 +388,53 @@ class Searcher:
         scores[list(tools)] = similarities
         return {_RERANKER: scores}
 
+    def describe(
+        self, message: str, mode: Mode, words: WordTokenizer, context: Context = NO_CONTEXT
+    ) -> MessageLookup:
+        """Return what is looked up in an index outside of this process for a message."""
+        earlier = context.earlier[:MAX_EARLIER_MESSAGES]
+        parts = [] if mode == "keyword" else split_intents(message, words)
+        encoding = None if mode == "keyword" else self._encode(None, [message, *parts], are_parts=True)
+        if encoding is None or not encoding.vectors[0].any():
+            return MessageLookup(message, earlier_texts=earlier, used=context.used)
+        self._recent_encoding = (message, *parts), encoding
+        self._keep_vector(message, encoding.vectors[0])
+        before = self._read_earlier(None, earlier)
+        combined = [(encoding.vectors[0] + before[0]) * np.float32(0.5)] if before else []
+        return MessageLookup(
+            message, parts, encoding.vectors, earlier_vectors=[*before, *combined], used=context.used
+        )
+
     def _encode(
-        self, index: Index, messages: Sequence[str], *, are_parts: bool = False
+        self, index: Index | None, messages: Sequence[str], *, are_parts: bool = False
     ) -> QueryEncoding | None:
         """Return the vectors of messages; if the model is unavailable, log that once and return None.
 
         If `are_parts`, all messages after the first are parts of it, which takes less time.
         """
-        if self._embedder is None or index.vectors is None:
+        if self._embedder is None or (index is not None and index.vectors is None):
             return None
-        texts = [query_text(message) for message in messages]
-        if not texts[0]:
-            return None
-        try:
-            if self._query_encoder and are_parts:
-                encoding = self._query_encoder.read(texts[0], texts[1:])
-            else:
-                encoding = QueryEncoding(self._embedder.embed(texts, "query"))
-        except EmbeddingUnavailable as error:
-            self._outage_log.warn_once(str(error))
-            return None
-        if encoding.vectors.shape[1] != index.vectors.width:
+        encoding = self._run_encoder(messages, are_parts)
+        vectors = None if index is None else index.vectors
+        if encoding is not None and vectors is not None and encoding.vectors.shape[1] != vectors.width:
             self._outage_log.warn_once("the index contains vectors of another length than the model returns")
             return None
         return encoding
+
+    def _run_encoder(self, messages: Sequence[str], are_parts: bool) -> QueryEncoding | None:
+        recent, encoding = self._recent_encoding
+        if are_parts and encoding is not None and recent == tuple(messages):
+            return encoding
+        texts = [query_text(message) for message in messages]
+        if not texts[0] or self._embedder is None:
+            return None
+        try:
+            if self._query_encoder and are_parts:
+                return self._query_encoder.read(texts[0], texts[1:])
+            return QueryEncoding(self._embedder.embed(texts, "query"))
+        except EmbeddingUnavailable as error:
+            self._outage_log.warn_once(str(error))
+            return None
 
     def _rank_tools(self, index: Index, query: _LegScores, mode: Mode) -> Positions:
         legs = query.legs
@@ -559,12 +590,14 @@ class Retriever:
         max_wait_s: float | None = None,
         on_index_change: Callable[[IndexState], None] | None = None,
         shared_vectors: SharedVectors | None = None,
+        database_index: DatabaseIndex | None = None,
     ) -> None:
         """Create a retriever. `max_wait_s` limits how long searches wait for vectors; None waits for all.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         `on_index_change` is called when a search goes on without all vectors, and when they are complete.
-        With `shared_vectors`, vectors are taken from the database if any replica has computed them.
+        With `shared_vectors`, vectors are taken from the database if any replica has computed them. With
+        `database_index`, so many tools as its settings say are searched in the database.
         """
         outage_log = OutageLog()
         self._synonyms = synonyms or Synonyms()
@@ -583,6 +616,7 @@ class Retriever:
             shared=shared_vectors,
         )
         self._shared_vectors = shared_vectors
+        self._database_index = database_index
         self._background = BackgroundStart()
         self._keyword_indexer = Indexer(None, directory)
         self._searcher = Searcher(
@@ -605,15 +639,24 @@ class Retriever:
         sibling._keyword_indexer = self._keyword_indexer.make_sibling(directory)
         sibling._background = BackgroundStart()
         sibling._shared_vectors = None  # its indexer uses them; this retriever closes them
+        sibling._database_index = None  # tools of skills and clients are few, and not those of all replicas
         return sibling
 
     def build_in_background(self, snapshot: Snapshot) -> None:
         """Start to build the index of the tools in a thread, so that a later search need not wait for it."""
-        self._background.run(lambda: self._index_snapshot(snapshot, "hybrid", wait=False))
+        self._background.run(lambda: self._build_index(snapshot))
+
+    def _build_index(self, snapshot: Snapshot) -> None:
+        tools = self._list_tools(snapshot)
+        if self._database_index is not None and self._database_index.serves(len(tools)):
+            self._database_index.publish(tools)
+        else:
+            self._indexer.index(tools, wait=False)
 
     def index_state(self) -> IndexState:
         """Return how many tools the index has, and how many of them can be found by similarity."""
-        return self._indexer.state()
+        state = self._database_index.state() if self._database_index is not None else None
+        return state or self._indexer.state()
 
     def find(
         self,
@@ -629,8 +672,9 @@ class Retriever:
 
         `client` is whose use of tools the ranking learns from; None ranks without what was learned.
         """
+        granted = None if granted is None else frozenset(granted)
         return self._searcher.search(
-            self._index_snapshot(snapshot, mode),
+            self._find_index(snapshot, message, mode, granted, client=client),
             message,
             mode=mode,
             limit=limit,
@@ -653,8 +697,9 @@ class Retriever:
 
         `context` is what was said and done before the message, if it belongs to a conversation.
         """
+        granted = None if granted is None else frozenset(granted)
         return self._searcher.answer(
-            self._index_snapshot(snapshot, mode),
+            self._find_index(snapshot, message, mode, granted, context, client),
             message,
             mode=mode,
             limit=limit,
@@ -672,7 +717,9 @@ class Retriever:
         client: str | None = None,
     ) -> dict[str, dict[str, float]]:
         """Return the scores of the tools by ranking method (keywords, similarity), best first."""
-        return self._searcher.legs(self._index_snapshot(snapshot, "hybrid"), message, granted, client)
+        granted = None if granted is None else frozenset(granted)
+        index = self._find_index(snapshot, message, "hybrid", granted, client=client)
+        return self._searcher.legs(index, message, granted, client)
 
     def learn(
         self,
@@ -688,7 +735,7 @@ class Retriever:
 
         Returns why nothing was learned; empty if something was. Embeds the text if the model is in use.
         """
-        index = self._index_snapshot(snapshot, "keyword")
+        index = self._find_index(snapshot, "\n".join(texts), "keyword", None, names=(tool.name,))
         position = index.by_name.get(tool.name)
         if position is None:
             return "the tool is not registered"
@@ -704,18 +751,56 @@ class Retriever:
         self, snapshot: Snapshot, text: str, *, client: str, called: frozenset[str], offered: frozenset[str]
     ) -> None:
         """Weaken what was learned from texts like this one for tools that were offered but not called."""
-        index = self._index_snapshot(snapshot, "keyword")
+        index = self._find_index(snapshot, text, "keyword", None, names=tuple(offered))
         self.learned.count_misses(index, text, client=client, called=called, offered=offered)
 
     def close(self) -> None:
         """Stop the background threads that build the index."""
+        if self._database_index is not None:
+            self._database_index.close()
         self._background.wait()
         self._indexer.close()
         if self._shared_vectors is not None:
             self._shared_vectors.close()
 
-    def _index_snapshot(self, snapshot: Snapshot, mode: Mode, *, wait: bool = True) -> Index:
-        tools = self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
-        if mode == "keyword" and not self._indexer.has_index(tools):
-            return self._keyword_indexer.index(tools)  # neither loads the model nor embeds
-        return self._indexer.index(tools, wait=wait)
+    def _list_tools(self, snapshot: Snapshot) -> Sequence[Tool]:
+        """Return the tools with the other words and the messages by which they are found."""
+        return self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
+
+    def _find_index(
+        self,
+        snapshot: Snapshot,
+        message: str,
+        mode: Mode,
+        granted: frozenset[str] | None,
+        context: Context = NO_CONTEXT,
+        client: str | None = None,
+        names: Sequence[str] = (),
+    ) -> Index:
+        """Return the index in which to search: of all tools, or of candidates from the database.
+
+        The tools with the given `names` are candidates if they are granted.
+        """
+        tools = self._list_tools(snapshot)
+        database = self._database_index
+        if database is None or not database.serves(len(tools)):
+            if mode == "keyword" and not self._indexer.has_index(tools):
+                return self._keyword_indexer.index(tools)  # neither loads the model nor embeds
+            return self._indexer.index(tools)
+        learned = [] if client is None else self.learned.list_tool_names(MAX_LEARNED_CANDIDATES)
+        try:
+            lookup = self._searcher.describe(message, mode, database.words, context)
+            return database.find(tools, lookup, granted, names=(*names, *learned))
+        except IndexUnavailable as error:
+            return self._find_fallback(tools, error)
+
+    def _find_fallback(self, tools: Sequence[Tool], error: IndexUnavailable) -> Index:
+        """Return a keyword index in memory, for searches while the database fails.
+
+        Building the index of many tools takes seconds: until that is done, raises `error`.
+        """
+        if self._keyword_indexer.has_index(tools) or len(tools) <= MAX_FALLBACK_TOOLS:
+            return self._keyword_indexer.index(tools)
+        if len(tools) <= MAX_MEMORY_TOOLS:
+            self._background.run(lambda: self._keyword_indexer.index(tools))
+        raise error

@@ -11,13 +11,22 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from toolfold.events import ApprovalAnswered, Event, IndexUpdated, ModelReplied, ToolFinished, ToolsSearched
+from toolfold.events import (
+    ApprovalAnswered,
+    Event,
+    IndexUpdated,
+    ModelReplied,
+    SearchFailed,
+    ToolFinished,
+    ToolsSearched,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DURATION_LIMITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _COUNTERS = {
     "toolfold_tool_calls_total": "Tool calls by outcome.",
     "toolfold_tool_searches_total": "Tool searches.",
+    "toolfold_search_failures_total": "Searches that could not use the index in the database.",
     "toolfold_model_calls_total": "Replies of models.",
     "toolfold_model_tokens_total": "Tokens of model calls by type.",
     "toolfold_approval_answers_total": "Answers to approval questions by outcome.",
@@ -73,6 +82,8 @@ class PrometheusMetrics:
                     self._durations.add(event.duration_s)
                 case ToolsSearched():
                     self._counts["toolfold_tool_searches_total", ""] += 1
+                case SearchFailed():
+                    self._counts["toolfold_search_failures_total", ""] += 1
                 case ModelReplied():
                     self._counts["toolfold_model_calls_total", ""] += 1
                     tokens = "toolfold_model_tokens_total"

@@ -1,0 +1,165 @@
+"""Measure the search index in PostgreSQL in its own process: time to publish tools, searches, memory.
+
+    python database_search.py JOB ANSWER
+
+Both are JSON files. Tools are published and searched as a replica with `retrieval.index: database` does it.
+Recall compares the nearest tools that the database finds with those of a comparison with every vector.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from measuring.fresh import peak_memory
+from toolfold.database import Database, open_database
+from toolfold.registry import Snapshot
+from toolfold.retrieval.database_index import DatabaseIndex
+from toolfold.retrieval.embedding import Embedder, LightEmbedder
+from toolfold.retrieval.multilingual import MultilingualEmbedder
+from toolfold.retrieval.need import NeedClassifier
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.search import Retriever
+from toolfold.retrieval.shared_catalog import (
+    EF_SEARCH,
+    MAX_SCANNED,
+    NearestQuery,
+    ScopeFilter,
+    SharedCatalog,
+    VectorTable,
+    find_nearest_ids,
+)
+from toolfold.retrieval.shared_vectors import SharedVectors
+from toolfold.sources import load_catalog
+
+NEAREST = 10
+READ_STEP = 20_000
+Answer = dict[str, Any]
+
+
+def run(job: Answer) -> Answer:
+    """Publish the tools of a catalog, search for messages, and return all figures."""
+    tools = Snapshot({tool.name: tool for tool in load_catalog(Path(job["catalog"]))}, 0)
+    answer: Answer = {"tools": len(tools), "memory_of_catalog_mb": peak_memory()}
+    light = job["model"] == "light"
+    embedder: Embedder = LightEmbedder() if light else MultilingualEmbedder()
+    database = open_database(job["url"])
+    assert database is not None
+    shared = SharedVectors(database)
+    index = DatabaseIndex(database, embedder, shared, place="database")
+    retriever = Retriever(
+        embedder,
+        lambda: Ranker.shipped("light" if light else "encoder"),
+        None,
+        need_classifier=lambda: NeedClassifier.shipped("light" if light else "encoder"),
+        shared_vectors=shared,
+        database_index=index,
+    )
+    before = time.perf_counter(), time.process_time()
+    retriever.find(tools, "warm up", mode="hybrid", limit=1)
+    answer["publish_s"] = round(time.perf_counter() - before[0], 1)
+    answer["publish_cpu_s"] = round(time.process_time() - before[1], 1)
+    answer |= measure_searches(retriever, tools, job["messages"], None, "all")
+    names = sorted(tools)
+    for name, granted in (("tenth", names[::10]), ("few", names[:1_000])):
+        answer |= measure_searches(retriever, tools, job["messages"], frozenset(granted), name)
+    answer["memory_mb"] = peak_memory()
+    table = SharedCatalog(database, index.words).find_vectors(embedder.name)
+    assert table is not None
+    vectors = embedder.embed(job["messages"][: job["recall_messages"]], "query")
+    answer |= measure_recall(database, table, vectors)
+    retriever.close()
+    database.close()
+    return answer
+
+
+def measure_searches(
+    retriever: Retriever, tools: Snapshot, messages: Sequence[str], granted: frozenset[str] | None, name: str
+) -> Answer:
+    """Return wall-clock and CPU times of whole searches, in milliseconds."""
+    retriever.find(tools, "warm up", mode="hybrid", limit=1, granted=granted)
+    wall, cpu = [], []
+    for message in messages:
+        before = time.perf_counter(), time.process_time()
+        retriever.answer(tools, message, mode="hybrid", limit=8, granted=granted)
+        wall.append((time.perf_counter() - before[0]) * 1000)
+        cpu.append((time.process_time() - before[1]) * 1000)
+    return {
+        f"{name}_p50_ms": round(median(wall), 1),
+        f"{name}_p99_ms": round(float(np.percentile(wall, 99)), 1),
+        f"{name}_cpu_p50_ms": round(median(cpu), 1),
+    }
+
+
+def measure_recall(database: Database, table: VectorTable, queries: Any) -> Answer:
+    """Return recall and times of the index of vectors alone, and the size of the tables."""
+    rows = database.query(f"SELECT count(*) AS n, min(tool) AS first, max(tool) AS last FROM {table.name}")
+    best: list[list[tuple[float, int]]] = [[] for _ in queries]
+    for start in range(rows[0]["first"], rows[0]["last"] + 1, READ_STEP):
+        ids, vectors = read_block(database, table, start)
+        if not len(ids):
+            continue
+        scores = queries @ vectors.T
+        for number, row in enumerate(scores):
+            top = np.argpartition(row, -min(NEAREST, len(row)))[-NEAREST:]
+            best[number] = sorted([*best[number], *((float(row[t]), int(ids[t])) for t in top)])[-NEAREST:]
+    toolsets = database.query(f"SELECT DISTINCT toolset FROM {table.name}")
+    none = np.zeros(0, np.int64)
+    scope = ScopeFilter.of_toolsets(np.array([row["toolset"] for row in toolsets]), none, none)
+    found, times = [], []
+    for query in queries:
+        before = time.perf_counter()
+        found.append(find_nearest(database, table, query, scope))
+        times.append((time.perf_counter() - before) * 1000)
+    hits = sum(len({each for _, each in exact} & set(got)) for exact, got in zip(best, found, strict=True))
+    sizes = database.query(
+        "SELECT pg_total_relation_size(%s::regclass) AS vectors, pg_total_relation_size('catalog') AS words",
+        (table.name,),
+    )[0]
+    return {
+        "recall": round(hits / (NEAREST * len(found)), 4),
+        "nearest_p50_ms": round(median(times), 1),
+        "vectors_mb": sizes["vectors"] >> 20,
+        "words_mb": sizes["words"] >> 20,
+    }
+
+
+def read_block(database: Database, table: VectorTable, start: int) -> tuple[Any, Any]:
+    """Return numbers and vectors of some tools."""
+
+    def read(cursor: Any) -> list[Any]:
+        statement = f"SELECT tool, vector FROM {table.name} WHERE tool >= %s AND tool < %s".encode()
+        found: list[Any] = cursor.execute(statement, (start, start + READ_STEP), binary=True).fetchall()
+        return found
+
+    rows = database.run(read)
+    packed = np.frombuffer(b"".join(row["vector"][4:] for row in rows), ">f2")
+    return np.array([row["tool"] for row in rows]), packed.astype(np.float32).reshape(len(rows), -1)
+
+
+def find_nearest(database: Database, table: VectorTable, vector: Any, scope: ScopeFilter) -> list[int]:
+    """Return the nearest tools by the index of vectors, among all."""
+
+    def find(cursor: Any) -> list[int]:
+        for name, value in (("ef_search", EF_SEARCH), ("max_scan_tuples", MAX_SCANNED)):
+            cursor.execute("SELECT set_config(%s, %s, true)", (f"hnsw.{name}", str(value)))
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        return find_nearest_ids(cursor, table, NearestQuery(vector, NEAREST), scope)
+
+    return database.run(find)
+
+
+def main() -> None:
+    job, answer = map(Path, sys.argv[1:])
+    answer.write_text(json.dumps(run(json.loads(job.read_text()))))
+
+
+if __name__ == "__main__":
+    main()

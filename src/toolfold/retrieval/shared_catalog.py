@@ -1,0 +1,592 @@
+"""Search index of tools in the shared database: full-text search, and nearest vectors with pgvector.
+
+Finds candidates only; they are ranked in the process. Each word of a tool is stored with the weight that it
+has in the keyword index: as the position of the word in the `tsvector`, and roughly as its class, by which
+the database orders matches. Everything that a session may not use is excluded by the statements themselves.
+Tools and words of messages are passed as parameters, never as part of a statement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolfold.database import Database, DatabaseError, RowCursor, clean_text
+from toolfold.model import Tool
+from toolfold.retrieval.exact import list_spellings
+from toolfold.retrieval.lexical import TermStatistics, compute_field_lengths, compute_term_weights
+from toolfold.retrieval.text import WordTokenizer
+from toolfold.retrieval.vectors import Matrix
+
+Ids = NDArray[np.int64]
+
+SEARCH_TIMEOUT_S = 2.0
+BATCH_SIZE = 1_000
+MAX_SAMPLE_FOR_LENGTHS = 5_000
+MAX_QUERY_TERMS = 24
+MAX_MATCHES = 4_000
+"""Tools that a statement compares by keywords; words that more tools contain count only in combination."""
+MAX_MENTIONED = 256
+MAX_HALF_DIMENSIONS = 4_000
+"""Most numbers of a vector that pgvector can index with 16 bits each."""
+EF_SEARCH = 120
+MAX_SCANNED = 40_000
+"""Vectors that one search compares before it gives up to find more that are granted."""
+HNSW_LINKS, HNSW_BUILD_CANDIDATES = 16, 64
+BUILD_TIMEOUT_S = 4 * 3_600
+MAX_BUILD_MEMORY_MB = 2_048
+UNUSED_DAYS = 30
+_LOCK_KEY = 0x746F6F6C63617461
+"""Number of the advisory lock under which tools are added, so that the numbers of tools are in order."""
+_WEIGHT_SCALE = 10_000
+_PAGE_SIZE = 20_000
+_CLASSES = (("A", 0.6), ("B", 0.45), ("C", 0.3), ("D", 0.0))
+"""Class of a word by its weight; each class has at least this weight."""
+_CLASS_WEIGHTS = "{0.2,0.37,0.52,0.68}"
+_WORD = re.compile(r"'([^']*)':(\d+)")
+_SEPARATOR = "\x1f"
+_SETTINGS = {
+    "statement_timeout": f"{int(SEARCH_TIMEOUT_S * 1000)}ms",
+    "enable_seqscan": "off",
+    "jit": "off",
+    "hnsw.ef_search": str(EF_SEARCH),
+    "hnsw.iterative_scan": "relaxed_order",
+    "hnsw.max_scan_tuples": str(MAX_SCANNED),
+}
+
+
+def hash_name(name: str) -> int:
+    """Return the number by which the statements compare the name of a toolset or server."""
+    digest = hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=8).digest()
+    number: int = struct.unpack(">q", digest)[0]
+    return number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScopeFilter:
+    """The tools among which a statement searches.
+
+    Either a list of tools, or all tools of some toolsets without a few, and a few others.
+    """
+
+    only: str | None = None
+    """All tools, if they are few: these are compared exactly. Lists of numbers are PostgreSQL arrays."""
+    toolsets: str = "{}"
+    without: str = ""
+    others: str = ""
+
+    @classmethod
+    def of_tools(cls, ids: Ids) -> ScopeFilter:
+        """Return the condition for a list of tools."""
+        return cls(only=_format_ids(ids))
+
+    @classmethod
+    def of_toolsets(cls, toolsets: Ids, without: Ids, others: Ids) -> ScopeFilter:
+        """Return the condition for all tools of toolsets, without some tools, and with some others."""
+        return cls(
+            None,
+            _format_ids(toolsets),
+            _format_ids(without) if len(without) else "",
+            _format_ids(others) if len(others) else "",
+        )
+
+    def condition(self, column: str) -> tuple[str, dict[str, object]]:
+        """Return the condition on a table whose column with the tool's number is `column`."""
+        if self.only is not None:
+            return f"{column} = ANY(%(only)s::bigint[])", {"only": self.only}
+        inside = "toolset = ANY(%(toolsets)s::bigint[])"
+        values: dict[str, object] = {"toolsets": self.toolsets}
+        if self.without:
+            inside = f"({inside} AND {column} <> ALL(%(without)s::bigint[]))"
+            values["without"] = self.without
+        if self.others:
+            inside = f"({inside} OR {column} = ANY(%(others)s::bigint[]))"
+            values["others"] = self.others
+        return inside, values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorTable:
+    """The table with the vectors of one model."""
+
+    name: str
+    width: int
+    is_ready: bool
+    """True if its index is built."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NearestQuery:
+    """A search for the tools nearest to a vector, of one server only if there is one."""
+
+    vector: Matrix
+    limit: int
+    server: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateQuery:
+    """Everything that is looked up in the database for one message."""
+
+    texts: Sequence[Sequence[str]]
+    """Terms of the message and of its parts; each is searched by keywords."""
+    nearest: Sequence[NearestQuery]
+    mentions: Sequence[str]
+    """Words that may be names of tools."""
+    ids: Sequence[int]
+    """Tools that are candidates whatever matches."""
+    limit: int
+    partial_names: Sequence[str] = ()
+    """Parts of names that are looked up if nothing else is found."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundRows:
+    """Rows of candidates, and the statistics of the terms of the message."""
+
+    ids: list[int]
+    weights: list[dict[str, float]]
+    vectors: Matrix | None
+    """One row per candidate; zero if it has no vector."""
+    statistics: TermStatistics
+
+
+class SharedCatalog:
+    """The tables of the search index. Thread-safe."""
+
+    def __init__(self, database: Database, words: WordTokenizer) -> None:
+        self._database, self._words = database, words
+
+    def find_ids(self, checksums: Sequence[bytes]) -> dict[bytes, int]:
+        """Return the numbers of the tools that are in the catalog, by checksum."""
+        found: dict[bytes, int] = {}
+        for start in range(0, len(checksums), 2 * BATCH_SIZE):
+            part = list(checksums[start : start + 2 * BATCH_SIZE])
+            rows = self._database.query("SELECT id, checksum FROM catalog WHERE checksum = ANY(%s)", (part,))
+            found |= {row["checksum"]: row["id"] for row in rows}
+        return found
+
+    def prepare(self, tools: Sequence[Tool]) -> None:
+        """Store the average lengths of text fields, once: only with the same are weights comparable."""
+        if self._read_lengths():
+            return
+        sample = tools[:: max(1, len(tools) // MAX_SAMPLE_FOR_LENGTHS)]
+        lengths = compute_field_lengths(sample, self._words)
+
+        def write(cursor: RowCursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            cursor.execute("SELECT 1 FROM catalog_fields LIMIT 1")
+            if cursor.fetchone() is None:
+                cursor.executemany("INSERT INTO catalog_fields VALUES (%s, %s)", list(lengths.items()))
+
+        self._database.run(write)
+
+    def add_tools(self, tools: Sequence[Tool], checksums: Sequence[bytes]) -> dict[bytes, int]:
+        """Add tools, at most BATCH_SIZE, after `prepare`; return the numbers of all of them."""
+        lengths = self._read_lengths()
+        weights = compute_term_weights(tools, self._words, lengths)
+        rows = sorted(
+            (
+                checksum,
+                clean_text(tool.name),
+                hash_name(tool.toolset),
+                hash_name(tool.server),
+                clean_text(_SEPARATOR.join(name.replace(_SEPARATOR, "") for name in list_spellings(tool))),
+                _format_words(each),
+            )
+            for tool, checksum, each in zip(tools, checksums, weights, strict=True)
+        )
+        by_checksum = dict(zip(checksums, weights, strict=True))
+
+        def insert(cursor: RowCursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            added = cursor.execute(
+                "INSERT INTO catalog (checksum, name, toolset, server, spellings, words)"
+                " SELECT checksum, name, toolset, server, string_to_array(spellings, %s), words::tsvector"
+                " FROM unnest(%s::bytea[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[])"
+                " AS rows (checksum, name, toolset, server, spellings, words)"
+                " ON CONFLICT (checksum) DO NOTHING RETURNING id, checksum",
+                (_SEPARATOR, *(list(column) for column in zip(*rows, strict=True))),
+            ).fetchall()
+            counts = Counter(itertools.chain.from_iterable(by_checksum[row["checksum"]] for row in added))
+            counts[""] = len(added)  # the number of all tools
+            _add_counts(cursor, counts)
+            cursor.execute(
+                "INSERT INTO catalog_uses (tool) SELECT unnest(%s::bigint[]) ON CONFLICT DO NOTHING",
+                ([row["id"] for row in added],),
+            )
+
+        self._database.run(insert)
+        return self.find_ids(checksums)
+
+    def note_use(self, ids: Ids) -> None:
+        """Note that tools are in use, so that they are not removed."""
+        for start in range(0, len(ids), 10 * BATCH_SIZE):
+            self._database.execute(
+                "UPDATE catalog_uses SET used = CURRENT_DATE"
+                " WHERE tool = ANY(%s) AND used < CURRENT_DATE - 1",
+                (ids[start : start + 10 * BATCH_SIZE].tolist(),),
+            )
+
+    def remove_unused(self) -> int:
+        """Remove tools that no replica has used for UNUSED_DAYS; return how many."""
+
+        def remove(cursor: RowCursor) -> int:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            gone = cursor.execute(
+                "DELETE FROM catalog WHERE id IN (SELECT tool FROM catalog_uses"
+                " WHERE used < CURRENT_DATE - %s::int LIMIT %s) RETURNING words::text",
+                (UNUSED_DAYS, BATCH_SIZE),
+            ).fetchall()
+            counts = Counter(term for row in gone for term, _ in _WORD.findall(row["words"]))
+            counts[""] = len(gone)
+            _add_counts(cursor, Counter({term: -count for term, count in counts.items()}))
+            return len(gone)
+
+        return self._database.run(remove)
+
+    def list_tools(self, after: int) -> tuple[Ids, Ids]:
+        """Return the numbers of all tools that were added after one, and of their toolsets."""
+        parts = [np.zeros((0, 2), np.int64)]
+        while True:
+            rows = self._database.query(
+                "SELECT id, toolset FROM catalog WHERE id > %s ORDER BY id LIMIT %s", (after, _PAGE_SIZE)
+            )
+            if not rows:
+                found = np.concatenate(parts)
+                return found[:, 0], found[:, 1]
+            parts.append(np.array([(row["id"], row["toolset"]) for row in rows], np.int64))
+            after = rows[-1]["id"]
+
+    def open_vectors(self, model: str, width: int) -> VectorTable:
+        """Return the table with the vectors of a model; create it if there is none.
+
+        Raises DatabaseError if the extension pgvector cannot be used.
+        """
+        if not 0 < width <= MAX_HALF_DIMENSIONS:
+            raise DatabaseError(
+                f"vectors of {width} numbers cannot be indexed in the database, at most"
+                f" {MAX_HALF_DIMENSIONS:,} can: set `retrieval.index: memory`"
+            )
+        found = self.find_vectors(model)
+        if found is not None and found.width == width:
+            return found
+        name = f"nearest_{hashlib.blake2b(repr((model, width)).encode(), digest_size=6).hexdigest()}"
+
+        def create(cursor: RowCursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            cursor.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {name} (tool BIGINT PRIMARY KEY REFERENCES catalog (id)"
+                " ON DELETE CASCADE, toolset BIGINT NOT NULL, server BIGINT NOT NULL,"
+                f" vector halfvec({int(width)}) NOT NULL)".encode()
+            )
+            if found is not None and found.name != name:  # another model has this name now
+                cursor.execute(f"DROP TABLE IF EXISTS {found.name}".encode())
+            cursor.execute(
+                "INSERT INTO nearest_tables VALUES (%s, %s, %s, false)"
+                " ON CONFLICT (model) DO UPDATE SET name = excluded.name, width = excluded.width,"
+                " ready = excluded.ready WHERE nearest_tables.name != excluded.name",
+                (clean_text(model), name, width),
+            )
+
+        self._database.run(create)
+        return self.find_vectors(model) or VectorTable(name, width, is_ready=False)
+
+    def find_vectors(self, model: str) -> VectorTable | None:
+        """Return the table with the vectors of a model; None if there is none."""
+        rows = self._database.query(
+            "SELECT name, width, ready FROM nearest_tables WHERE model = %s", (clean_text(model),)
+        )
+        if not rows or not re.fullmatch(r"nearest_[0-9a-f]{12}", rows[0]["name"]):
+            return None
+        return VectorTable(rows[0]["name"], rows[0]["width"], rows[0]["ready"])
+
+    def find_unembedded(self, table: VectorTable, ids: Ids) -> Ids:
+        """Return those of the tools that have no vector in a table."""
+        missing = []
+        for start in range(0, len(ids), 10 * BATCH_SIZE):
+            part = ids[start : start + 10 * BATCH_SIZE]
+            rows = self._database.query(
+                f"SELECT tool FROM {table.name} WHERE tool = ANY(%s)",  # noqa: S608
+                (part.tolist(),),
+            )
+            missing.append(
+                np.setdiff1d(part, np.fromiter((row["tool"] for row in rows), np.int64, len(rows)))
+            )
+        return np.concatenate(missing) if missing else np.zeros(0, np.int64)
+
+    def add_vectors(self, table: VectorTable, ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> None:
+        """Add vectors of tools; `keys` are the numbers of each tool's toolset and server."""
+
+        def insert(cursor: RowCursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
+            known = cursor.execute(
+                f"SELECT tool FROM {table.name} WHERE tool = ANY(%s)".encode(),  # noqa: S608
+                (ids.tolist(),),
+            ).fetchall()
+            new = ~np.isin(ids, [row["tool"] for row in known])
+            copy = f"COPY {table.name} (tool, toolset, server, vector) FROM STDIN (FORMAT BINARY)".encode()
+            with cursor.copy(copy) as rows:
+                rows.write(_pack_rows(ids[new], keys[new], vectors[new]))
+
+        self._database.run(insert)
+
+    def build_index(self, table: VectorTable) -> None:
+        """Build the index of a table of vectors, unless another replica has built it. Takes minutes."""
+
+        def build(cursor: RowCursor) -> None:
+            for name, value in (("statement_timeout", BUILD_TIMEOUT_S), ("lock_timeout", BUILD_TIMEOUT_S)):
+                cursor.execute("SELECT set_config(%s, %s, true)", (name, f"{value}s"))
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_KEY & 0x7FFFFFFF, table.name)
+            )
+            row = cursor.execute("SELECT ready FROM nearest_tables WHERE name = %s", (table.name,)).fetchone()
+            if not row or row["ready"]:
+                return
+            size = cursor.execute(f"SELECT count(*) AS n FROM {table.name}".encode()).fetchone()  # noqa: S608
+            needed = (size["n"] if size else 0) * (2 * table.width + 50 * HNSW_LINKS) // 2**20
+            memory = min(MAX_BUILD_MEMORY_MB, 64 + needed)
+            cursor.execute("SELECT set_config('maintenance_work_mem', %s, true)", (f"{memory}MB",))
+            cursor.execute(
+                f"CREATE INDEX IF NOT EXISTS {table.name}_hnsw ON {table.name} USING hnsw"
+                f" (vector halfvec_ip_ops) WITH (m = {HNSW_LINKS},"
+                f" ef_construction = {HNSW_BUILD_CANDIDATES})".encode()
+            )
+            cursor.execute("UPDATE nearest_tables SET ready = true WHERE name = %s", (table.name,))
+
+        self._database.run(build)
+
+    def read_vectors(self, table: VectorTable, ids: Sequence[int]) -> Matrix:
+        """Return the vectors of some tools, in any order, without those that have none."""
+
+        def read(cursor: RowCursor) -> Matrix:
+            rows = cursor.execute(
+                f"SELECT vector FROM {table.name} WHERE tool = ANY(%s)".encode(),  # noqa: S608
+                (list(ids),),
+                binary=True,
+            ).fetchall()
+            return _unpack_vectors([row["vector"] for row in rows], table.width)
+
+        return self._database.run(read)
+
+    def find_candidates(
+        self, query: CandidateQuery, scope: ScopeFilter, table: VectorTable | None
+    ) -> FoundRows:
+        """Return the candidates for a message among the tools of a scope.
+
+        Without `table`, by keywords and names alone.
+        """
+
+        def find(cursor: RowCursor) -> FoundRows:
+            cursor.execute(
+                f"SELECT {', '.join(['set_config(%s, %s, true)'] * len(_SETTINGS))}".encode(),
+                list(itertools.chain.from_iterable(_SETTINGS.items())),
+            )
+            statistics = _read_statistics(cursor, {term for text in query.texts for term in text})
+            found = dict.fromkeys(query.ids)
+            if table is not None:
+                for each in query.nearest:
+                    found |= dict.fromkeys(find_nearest_ids(cursor, table, each, scope))
+            for terms in query.texts:
+                found |= dict.fromkeys(_find_by_words(cursor, terms, statistics, scope, query.limit))
+            found |= dict.fromkeys(_find_mentioned(cursor, query.mentions, scope))
+            if not found and query.partial_names:
+                found |= dict.fromkeys(_find_by_partial_name(cursor, query, scope))
+            return _read_rows(cursor, list(found), table, statistics)
+
+        return self._database.run(find)
+
+    def _read_lengths(self) -> dict[str, float]:
+        rows = self._database.query("SELECT field, length FROM catalog_fields")
+        return {row["field"]: row["length"] for row in rows}
+
+
+def _add_counts(cursor: RowCursor, counts: Mapping[str, int]) -> None:
+    terms = sorted(counts)
+    cursor.execute(
+        "INSERT INTO catalog_terms SELECT * FROM unnest(%s::text[], %s::bigint[])"
+        " ON CONFLICT (term) DO UPDATE SET tools = catalog_terms.tools + excluded.tools",
+        (terms, [counts[term] for term in terms]),
+    )
+
+
+def _format_words(weights: Mapping[str, float]) -> str:
+    """Return words and weights as the text form of a `tsvector`."""
+    return " ".join(f"{_quote(term)}:{_format_weight(weight)}" for term, weight in weights.items())
+
+
+def _format_weight(weight: float) -> str:
+    label = next(name for name, least in _CLASSES if weight >= least)
+    return f"{max(1, round(weight * _WEIGHT_SCALE))}{label}"
+
+
+def _quote(term: str) -> str:
+    escaped = term.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
+def _read_statistics(cursor: RowCursor, terms: Iterable[str]) -> TermStatistics:
+    rows = cursor.execute(
+        "SELECT term, tools FROM catalog_terms WHERE term = ANY(%s)", ([*terms, ""],)
+    ).fetchall()
+    counts = {row["term"]: row["tools"] for row in rows}
+    return TermStatistics(counts.pop("", 0), counts)
+
+
+def find_nearest_ids(
+    cursor: RowCursor, table: VectorTable, query: NearestQuery, scope: ScopeFilter
+) -> list[int]:
+    """Return the tools of a scope that are nearest to a vector, roughly in order."""
+    condition, values = scope.condition("tool")
+    if query.server is not None:
+        condition += " AND server = %(server)s"
+        values["server"] = query.server
+    values |= {"vector": _format_vector(query.vector), "limit": query.limit}
+    rows = f"SELECT tool, vector FROM {table.name} WHERE {condition}"  # noqa: S608
+    if scope.only is not None:  # few tools: compare all of them
+        rows = f"SELECT tool, vector FROM ({rows} OFFSET 0) AS granted"  # noqa: S608
+    statement = f"{rows} ORDER BY vector <#> %(vector)s::halfvec LIMIT %(limit)s"
+    return [row["tool"] for row in cursor.execute(statement.encode(), values)]
+
+
+def plan_word_groups(terms: Sequence[str], statistics: TermStatistics) -> list[tuple[str, ...]]:
+    """Return groups of terms: tools that contain all terms of any group are compared by keywords.
+
+    A rare term is a group by itself; common ones are combined until about MAX_MATCHES tools contain all.
+    """
+    frequencies = statistics.frequencies
+    known = sorted({term for term in terms if frequencies.get(term)}, key=lambda term: frequencies[term])
+    known = known[:MAX_QUERY_TERMS]
+    groups: list[tuple[str, ...]] = []
+    total = max(statistics.tools, 1)
+    for size in (1, 2, 3):
+        for group in itertools.combinations(known[: 24 // size], size):
+            expected = float(total)
+            for term in group:
+                expected *= frequencies[term] / total
+            if expected <= MAX_MATCHES and not any(set(other) <= set(group) for other in groups):
+                groups.append(group)
+    return groups or ([tuple(known)] if known else [])
+
+
+def _find_by_words(
+    cursor: RowCursor, terms: Sequence[str], statistics: TermStatistics, scope: ScopeFilter, limit: int
+) -> list[int]:
+    condition, values = scope.condition("id")
+    groups = plan_word_groups(terms, statistics)
+    if scope.only is not None:
+        groups = list(dict.fromkeys((term,) for term in terms if statistics.frequencies.get(term)))
+    if not groups:
+        return []
+    frequencies = statistics.frequencies
+    known = {term for term in terms if frequencies.get(term)}
+    used = sorted(known, key=lambda term: frequencies[term])[:MAX_QUERY_TERMS]
+    total = max(statistics.tools, 1)
+    values["words"] = " | ".join(f"({' & '.join(map(_quote, group))})" for group in groups)
+    ranks = []
+    for number, term in enumerate(used):
+        values[f"term{number}"] = _quote(term)
+        values[f"rarity{number}"] = float(np.log1p(total / (statistics.frequencies[term] + 0.5)))
+        ranks.append(f"%(rarity{number})s * ts_rank('{_CLASS_WEIGHTS}', words, %(term{number})s::tsquery)")
+    statement = (
+        f"SELECT id FROM (SELECT id, words FROM catalog WHERE words @@ %(words)s::tsquery AND {condition}"  # noqa: S608
+        f" LIMIT {4 * MAX_MATCHES}) AS matching ORDER BY {' + '.join(ranks)} DESC, id LIMIT {int(limit)}"
+    )
+    return [row["id"] for row in cursor.execute(statement.encode(), values)]
+
+
+def _find_mentioned(cursor: RowCursor, mentions: Sequence[str], scope: ScopeFilter) -> list[int]:
+    if not mentions:
+        return []
+    condition, values = scope.condition("id")
+    values["names"] = [clean_text(name) for name in mentions]
+    statement = (
+        f"SELECT id FROM catalog WHERE spellings && %(names)s::text[] AND {condition}"  # noqa: S608
+        f" ORDER BY lower(name) = ANY(%(names)s::text[]) DESC, name LIMIT {MAX_MENTIONED}"
+    )
+    return [row["id"] for row in cursor.execute(statement.encode(), values)]
+
+
+def _find_by_partial_name(cursor: RowCursor, query: CandidateQuery, scope: ScopeFilter) -> list[int]:
+    condition, values = scope.condition("id")
+    values["parts"] = [clean_text(part) for part in query.partial_names]
+    statement = (
+        f"SELECT id FROM catalog WHERE {condition} AND EXISTS"  # noqa: S608
+        " (SELECT FROM unnest(%(parts)s::text[]) AS part WHERE strpos(lower(name), part) > 0)"
+        f" ORDER BY name LIMIT {int(query.limit)}"
+    )
+    return [row["id"] for row in cursor.execute(statement.encode(), values)]
+
+
+def _read_rows(
+    cursor: RowCursor, ids: list[int], table: VectorTable | None, statistics: TermStatistics
+) -> FoundRows:
+    """Return the words and vectors of tools that are in the catalog, in the order of `ids`."""
+    words = {
+        row["id"]: row["words"]
+        for row in cursor.execute("SELECT id, words::text AS words FROM catalog WHERE id = ANY(%s)", (ids,))
+    }
+    found = [each for each in ids if each in words]
+    weights = [
+        {term: int(weight) / _WEIGHT_SCALE for term, weight in _WORD.findall(words[each])} for each in found
+    ]
+    vectors = None
+    if table is not None:
+        rows = cursor.execute(
+            f"SELECT tool, vector FROM {table.name} WHERE tool = ANY(%s)".encode(),  # noqa: S608
+            (found,),
+            binary=True,
+        ).fetchall()
+        known = {row["tool"]: number for number, row in enumerate(rows)}
+        unpacked = _unpack_vectors([row["vector"] for row in rows], table.width)
+        vectors = np.zeros((len(found), table.width), np.float32)
+        having = [number for number, each in enumerate(found) if each in known]
+        vectors[having] = unpacked[[known[found[number]] for number in having]]
+    return FoundRows(found, weights, vectors, statistics)
+
+
+def _pack_rows(ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> bytes:
+    """Return rows of a table of vectors in the binary format of COPY."""
+    width = vectors.shape[1]
+    row = np.dtype(
+        [
+            ("fields", ">i2"),
+            *(("tool_size", ">i4"), ("tool", ">i8")),
+            *(("toolset_size", ">i4"), ("toolset", ">i8")),
+            *(("server_size", ">i4"), ("server", ">i8")),
+            ("vector_size", ">i4"),
+            ("dimensions", ">i2"),
+            ("unused", ">i2"),
+            ("vector", ">f2", (width,)),
+        ]
+    )
+    rows = np.zeros(len(ids), row)
+    rows["fields"], rows["vector_size"], rows["dimensions"] = 4, 4 + 2 * width, width
+    for name, values in (("tool", ids), ("toolset", keys[:, 0]), ("server", keys[:, 1])):
+        rows[f"{name}_size"], rows[name] = 8, values
+    rows["vector"] = vectors
+    return b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
+
+
+def _unpack_vectors(values: Sequence[bytes], width: int) -> Matrix:
+    """Return vectors from the binary format in which pgvector sends them."""
+    valid = b"".join(value[4:] for value in values if len(value) == 4 + 2 * width)
+    found: Matrix = np.frombuffer(valid, ">f2").astype(np.float32).reshape(-1, width)
+    return found
+
+
+def _format_ids(ids: Ids) -> str:
+    return f"{{{','.join(map(str, ids.tolist()))}}}"
+
+
+def _format_vector(vector: Matrix) -> str:
+    return f"[{','.join(f'{number:.5g}' for number in vector.tolist())}]"
