@@ -210,7 +210,7 @@ class TestGrant:
             "school_list_invoice"
         }
         for mode in ("hybrid", "keyword", "semantic"):
-            hits = in_database.find(TOOLS, message, mode=mode, limit=200, granted=granted)  # type: ignore[arg-type]
+            hits = in_database.find(TOOLS, message, mode=mode, limit=200, granted=granted)
             assert {hit.name for hit in hits} <= granted
         legs = in_database.legs(TOOLS, message, granted=granted)
         assert {name for leg in legs.values() for name in leg} <= granted
@@ -236,7 +236,7 @@ class TestGrant:
                 "export the invoice",
                 mode=mode,
                 limit=8,
-                granted=frozenset({"shown"}),  # type: ignore[arg-type]
+                granted=frozenset({"shown"}),
             )
             assert [hit.name for hit in hits] == ["shown"]
 
@@ -302,7 +302,7 @@ class TestHostileText:
     @pytest.mark.parametrize("text", NASTY)
     def test_message_is_only_data(self, in_database: Retriever, text: str) -> None:
         for mode in ("hybrid", "keyword"):
-            in_database.answer(TOOLS, f"{text} invoice `{text}`", mode=mode, limit=8)  # type: ignore[arg-type]
+            in_database.answer(TOOLS, f"{text} invoice `{text}`", mode=mode, limit=8)
         assert in_database.find(TOOLS, "export the invoice", mode="keyword", limit=1)
 
     def test_definitions_are_only_data(self, open_retriever: Open, database: Database) -> None:
