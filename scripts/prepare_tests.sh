@@ -23,6 +23,7 @@ strace|strace|strace
 interpreters|m4|m4 gawk lua5.4 ksh93u+m dc ed tcl expect ruby php-cli sqlite3
 network-tools|socat|socat netcat-openbsd rsync
 terminal|tmux|tmux
+systemd|systemd-analyze|systemd
 browser|chromium|chromium
 speech|espeak-ng|espeak-ng
 archivers|cpio|cpio zip rpm parallel
@@ -38,6 +39,7 @@ sh scripts/test_servers/frameworks.sh "$tools/frameworks" &
 sh scripts/test_servers/homeassistant.sh "$tools/homeassistant" &
 sh scripts/test_servers/postgres.sh "$tools/postgres" &
 sh scripts/test_servers/sdk_tests.sh "$tools/sdk_tests" &
+sh scripts/test_servers/linters.sh "$tools/linters" &
 sh scripts/test_servers/identity.sh "$tools/identity" &
 sh scripts/test_servers/ui.sh & # the engine that examines the dashboard's accessibility
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from toolfold.redaction import HIDDEN, Redaction
-from toolfold.redaction.logs import RedactingFormatter
+from toolfold.redaction.logs import JsonFormatter, RedactingFormatter
 
 
 def _format(record: logging.LogRecord, secrets: tuple[str, ...] = ()) -> str:
@@ -73,3 +74,24 @@ def test_standard_error_of_the_command_line_contains_no_secrets(statements: str)
     )
     assert HIDDEN in done.stderr
     assert "Hunter" not in done.stderr
+
+
+def test_json_log_has_one_object_per_line_without_secrets() -> None:
+    formatter = JsonFormatter(Redaction(("value-of-the-environment",), max_chars=20_000))
+    try:
+        raise ValueError("failed for value-of-the-environment")
+    except ValueError:
+        line = formatter.format(_record("first\nsecond value-of-the-environment", exc_info=sys.exc_info()))
+    assert "\n" not in line
+    assert "value-of-the-environment" not in line
+    entry = json.loads(line)
+    assert (entry["level"], entry["logger"], entry["message"]) == ("info", "httpx", f"first\nsecond {HIDDEN}")
+    assert "ValueError" in entry["exception"]
+
+
+def test_event_in_the_json_log_is_an_object() -> None:
+    formatter = JsonFormatter(Redaction((), max_chars=20_000))
+    entry = json.loads(formatter.format(_record("%s", '{"type": "tool_started", "tool": "add"}')))
+    assert entry["event"] == {"type": "tool_started", "tool": "add"}
+    assert "message" not in entry
+    assert json.loads(formatter.format(_record("{broken")))["message"] == "{broken"

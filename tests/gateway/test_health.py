@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -41,6 +43,35 @@ def test_metrics_are_served_in_the_format_of_prometheus(gateway: GatewayProcess)
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'toolfold_tool_calls_total{outcome="ok"} 0\n' in response.text
     assert "toolfold_ready 1\n" in response.text
+
+
+def test_hangup_signal_reads_the_settings_again_and_keeps_streams_open(gateway: GatewayProcess) -> None:
+    home = gateway.log.parent
+    settings = json.loads((home / "config.yaml").read_text())
+    info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    kinds = {"Accept": "application/json, text/event-stream"}
+    opened = httpx2.post(gateway.url, json=opening, headers=kinds, timeout=TIMEOUT_S)
+    session = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+    with httpx2.stream("GET", gateway.url, headers=kinds | session, timeout=TIMEOUT_S) as stream:
+        assert stream.status_code == 200
+        settings["gateway"]["port"] = 1234
+        settings["tools"] = {"selection": "keyword"}
+        write_settings(home, settings)
+        gateway.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "read again after SIGHUP" in read_log(home))
+        wait_until(lambda: "settings have changed: tools.selection" in read_log(home))
+        assert "take effect after a restart: gateway.port" in read_log(home)
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        headers = kinds | session
+        assert httpx2.post(gateway.url, json=ping, headers=headers, timeout=TIMEOUT_S).status_code == 200
+        assert not stream.is_closed
+    assert gateway.process.poll() is None
+
+
+def read_log(home: Path) -> str:
+    return "".join(each.read_text() for each in home.rglob("gateway.log"))
 
 
 def test_gateway_answers_while_it_is_drained_and_a_second_signal_stops_it(gateway: GatewayProcess) -> None:

@@ -158,12 +158,20 @@ class _StderrHandler(logging.Handler):
 def _start_logging(config: Config) -> Redaction:
     """Set up logging so that secrets are removed from all log records."""
     from toolfold.redaction import Redaction
-    from toolfold.redaction.logs import MAX_RECORD_CHARS, RedactingFormatter, redact_uncaught_exceptions
+    from toolfold.redaction.logs import (
+        MAX_RECORD_CHARS,
+        JsonFormatter,
+        RedactingFormatter,
+        redact_uncaught_exceptions,
+    )
 
     redact = Redaction(config.secret_values(), max_chars=MAX_RECORD_CHARS)
     by = " %(name)s" if config.log_level in ("debug", "info") else ""  # the logger's name helps debugging
     handler = _StderrHandler()
-    handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
+    if config.telemetry.log_format == "json":
+        handler.setFormatter(JsonFormatter(redact))
+    else:
+        handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
     if config.telemetry.log_events:  # whatever the level of other messages is
         from toolfold.telemetry.event_log import LOGGER_NAME

@@ -276,6 +276,7 @@ async def _serve_http(
     )
     needs_token = guard.requires_token
     AcceptErrors().install(asyncio.get_running_loop())
+    _reload_on_hangup(runtime)
     proxies = _open_proxy(runtime, guard, host, port)
     dashboards = _open_dashboard(runtime, approver, guard, host, port)
 
@@ -304,6 +305,21 @@ def _open_oauth(config: Config, tokens: TokenStore) -> OAuthResource | None:
 
     settings = config.gateway.oauth
     return OAuthResource(settings, tokens.users) if settings.issuer else None
+
+
+def _reload_on_hangup(runtime: Runtime) -> None:
+    """Read the settings files again when the process gets SIGHUP; open connections and streams stay open.
+
+    In a terminal SIGHUP means that the terminal was closed, and ends the gateway.
+    """
+
+    def reload() -> None:
+        changes = runtime.check_settings()
+        log.info("settings were read again after SIGHUP; changed: %s", ", ".join(changes) or "nothing")
+
+    if hasattr(signal, "SIGHUP") and not sys.stdin.isatty():
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, reload))
 
 
 def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:

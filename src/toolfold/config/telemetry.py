@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from toolfold.config.field_types import USER_ONLY, Section, Text
@@ -13,6 +15,11 @@ class TelemetrySettings(Section):
     log_events: bool = Field(
         default=False,
         description="Write the events of all sessions to the log, as one line of JSON each.",
+        json_schema_extra=USER_ONLY,
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text",
+        description="Format of the log on standard error: `text` for people, `json` for one object per line.",
         json_schema_extra=USER_ONLY,
     )
     otel: bool = Field(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import TracebackType
 
-__all__ = ["MAX_RECORD_CHARS", "RedactingFormatter", "redact_uncaught_exceptions"]
+__all__ = ["MAX_RECORD_CHARS", "JsonFormatter", "RedactingFormatter", "redact_uncaught_exceptions"]
 
 MAX_RECORD_CHARS = 20_000
 
@@ -23,6 +25,43 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return self._redact(super().format(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """A log formatter that writes each record as one line of JSON, without secrets.
+
+    A message that is itself a JSON object, such as an event of a session, becomes the field `event`.
+    """
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+        }
+        message = self._redact(record.getMessage())
+        event = _parse_object(message)
+        entry |= {"message": message} if event is None else {"event": event}
+        if record.exc_info:
+            entry["exception"] = self._redact(self.formatException(record.exc_info))
+        if record.stack_info:
+            entry["stack"] = self._redact(self.formatStack(record.stack_info))
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def _parse_object(text: str) -> dict[str, object] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def redact_uncaught_exceptions(redact: Callable[[str], str]) -> None:
