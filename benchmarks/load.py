@@ -1,6 +1,6 @@
 """Measure many concurrent sessions on two replicas with one database, while parts of them fail.
 
-    python benchmarks/load.py [--sessions 1000] [--seconds 210] [--think 5] [--no-faults] [--no-peers]
+    python benchmarks/load.py [--sessions 1000] [--seconds 180] [--think 5] [--no-faults] [--no-peers]
 
 Two real `toolfold serve` processes share one PostgreSQL. Clients have a connection each, which goes to one
 replica after the other, and to the remaining one if it is refused. Half of them use MCP 2025-11-25 with
@@ -13,8 +13,9 @@ everything that was acknowledged is looked up: calls in the file of the server b
 usage history and in the audit log; searches and selections in the usage history.
 
 Then single gateways are compared, with calls of one tool only, which all of them can do: the bare server,
-one Toolfold replica, FastMCP's proxy and mcp-proxy. "At most" is the throughput of 32 clients that do not
-think. Clients, gateways, database and server share the machine. Takes about seven minutes.
+one Toolfold replica, FastMCP's proxy (as it is, and with one connection for all clients) and mcp-proxy. "At
+most" is the throughput of 32 clients that do not think. Clients, gateways, database and server share the
+machine. Takes about seven minutes.
 """
 
 from __future__ import annotations
@@ -282,8 +283,11 @@ def run_peers(folder: Path) -> Iterator[list[Front]]:
         with suppress(pytest.skip.Exception):
             own = free_port()
             script = str(DIRECTORY / "gateway_fastmcp.py")
-            words = [fastmcp_python(), script, "proxy", "--port", str(own), behind]
-            fronts.append(Front(start("FastMCP proxy", words, own), "record"))
+            words = [fastmcp_python(), script, "proxy", "--port", str(own)]
+            fronts.append(Front(start("FastMCP proxy", [*words, behind], own), "record"))
+            own = free_port()
+            words = [*words[:-1], str(own), "--kept", behind]
+            fronts.append(Front(start("FastMCP proxy, one kept connection", words, own), "record"))
         if (program := find_mcp_proxy()) is not None:
             own = free_port()
             server = [sys.executable, BACKEND, str(folder / "journal")]
@@ -387,11 +391,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sessions", type=int, default=1_000)
-    parser.add_argument("--seconds", type=float, default=210.0, help="Time of the mixed load.")
+    parser.add_argument("--seconds", type=float, default=180.0, help="Time of the mixed load.")
     parser.add_argument(
         "--think", type=float, default=5.0, help="Mean seconds between requests of a session."
     )
-    parser.add_argument("--peer-seconds", type=float, default=15.0, help="Time of each compared load.")
+    parser.add_argument("--peer-seconds", type=float, default=10.0, help="Time of each compared load.")
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--json", type=Path, help="File for the results.")

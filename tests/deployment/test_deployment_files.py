@@ -9,9 +9,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from toolfold.config import Config, load_config
 
@@ -41,6 +42,11 @@ def run_linter(name: str, *words: str, cwd: Path = ROOT, env: Mapping[str, str] 
 
 def render_chart(*options: str) -> str:
     return run_linter("helm", "template", "office", str(CHART), *options)
+
+
+def parse_yaml(text: str) -> list[Any]:
+    """Return the documents of a YAML text that are not empty."""
+    return [each for each in YAML(typ="safe").load_all(text) if each]
 
 
 def load_settings(text: str, directory: Path) -> Config:
@@ -74,11 +80,11 @@ def test_compose_file_is_read_and_has_no_serious_finding(tmp_path: Path) -> None
         "config",
         env={"DATABASE_PASSWORD": "secret"},
     )
-    services = yaml.safe_load(text)["services"]
-    assert set(services) == {"one", "two", "balancer", "database"}
+    (composed,) = parse_yaml(text)
+    assert set(composed["services"]) == {"one", "two", "balancer", "database"}
     run_linter("compose-lint", str(DEPLOY / "compose.yaml"))
-    configs = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["configs"]
-    config = load_settings(configs["toolfold"]["content"], tmp_path)
+    (written,) = parse_yaml((DEPLOY / "compose.yaml").read_text())
+    config = load_settings(written["configs"]["toolfold"]["content"], tmp_path)
     assert config.store.startswith("postgresql://")
 
 
@@ -98,7 +104,7 @@ def test_resources_of_the_chart_fit_the_schemas_of_kubernetes(
 
 
 def test_chart_runs_two_replicas_with_one_postgresql(tmp_path: Path) -> None:
-    found = [each for each in yaml.safe_load_all(render_chart()) if each]
+    found = parse_yaml(render_chart())
     sets = {each["metadata"]["name"]: each for each in found if each["kind"] == "StatefulSet"}
     assert sets["office-toolfold"]["spec"]["replicas"] == 2
     assert sets["office-toolfold-database"]["spec"]["replicas"] == 1
