@@ -26,6 +26,10 @@ Sampling = Annotated[
     BeforeValidator(lambda value: "deny" if value is False else lower_text(value)),
 ]
 Isolation = Annotated[Literal["auto", "shared", "per-client"], BeforeValidator(lower_text)]
+Credentials = Annotated[
+    Literal["shared", "per-user"],
+    BeforeValidator(lambda value: lower_text(value).replace("_", "-") if isinstance(value, str) else value),
+]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9])?$")]
 GATEWAY_WAIT_S = 2.0
 TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
@@ -113,6 +117,12 @@ class McpServerSettings(Section):
         default="auto",
         description="Whether clients of a gateway share one process of the server (`shared`) or get "
         "one each (`per-client`).",
+    )
+    credentials: Credentials = Field(
+        default="shared",
+        description="Whose credentials the server gets: `shared` for the same ones for all clients, "
+        "`per-user` for those that are stored for the calling user; `${user:NAME}` in `env` and "
+        "`headers` refers to one.",
     )
     connect_timeout_seconds: Number = Field(
         default=30.0, ge=0.1, le=600, description="Time limit for starting the server and connecting to it."

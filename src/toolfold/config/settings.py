@@ -31,6 +31,7 @@ from pydantic_core import CoreSchema
 from toolfold.config.agent import AgentSettings, ProviderSettings
 from toolfold.config.allowed_tools import AllowedToolEntry
 from toolfold.config.apis import Apis
+from toolfold.config.credentials import CredentialSettings
 from toolfold.config.cron import CronSettings
 from toolfold.config.dashboard import DashboardSettings
 from toolfold.config.field_types import (
@@ -716,6 +717,10 @@ class Settings(Section):
     )
     gateway: GatewaySettings = Field(
         default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
+    )
+    credentials: CredentialSettings = Field(
+        default_factory=CredentialSettings,
+        description="Keys that encrypt the credentials of users for MCP servers.",
     )
     proxy: ProxySettings = Field(
         default_factory=ProxySettings,

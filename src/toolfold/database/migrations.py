@@ -310,6 +310,18 @@ $$;
 DROP TABLE nearest_tables, catalog_fields, catalog_terms, catalog_uses, catalog;
 """,
     ),
+    Migration(
+        16,
+        "credentials of users",
+        up="""
+CREATE TABLE credentials (
+    user_id TEXT NOT NULL, server TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    updated DOUBLE PRECISION NOT NULL, PRIMARY KEY (user_id, server, name)
+);
+"""
+        + _notify_on_change("credentials", "credentials"),
+        down="DROP TABLE credentials;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

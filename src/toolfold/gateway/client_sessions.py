@@ -24,7 +24,17 @@ from toolfold.gateway.client_results import to_protocol_tool
 from toolfold.gateway.listing_record import LISTINGS
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
-from toolfold.model import BRIDGE_NAMES, MCP_SOURCE, Approver, CallContext, GrantLimit, Json, Tool, ToolResult
+from toolfold.model import (
+    BRIDGE_NAMES,
+    MCP_SOURCE,
+    Approver,
+    CallContext,
+    Caller,
+    GrantLimit,
+    Json,
+    Tool,
+    ToolResult,
+)
 from toolfold.redaction import NO_SECRETS
 from toolfold.session import Session
 from toolfold.sources.mcp.call_relay import CallRelay
@@ -332,7 +342,8 @@ class ClientSession:
 
         If each client has its own process of the server, the request goes to this client's process.
         """
-        context = CallContext(session_id=self.session.id, client=self.key)
+        caller = Caller(self.client.name, user_id=self.client.user_id)
+        context = CallContext(session_id=self.session.id, client=self.key, caller=caller)
         return await self._runtime.mcp.send_request(server, method, context=context, **params)
 
     async def _collect_items(

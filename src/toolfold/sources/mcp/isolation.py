@@ -28,6 +28,8 @@ _TOOLS = re.compile(
 
 def is_per_client(name: str, settings: McpServerSettings, listing: Listing | None) -> bool:
     """Return True if each client must get its own process of this MCP server."""
+    if settings.credentials == "per-user":
+        return True
     if settings.isolation != "auto":
         return settings.isolation == "per-client"
     if settings.effective_transport != "stdio":

@@ -23,7 +23,8 @@ from toolfold.approval.allowed_tools import is_own_server
 from toolfold.config import Config
 from toolfold.config.load import check_server
 from toolfold.config.servers import McpServerSettings
-from toolfold.database import Database
+from toolfold.credentials import OWNER, CredentialStore
+from toolfold.database import Database, DatabaseError
 from toolfold.errors import CallError, ConfigError, RegistryError, shorten
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
@@ -43,11 +44,17 @@ from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.scan import neutralise_text, scan_text
 from toolfold.sources.mcp.server_changes import compare_servers
 from toolfold.sources.mcp.server_process import ServerLog
-from toolfold.sources.mcp.setting_references import build_environment, collect_secrets, resolve_settings
+from toolfold.sources.mcp.setting_references import (
+    add_credentials,
+    build_environment,
+    collect_secrets,
+    resolve_settings,
+)
 from toolfold.sources.mcp.supervisor import ServerState, ServerSupervisor
 from toolfold.sources.mcp.tool_listing import ListedTool, Listing
 from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools, is_wanted
 from toolfold.sources.mcp.trust import HeldTool, Trust, TrustResult
+from toolfold.sources.mcp.user_credentials import open_credentials
 from toolfold.visible_text import remove_invisible
 
 log = logging.getLogger(__name__)
@@ -125,6 +132,9 @@ class McpServers:
         self._held_tools: dict[str, tuple[HeldTool, ...]] = {}
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
+        self._database = database
+        self._credentials: CredentialStore | None = None
+        """Stored credentials of users; opened when a server needs them."""
         self.has_started_programs = False
         """True once a server was started on this machine; it may have left processes when it ended."""
         self.on_servers_changed: Callable[[tuple[str, ...]], None] = lambda _changes: None
@@ -364,7 +374,7 @@ class McpServers:
         """
 
         async def call() -> Any:
-            supervised = self._server_for(server, context.client)
+            supervised = self._server_for(server, context.client, context.caller.user_id)
             return await supervised.call_tool(
                 tool, args, _relay_of(context), require, context.report_progress
             )
@@ -377,7 +387,8 @@ class McpServers:
         """Send a resource or prompt request to an MCP server."""
 
         async def send() -> Any:
-            supervised = self._server_for(server, context.client if context else "")
+            caller = (context.client, context.caller.user_id) if context else ("", "")
+            supervised = self._server_for(server, *caller)
             return await supervised.send_request(method, params, _relay_of(context) if context else None)
 
         return await self._run_on_loop(send())
@@ -391,6 +402,8 @@ class McpServers:
         own = self._client_servers.get((client, server))
         if own is not None and own.state_name == "up":
             return await self._run_on_loop(self._fetch_client_items(own, method))
+        if client and self._find_server(server).settings.credentials == "per-user":
+            return []  # the cached lists belong to another user
         if start:
             wait = self._config.mcp.listing_wait(behind_gateway=self._behind_gateway)
             return await self._run_on_loop(self._item_lists.get_items(server, method, wait))
@@ -435,12 +448,14 @@ class McpServers:
             raise NotStarted(server, "was removed or disabled.", advice="Use another tool.")
         return found
 
-    def _server_for(self, server: str, client: str) -> ServerSupervisor:
+    def _server_for(self, server: str, client: str, user_id: str = "") -> ServerSupervisor:
         """Return the supervisor of the server process that this client uses: shared or its own.
 
         Runs in the servers' event loop, so that no server is retired before the request is counted.
         """
         shared = self._find_server(server)
+        if shared.settings.credentials == "per-user" and (client or user_id):
+            return self._server_of_user(shared, client or f"user {user_id}", user_id)
         if not client or self.is_shared(server):
             return shared
         if (client, server) not in self._client_servers:
@@ -450,6 +465,54 @@ class McpServers:
             own.is_legacy = shared.is_legacy
             self._client_servers[client, server] = own
         return self._client_servers[client, server]
+
+    def _server_of_user(self, shared: ServerSupervisor, client: str, user_id: str) -> ServerSupervisor:
+        """Return the supervisor of a client's own process, which has the credentials of its user.
+
+        It is replaced when the credentials have changed. Raises NotStarted if the user has none.
+        """
+        name = shared.name
+        version = self._find_credentials_version(name, user_id)
+        own = self._client_servers.get((client, name))
+        if own is not None and own.credentials_version != (user_id, version):
+            self._retired.add(self._client_servers.pop((client, name)))
+            self._loop.submit(self._retire_server(own))
+            own = None
+        if own is None:
+            build_deps = partial(self._build_deps, user_id=user_id)
+            own = ServerSupervisor(name, shared.settings, build_deps=build_deps, publish=_ignore_listing)
+            own.is_legacy, own.credentials_version = shared.is_legacy, (user_id, version)
+            self._client_servers[client, name] = own
+        return own
+
+    def _find_credentials_version(self, server: str, user_id: str) -> str:
+        if not user_id:
+            raise NotStarted(
+                server,
+                "needs credentials of the calling user, and this client belongs to no user.",
+                advice="Connect with a login, or with a token that belongs to a user.",
+            )
+        try:
+            version = self._open_credentials().find_version(user_id, server)
+        except (ConfigError, DatabaseError) as error:
+            log.error("the credentials for MCP server %r cannot be read: %s", server, error)
+            raise NotStarted(server, "cannot be used: stored credentials cannot be read now.") from None
+        if not version:
+            advice = f"An administrator can store them: toolfold credentials set {server} NAME --user USER"
+            raise NotStarted(server, "has no stored credentials of yours.", advice=advice)
+        return version
+
+    def _open_credentials(self) -> CredentialStore:
+        with self._change_lock:
+            if self._credentials is None:
+                self._credentials = open_credentials(self._config, self._database)
+            return self._credentials
+
+    def _load_credentials(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
+        """Return the credentials to start a server with; none if all users share its credentials."""
+        if server.settings.credentials != "per-user":
+            return {}
+        return self._open_credentials().load(user_id, server.name)
 
     def refresh_listing(self, server: str, seconds: float | None = None) -> Listing:
         """List a server's tools now, even if they are cached. Raises ServerFailed."""
@@ -517,6 +580,8 @@ class McpServers:
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 self._loop.submit(self._close()).result(CLOSE_TIMEOUT_S + 5)
             self._loop.close()
+        if self._credentials is not None:
+            self._credentials.close()
 
     async def _close(self) -> None:
         ending = [
@@ -560,22 +625,25 @@ class McpServers:
     def _has_tools(self, toolset: str) -> bool:
         return toolset in self._registry.snapshot().toolsets
 
-    async def _build_deps(self, server: ServerSupervisor) -> ConnectionDeps:
-        settings, variables = server.settings, self._config.environment
+    async def _build_deps(self, server: ServerSupervisor, user_id: str = OWNER) -> ConnectionDeps:
+        """Return what a connection needs, with the credentials of a user if the server has such."""
+        settings = server.settings
         self.has_started_programs |= bool(settings.command)
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
+        credentials = await look_up(None, self._load_credentials, server, user_id)
+        variables = add_credentials(self._config.environment, credentials)
         environment = await look_up(None, build_environment, settings, variables)
         resolved = await look_up(None, resolve_settings, settings, variables)
         secrets = await look_up(None, collect_secrets, settings, variables)
         file = self._config.paths.state_dir / "mcp" / "logs" / f"{server.name}.log"
-        redact = Redaction((*self._config.secret_values(), *secrets))
+        redact = Redaction((*self._config.secret_values(), *secrets, *credentials.values()))
         prompt_handler = self._callbacks.create_prompt_handler(server.name, settings)
         relay = ServerRequestRouter(server, prompt_handler) if self._behind_gateway else None
         return ConnectionDeps(
             settings=resolved,
             environment=environment,
             log=ServerLog(file, redact),
-            auth=self._load_auth(server),
+            auth=None if user_id else self._load_auth(server),
             elicit=relay.elicit if relay else prompt_handler.elicitation_callback,
             sample=relay.sample if relay else prompt_handler.sampling_callback,
             is_awaiting_user=lambda: prompt_handler.is_waiting or bool(relay and relay.is_asking),

@@ -3,6 +3,7 @@
     ${NAME}                    an environment variable; an error if it is not set
     ${NAME:-default}           the same, with a default if it is not set or empty
     ${keyring:service/name}    a password of the system's keyring, if the `keyring` package is installed
+    ${user:NAME}               a stored credential of the calling user, with `credentials: per-user`
     $${NAME}                   the literal text ${NAME}
 
 A resolved value is not searched for references again. Nothing is cached. A keyring may wait for a person:
@@ -26,9 +27,11 @@ Keyring = Callable[[str, str], str | None]
 
 _REFERENCE = re.compile(r"(?P<escaped>\$\$\{)|\$\{(?P<inside>[^{}]*)\}|(?P<broken>\$\{)")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_OF_USER = re.compile(r"user:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _IN_KEYRING = re.compile(r"keyring:(.+)/([^/]+)", re.DOTALL)
 _REFERENCE_HINT = (
-    "References are ${NAME}, ${NAME:-default} and ${keyring:service/name}; write $${ for a literal ${."
+    "References are ${NAME}, ${NAME:-default}, ${keyring:service/name} and ${user:NAME}; write $${ for a"
+    " literal ${."
 )
 
 # Locations of programs, files and certificates, locale, and what Windows needs to start a program. None
@@ -43,6 +46,8 @@ _HARMLESS_NAMES = re.compile(
     """
 )
 _PROXY_NAMES = re.compile("(?:HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
+CREDENTIAL_PREFIX = "user:"
+"""Start of the keys of credentials among the variables that references are resolved with."""
 _SHELL_FUNCTION_PREFIX = "()"
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _MIN_SECRET_CHARS = 8  # redacting shorter ones would remove ordinary words from messages
@@ -125,9 +130,27 @@ def _replace_reference(match: re.Match[str], environment: Mapping[str, str], key
     inside = match["inside"]
     if reference := _IN_KEYRING.fullmatch(inside):
         return _keyring_password(reference[1], reference[2], keyring)
+    if of_user := _OF_USER.fullmatch(inside):
+        return _credential_value(of_user[1], of_user[2], environment)
     if variable := _VARIABLE.fullmatch(inside):
         return _variable_value(variable[1], variable[2], environment)
     raise ConfigError(f"${{{shorten(inside, 80)}}} is not a valid reference", hint=_REFERENCE_HINT)
+
+
+def _credential_value(name: str, default: str | None, environment: Mapping[str, str]) -> str:
+    value = environment.get(CREDENTIAL_PREFIX + name)
+    if value is None and default is None:
+        raise ConfigError(
+            f"there is no credential {name} for this server",
+            hint=f"Store it: toolfold credentials set SERVER {name} --user USER",
+        )
+    return value or default or ""
+
+
+def add_credentials(environment: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to resolve references with, together with the credentials of a user."""
+    own = {name: value for name, value in environment.items() if not name.startswith(CREDENTIAL_PREFIX)}
+    return own | {CREDENTIAL_PREFIX + name: value for name, value in credentials.items()}
 
 
 def _variable_value(name: str, default: str | None, environment: Mapping[str, str]) -> str:

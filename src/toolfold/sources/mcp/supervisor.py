@@ -81,6 +81,8 @@ class ServerSupervisor:
     ) -> None:
         """Create a supervisor; `publish` is called with every new tool list of the server."""
         self.name, self.settings = name, settings
+        self.credentials_version = ("", "")
+        """User whose credentials the server has, and their version; empty if all users share them."""
         self._build_deps, self._publish = build_deps, publish
         self._connection: ServerConnection | None = None
         self._connections: set[ServerConnection] = set()

@@ -1,0 +1,167 @@
+"""Keys that encrypt credentials: AES-256-GCM, with the owner of a credential as associated data.
+
+The first key encrypts; all of them decrypt, so that a key can be replaced while others still use the old one.
+A credential that was copied to another user, server or name cannot be decrypted there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolfold.config.atomic import lock_directory, replace_file
+from toolfold.errors import ConfigError
+
+KEY_BYTES = 32
+MAX_KEYS = 20
+MAX_KEY_FILE_BYTES = 10_000
+_NONCE_BYTES = 12
+_FORMAT = "v1"
+
+
+class UnreadableCredential(ConfigError):
+    """A stored credential cannot be decrypted with the configured keys. Nothing was changed."""
+
+
+class CredentialKeys:
+    """The keys of one installation; the first one encrypts."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        """Use keys of 32 bytes. Raises ConfigError if there is none or one has another length."""
+        if not 0 < len(keys) <= MAX_KEYS or any(len(key) != KEY_BYTES for key in keys):
+            raise ConfigError(
+                f"credentials need between 1 and {MAX_KEYS} keys of {KEY_BYTES} bytes each",
+                key="credentials.keys",
+                hint="create one with `toolfold credentials generate-key`",
+            )
+        self._keys = {_identify_key(key): key for key in keys}
+        self.primary = _identify_key(keys[0])
+        """Id of the key that encrypts."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of all keys, the one that encrypts first."""
+        return tuple(self._keys)
+
+    def encrypt(self, text: str, owner: Sequence[str]) -> str:
+        """Return an encrypted text that can be decrypted only for the same owner."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = AESGCM(self._keys[self.primary]).encrypt(nonce, text.encode(), _bind(owner))
+        return f"{_FORMAT}.{self.primary}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
+
+    def decrypt(self, stored: str, owner: Sequence[str]) -> str:
+        """Return the text of an encrypted credential. Raises UnreadableCredential."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        key = self._keys.get(read_key_id(stored))
+        if key is None:
+            raise UnreadableCredential(
+                f"a credential was encrypted with the key {read_key_id(stored)}, which is not configured here"
+                f" (known keys: {', '.join(self.ids)})",
+                key="credentials.keys",
+                hint="add the key again; the credential is kept as it is",
+            )
+        try:
+            content = base64.urlsafe_b64decode(stored.split(".", 2)[2])
+            return AESGCM(key).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], _bind(owner)).decode()
+        except (InvalidTag, ValueError, IndexError, binascii.Error):
+            raise UnreadableCredential(
+                "a stored credential was damaged, or it was copied from another user or server",
+                hint="store it again with `toolfold credentials set`",
+            ) from None
+
+
+def read_key_id(stored: str) -> str:
+    """Return the id of the key with which a credential was encrypted; empty if it is not valid."""
+    parts = stored.split(".")
+    return parts[1] if len(parts) == 3 and parts[0] == _FORMAT else ""
+
+
+def make_key() -> str:
+    """Return a new random key in the form of the setting `credentials.keys`."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
+    """Return the keys in `text`, or else those in a file. Raises ConfigError.
+
+    With `may_create`, a file that does not exist is created with a new key.
+    """
+    if text:
+        return CredentialKeys(_parse_keys(text))
+    if may_create:
+        _create_file(file)
+    return CredentialKeys(_parse_keys(_read_file(file)))
+
+
+def write_keys(file: Path, keys: Sequence[str]) -> None:
+    """Replace the keys in a file, readable by its owner only."""
+    replace_file(file, ("\n".join(keys) + "\n").encode(), mode=0o600)
+
+
+def read_key_texts(file: Path) -> list[str]:
+    """Return the keys in a file as they are written there. Raises ConfigError."""
+    return _read_file(file).split()
+
+
+def key_id_of(text: str) -> str:
+    """Return the id of a key in its written form."""
+    return _identify_key(_parse_keys(text)[0])
+
+
+def _create_file(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with lock_directory(file.parent):  # two processes must not create two keys
+        if not file.exists():
+            write_keys(file, [make_key()])
+
+
+def _read_file(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            content = stream.read(MAX_KEY_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"the keys of stored credentials cannot be read: {error.strerror}",
+            key="credentials.key_file",
+            file=str(file),
+            hint="restore the file, or set credentials.keys; stored credentials stay encrypted until then",
+        ) from None
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            "other users of this machine can read the keys of stored credentials",
+            file=str(file),
+            hint=f"run: chmod 600 {file}",
+        )
+    return content.decode("ascii", "replace")
+
+
+def _parse_keys(text: str) -> list[bytes]:
+    try:
+        return [base64.urlsafe_b64decode(each) for each in text.replace(",", " ").split()]
+    except (ValueError, binascii.Error):
+        raise ConfigError(
+            "a key of stored credentials is not valid: it must be 32 bytes in base64",
+            key="credentials.keys",
+            hint="create one with `toolfold credentials generate-key`",
+        ) from None
+
+
+def _identify_key(key: bytes) -> str:
+    """Return a short name of a key from which the key cannot be derived."""
+    return hashlib.sha256(b"toolfold credentials" + key).hexdigest()[:12]
+
+
+def _bind(owner: Sequence[str]) -> bytes:
+    return json.dumps(list(owner)).encode()
