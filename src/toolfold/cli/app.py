@@ -40,6 +40,7 @@ COMMANDS = {
     "config": "Show and change settings.",
     "connect": "Add Toolfold to Claude, Cursor, VS Code, Windsurf, Codex, Goose and others.",
     "cost": "Compare the dollar cost of the ways to send tools to a model.",
+    "credentials": "Store credentials of users for MCP servers, encrypted.",
     "cron": "Schedule tasks for an agent, and run them when they are due.",
     "demo": "Show what a model would be sent, using a sample tool catalog.",
     "doctor": "Check settings, servers, clients and file permissions; suggest fixes.",

@@ -12,7 +12,7 @@ from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.shared_database import use_database
 from toolfold.cli.user import open_users
-from toolfold.errors import ConfigError, closest_names
+from toolfold.errors import ConfigError, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.credentials import CredentialStore
@@ -128,7 +128,7 @@ def rotate_key(invocation: Invocation, retire: bool) -> None:
         _retire_keys(invocation)
         return
     if not config.credentials.keys:
-        open_store(invocation).close()  # creates the first key
+        _ = open_store(invocation).keys  # creates the first key
         write_keys(file, [make_key(), *read_key_texts(file)])
         print_line(f"added the key {key_id_of(read_key_texts(file)[0])} to {escape_text(str(file))}")
     store = open_store(invocation)
@@ -158,9 +158,8 @@ def _retire_keys(invocation: Invocation) -> None:
     texts = read_key_texts(file)
     kept = [each for each in texts if key_id_of(each) in used]
     write_keys(file, kept)
-    print_line(
-        f"{len(texts) - len(kept)} keys were removed from {escape_text(str(file))}; {len(kept)} are left"
-    )
+    removed = len(texts) - len(kept)
+    print_line(f"{removed} keys were removed from {escape_text(str(file))}; {len(kept)} are left")
 
 
 def open_store(invocation: Invocation) -> CredentialStore:
@@ -176,7 +175,7 @@ def open_store(invocation: Invocation) -> CredentialStore:
 def _require_per_user_server(invocation: Invocation, server: str) -> None:
     servers = invocation.load_config().mcp.servers
     if server not in servers:
-        raise NotFound(f"there is no MCP server {server!r}.", closest_names(server, servers))
+        raise NotFound(f"there is no MCP server {server!r}.{did_you_mean(closest_names(server, servers))}")
     if servers[server].credentials != "per-user":
         raise ConfigError(
             f"all clients share the credentials of {server!r}",

@@ -378,6 +378,7 @@ def _find_readable_files(config: Config) -> Iterator[DoctorFinding]:
 
     state = config.paths.state_dir
     private = [
+        *(state / "credentials.db", config.paths.config_dir / "credentials.key"),
         *(state / "gateway" / "tokens.json", state / "gateway" / "users.json", state / "connected.json"),
         *_list_files(state / "oauth"),
     ]

@@ -116,7 +116,7 @@ def enable(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def remove(invocation: Invocation, name: str) -> None:
-    """Remove a user and revoke its tokens."""
+    """Remove a user with its tokens, credentials and learned messages."""
     tokens = open_user_tokens(invocation)
     users = tokens.users
     user_id = users.directory().require_user(name).id
@@ -124,7 +124,17 @@ def remove(invocation: Invocation, name: str) -> None:
     tokens.revoke_user(user_id)
     with closing(open_learned_store(invocation)) as learned:
         learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
-    print_line(f"removed the user {escape_text(name)}, its tokens and its learned messages")
+    _remove_credentials(invocation, user_id)
+    print_line(f"removed the user {escape_text(name)}, its tokens, credentials and learned messages")
+
+
+def _remove_credentials(invocation: Invocation, user_id: str) -> None:
+    """Delete the stored credentials of a user; their key is not needed for that."""
+    from toolfold.sources.mcp.user_credentials import open_credentials
+
+    config = invocation.load_config(quiet=True)
+    with closing(open_credentials(config, use_database(config))) as credentials:
+        credentials.remove(user_id)
 
 
 @command.command("explain")

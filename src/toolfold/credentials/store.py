@@ -6,6 +6,7 @@ A credential has a user, a server and a name. Only encrypted values are stored; 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import re
 import sqlite3
@@ -60,8 +61,14 @@ class Credential:
 class CredentialStore(ABC):
     """The credentials of all users. Thread-safe."""
 
-    def __init__(self, keys: CredentialKeys) -> None:
-        self.keys = keys
+    def __init__(self, load_keys: Callable[[], CredentialKeys]) -> None:
+        """Use the keys that a function returns; it is called when something is encrypted or decrypted."""
+        self._load_keys = load_keys
+
+    @functools.cached_property
+    def keys(self) -> CredentialKeys:
+        """Return the keys. Raises ConfigError if they are missing or invalid."""
+        return self._load_keys()
 
     def set(self, user_id: str, server: str, name: str, secret: str) -> None:
         """Store a credential, replacing one of the same name. Raises ConfigError."""
@@ -74,7 +81,9 @@ class CredentialStore(ABC):
 
     def load(self, user_id: str, server: str) -> dict[str, str]:
         """Return the decrypted credentials of a user for a server, by name. Raises UnreadableCredential."""
-        found = [each for each in self._find(user_id, server) if each.owner[:2] == (user_id, server)]
+        found = list(self._find(user_id, server))
+        if any(each.key_id not in self.keys.ids for each in found):
+            self.__dict__.pop("keys", None)  # they were replaced since, by `toolfold credentials rotate-key`
         return {each.name: self.keys.decrypt(each.value, each.owner) for each in found}
 
     def find_version(self, user_id: str, server: str) -> str:
@@ -129,9 +138,9 @@ class CredentialStore(ABC):
 class SqliteCredentialStore(CredentialStore):
     """Credentials in a file of this machine that only its owner can read."""
 
-    def __init__(self, file: Path, keys: CredentialKeys) -> None:
+    def __init__(self, file: Path, load_keys: Callable[[], CredentialKeys]) -> None:
         """Open the file, which is created if it does not exist."""
-        super().__init__(keys)
+        super().__init__(load_keys)
         self._lock = threading.Lock()
         self._db = open_private_file(file, synchronous="FULL")
         self._db.execute(
@@ -190,9 +199,9 @@ class SqliteCredentialStore(CredentialStore):
 class SharedCredentialStore(CredentialStore):
     """Credentials of all replicas, in a database. The encrypted values are in memory and follow changes."""
 
-    def __init__(self, database: Database, keys: CredentialKeys) -> None:
+    def __init__(self, database: Database, load_keys: Callable[[], CredentialKeys]) -> None:
         """Read the credentials. Raises DatabaseError."""
-        super().__init__(keys)
+        super().__init__(load_keys)
         self._database = database
         self._reload_lock = threading.Lock()
         self._known: dict[tuple[str, str], list[Credential]] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from toolfold.config import Config
 from toolfold.credentials import (
+    CredentialKeys,
     CredentialStore,
     SharedCredentialStore,
     SqliteCredentialStore,
@@ -14,6 +15,9 @@ from toolfold.credentials import (
 from toolfold.database import Database
 from toolfold.sources.mcp.setting_references import resolve_references
 
+CREDENTIALS_FILE = "credentials.db"
+"""Name of the file with encrypted credentials in the state directory."""
+
 
 def find_key_file(config: Config) -> Path:
     """Return the file with the keys that encrypt credentials; it may not exist."""
@@ -21,13 +25,16 @@ def find_key_file(config: Config) -> Path:
 
 
 def open_credentials(config: Config, database: Database | None) -> CredentialStore:
-    """Open the credentials: in the database that replicas share, else in a file. Raises ConfigError.
+    """Open the credentials: in the database that replicas share, else in a file.
 
-    Without a database, a key is created if there is none. Replicas need the same keys, so they are never
-    created for a database.
+    The keys are read when they are needed. Without a database, a key is created if there is none. Replicas
+    need the same keys, so they are never created for a database.
     """
-    text = resolve_references(config.credentials.keys, config.environment)
-    keys = load_keys(text, find_key_file(config), may_create=database is None)
+
+    def load() -> CredentialKeys:
+        text = resolve_references(config.credentials.keys, config.environment)
+        return load_keys(text, find_key_file(config), may_create=database is None)
+
     if database is not None:
-        return SharedCredentialStore(database, keys)
-    return SqliteCredentialStore(config.paths.state_dir / "credentials.db", keys)
+        return SharedCredentialStore(database, load)
+    return SqliteCredentialStore(config.paths.state_dir / CREDENTIALS_FILE, load)
