@@ -32,6 +32,7 @@ STRUCTURED = {  # not every text is valid
     "gateway.oauth.resource",
     "dashboard.oidc.issuer",
     "dashboard.oidc.url",
+    "dashboard.oidc.teams",
 }
 SETTABLE = [each for each in PLAIN if not each.choices and each.key not in STRUCTURED]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
