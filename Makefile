@@ -38,6 +38,7 @@ check: $(VENV)/.dev
 	$(BIN)/python scripts/public_api.py
 	$(BIN)/python scripts/tools_reference.py
 	$(BIN)/python scripts/check_workflows.py
+	$(BIN)/python scripts/check_platforms.py
 	$(MAKE) --no-print-directory site
 	sh scripts/check_ui.sh
 	sh scripts/try_wheel.sh $(BIN)/python

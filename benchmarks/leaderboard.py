@@ -277,10 +277,12 @@ def options() -> argparse.Namespace:
     add("--limit", type=int, default=100, help="maximum number of messages per set")
     add("--peers", type=Path, required=True, help="directory of adapters for other retrievers")
     add("--peer-python", type=Path, required=True, help="Python with the adapters' dependencies")
+    add("--peer-names", type=lambda text: text.split(","), default=[], help="comma-separated adapters")
     add("--peer-seconds", type=int, default=30, help="CPU time limit of a retriever per set, in seconds")
     add("--without-ours", type=lambda text: text.split(","), default=[], help="sets without Toolfold")
     add("--out", type=Path, default=Path("build/leaderboard"), help="directory of stored hits")
     add("--only-figures", action="store_true", help="search nothing, compute the figures from stored hits")
+    add("--only-hits", action="store_true", help="store hits, compute no figures")
     return parser.parse_args()
 
 
@@ -292,7 +294,7 @@ def main() -> None:
     sets = Sets(chosen.data, chosen.out / "catalogs")
     weights = Weights(None, chosen.out / "vectors")
     kept = Kept(chosen.out / "peers.json", fresh=True)
-    peers = Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept)
+    peers = Peers(chosen.peers, chosen.peer_python, chosen.peer_seconds, kept, chosen.peer_names)
     rankings = Rankings(chosen.out / "hits")
     names = chosen.sets or [name for name in sets.catalogs() if sets.queries(name)]
     measurements = [prepare(sets, name, chosen.limit) for name in names]
@@ -300,6 +302,8 @@ def main() -> None:
         own = [each for each in measurements if each.task.name not in chosen.without_ours]
         search_with_ours(own, weights, rankings)
         search_with_peers(measurements, peers, rankings)
+    if chosen.only_hits:
+        return
     about = describe_run(chosen.peer_python)
     for each in measurements:
         seen = weights.has_seen(each.task)

@@ -6,20 +6,28 @@ recorder for the functions of its kernel.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import importlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from toolfold.cli.run import interrupt_on_signals
+from toolfold.config import atomic
 from toolfold.sockets import make_arrival_check
 from toolfold.sources.mcp.process_tree import ExtendedLimits, WindowsJob
 from toolfold.store.records import has_owner_ended
 
+SCRIPTS = Path(__file__).parent.parent / "scripts"
 LIKE_WINDOWS = """
 import asyncio, concurrent.futures, getpass, importlib, importlib.abc, multiprocessing, os, select, shutil
 import signal, socket, subprocess, sys, tempfile
@@ -83,6 +91,65 @@ def test_data_and_the_end_of_a_connection_are_noticed_without_poll(monkeypatch: 
         assert not has_arrivals()
         theirs.close()
         assert has_arrivals()
+
+
+def test_files_are_replaced_where_directories_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("before")
+    with monkeypatch.context() as windows:
+        windows.setattr(atomic.os, "name", "nt")
+        windows.delattr(os, "fchmod")
+        windows.delattr(os, "fchown")
+        windows.setattr(os, "open", refuse_directories(os.open))
+        with atomic.lock_directory(tmp_path):
+            atomic.replace_file(file, b"after")
+    assert file.read_text() == "after"
+
+
+def refuse_directories(open_file: Callable[..., int]) -> Callable[..., int]:
+    """Return a function like `os.open` on Windows, which cannot open directories."""
+
+    def open_unless_directory(path: str | Path, *arguments: int, **named: int | None) -> int:
+        if os.path.isdir(path):  # noqa: PTH112 - `Path` must not be made while `os.name` is changed
+            raise PermissionError(13, "Permission denied")
+        return open_file(path, *arguments, **named)
+
+    return open_unless_directory
+
+
+async def test_signals_are_handled_where_the_event_loop_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object, number: int, *rest: object) -> None:
+        raise NotImplementedError
+
+    loop = asyncio.get_running_loop()
+    with monkeypatch.context() as windows:
+        windows.setattr(type(loop), "add_signal_handler", refuse)
+        windows.setattr(type(loop), "remove_signal_handler", refuse)
+        windows.delattr(signal, "SIGHUP")
+        before = signal.getsignal(signal.SIGTERM)
+        interrupted = asyncio.Event()
+        with interrupt_on_signals(interrupted.set):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(interrupted.wait(), 30)
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_uses_of_posix_names_without_a_check_are_found() -> None:
+    text = """
+import select
+def wait(): return select.poll()
+def wait_if_possible(): return select.poll() if hasattr(select, "poll") else None
+def lock():
+    try:
+        import fcntl
+    except ImportError:
+        return
+"""
+    sys.path.insert(0, str(SCRIPTS))
+    check_platforms = importlib.import_module("check_platforms")
+    assert list(check_platforms.find_uses(text)) == [(3, "select.poll")]
 
 
 def test_owner_of_a_session_gets_no_signal_where_signal_0_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
 from tests.gateway.harness import TIMEOUT_S
-from toolfold.gateway.control import _remove_stale_sockets, control_directory
+from toolfold.gateway.control import _remove_stale_sockets, control_directory, identify_peer
 
 TOOL = "read_file"
 MESSAGE = "please show me what the file at this path says"
@@ -182,6 +183,18 @@ def test_only_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None
             os.utime(file, (0, 0))
         _remove_stale_sockets(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["2-running.sock", "3-starting.sock"]
+
+
+def test_process_at_the_other_end_is_identified_by_the_options_of_each_system() -> None:
+    class MacSocket(socket.socket):
+        def getsockopt(self, level: int, option: int, size: int = 0) -> Any:
+            assert (level, option, size) == (0, 2, 4)  # SOL_LOCAL, LOCAL_PEERPID
+            return struct.pack("i", 4711)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs, MacSocket(socket.AF_UNIX) as mac:
+        assert identify_peer(ours) == (os.getpid(), os.getuid())
+        assert identify_peer(mac, "darwin") == (4711, None)
 
 
 def test_connection_whose_process_has_ended_is_refused(gateway: GatewayProcess) -> None:

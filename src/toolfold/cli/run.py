@@ -133,17 +133,28 @@ def interrupt_on_signals(
     If `terminate` is given, it is called instead on SIGTERM and SIGHUP.
     """
     loop = asyncio.get_running_loop()
-    actions = dict.fromkeys((signal.SIGTERM, signal.SIGHUP), terminate or interrupt)
+    # Windows has no SIGHUP.
+    ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    actions = dict.fromkeys(ending, terminate or interrupt)
     actions[signal.SIGINT] = interrupt
     before = {number: signal.getsignal(number) for number in actions}
     for number, action in actions.items():
-        loop.add_signal_handler(number, action)
+        _handle_signal(loop, number, action)
     try:
         yield
     finally:
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+def _handle_signal(loop: asyncio.AbstractEventLoop, number: int, action: Callable[[], None]) -> None:
+    """Call `action` in the event loop on a signal."""
+    try:
+        loop.add_signal_handler(number, action)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(action))
 
 
 class TurnPrinter:

@@ -33,9 +33,13 @@ def lock_directory(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(directory, os.O_RDONLY)
+        # Windows can neither open nor lock a directory; replacing a file is atomic there, too.
+        handle = os.open(directory, os.O_RDONLY) if os.name == "posix" else None
     except OSError as error:
         raise ConfigError(f"the directory cannot be used: {error.strerror}", file=str(directory)) from None
+    if handle is None:
+        yield
+        return
     try:
         _acquire_lock(handle, directory)
         yield
@@ -47,7 +51,7 @@ def _acquire_lock(handle: int, directory: Path) -> None:
     """Lock a directory. Raises ConfigError if that takes longer than LOCK_TIMEOUT_S."""
     try:
         import fcntl
-    except ImportError:  # not available on this platform; replacing a file is atomic anyway
+    except ImportError:  # a system without locks of files
         return
     end = time.monotonic() + LOCK_TIMEOUT_S
     while True:
@@ -95,6 +99,8 @@ def _file_mode(file: Path) -> int | None:
 
 
 def _copy_owner_and_mode(file: Path, handle: int, mode: int | None) -> None:
+    if not hasattr(os, "fchmod"):
+        return  # Windows: the rights of the directory apply
     with contextlib.suppress(FileNotFoundError):
         before = file.stat()
         with contextlib.suppress(PermissionError):
@@ -104,6 +110,8 @@ def _copy_owner_and_mode(file: Path, handle: int, mode: int | None) -> None:
 
 def _sync_directory(directory: Path) -> None:
     """Flush a directory to disk, so that the rename of a file in it survives a power failure."""
+    if os.name != "posix":
+        return  # Windows cannot open a directory
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ CONNECT_TIMEOUT_S = 20.0
 PROBE_TIMEOUT_S = 8.0
 CLOSE_TIMEOUT_S = 2.0
 UNKNOWN_EXIT_CODE = 255
+EXIT_CODE_KILLED = 128 + 9  # SIGKILL on the remote system; Windows does not have the name
 MAX_HELLO_BYTES = 1 << 20
 MAX_PROGRAMS_PER_CONNECTION = 7
 """Servers allow ten by default: the connection itself needs one, and ended programs may still count."""
@@ -131,7 +131,7 @@ class SshProgram(ResizableProcess):
         """
         code = await super().wait()
         killed = code == UNKNOWN_EXIT_CODE and not self._connection.is_lost and not self.error_text()
-        return 128 + signal.SIGKILL if killed else code
+        return EXIT_CODE_KILLED if killed else code
 
 
 class Ssh(Backend):

@@ -225,6 +225,8 @@ def _scan(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _is_permitted(status: os.stat_result, wanted: int) -> bool:
     """Return True if a file's permission bits give the current user the wanted access."""
+    if not hasattr(os, "geteuid"):  # Windows has no such bits
+        return True
     if status.st_uid == os.geteuid():
         return bool(status.st_mode >> 6 & wanted)
     if status.st_gid in {os.getegid(), *os.getgroups()}:

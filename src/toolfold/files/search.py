@@ -9,8 +9,8 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import queue
 import re
-import select
 import subprocess
 import sys
 import threading
@@ -41,6 +41,7 @@ SKIPPED_DIRECTORIES = frozenset({
 # fmt: on
 
 _CHUNK_BYTES = 1 << 20
+_CANCEL_CHECK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +208,10 @@ class _MatcherProcess:
             stderr=subprocess.DEVNULL,
             bufsize=0,
         )
+        # A thread reads, because a pipe cannot be waited for with a time limit on Windows.
+        self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read_chunks, name="toolfold-matcher", daemon=True)
+        self._reader.start()
         try:
             self._send_pattern()
         except BaseException:
@@ -218,6 +223,7 @@ class _MatcherProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._child.kill()
+        self._reader.join()  # ends with the child's output
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe:
                 pipe.close()
@@ -239,7 +245,7 @@ class _MatcherProcess:
             raise CallError(f"The pattern is not a valid regular expression: {answer['error']}.")
 
     def _request(self, request: bytes) -> Any:
-        if not self._child.stdin or not self._child.stdout:
+        if not self._child.stdin:
             return None
         view = memoryview(request)
         try:
@@ -247,18 +253,26 @@ class _MatcherProcess:
                 view = view[self._child.stdin.write(view) or 0 :]
         except BrokenPipeError:
             return None
-        answer = self._read_line(self._child.stdout.fileno())
+        answer = self._read_line()
         return json.loads(answer) if answer else None
 
-    def _read_line(self, pipe: int) -> bytes:
-        received, poll = bytearray(), select.poll()
-        poll.register(pipe, select.POLLIN)
+    def _read_line(self) -> bytes:
+        received = bytearray()
         while not received.endswith(b"\n"):
             if self._cancelled.is_set() or time.monotonic() > self._deadline:
                 return b""
-            if poll.poll(50):
-                chunk = os.read(pipe, _CHUNK_BYTES)
-                if not chunk:
-                    return b""
-                received += chunk
+            try:
+                chunk = self._chunks.get(timeout=_CANCEL_CHECK_S)
+            except queue.Empty:
+                continue
+            if not chunk:
+                return b""
+            received += chunk
         return bytes(received)
+
+    def _read_chunks(self) -> None:
+        """Read the child's output until it ends; the last chunk is empty."""
+        chunk = b"-"
+        while chunk:
+            chunk = (self._child.stdout.read(_CHUNK_BYTES) if self._child.stdout else b"") or b""
+            self._chunks.put(chunk)

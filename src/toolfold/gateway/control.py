@@ -2,8 +2,8 @@
 
 Each gateway has a Unix socket in the state directory, which only the user can open. A connection carries one
 request and one response, each a line of JSON; closing it cancels the request. Processes of tool calls are
-refused on Linux, which tells who has connected (SO_PEERCRED); elsewhere they are not recognized. There
-are two requests: `list_clients`, and `sample`, which has a client's model write a text
+refused where the system tells who has connected (SO_PEERCRED on Linux, LOCAL_PEERPID on macOS). There are
+two requests: `list_clients`, and `sample`, which has a client's model write a text
 (`sampling/createMessage`). The client asks its own user for consent.
 """
 
@@ -17,6 +17,7 @@ import os
 import secrets
 import socket
 import struct
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -52,6 +53,7 @@ MAX_ERROR_CHARS = 500
 _MAX_SOCKET_PATH_BYTES = 100
 """Longer paths of Unix sockets are refused by some systems."""
 _CREDENTIALS = struct.Struct("3i")
+_SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # of macOS, which Python has no names for
 
 
 class ControlError(ToolfoldError):
@@ -192,14 +194,14 @@ async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Jso
 
 def _require_user(connection: socket.socket) -> None:
     """Raise ControlError if the process at the other end belongs to another user or to a tool call."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return  # not Linux: only the permissions of the directory keep others out
     try:
-        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        peer = identify_peer(connection)
     except OSError:
         raise ControlError("the connection was closed") from None
-    pid, user, _ = _CREDENTIALS.unpack(data)
-    if user not in (os.getuid(), 0):
+    if peer is None:
+        return  # only the permissions of the directory keep others out
+    pid, user = peer
+    if user not in (None, os.getuid(), 0):
         raise ControlError("this gateway belongs to another user")
     if find_tool_call(pid):
         raise ControlError("a tool call has started this process, so it cannot send requests to the gateway")
@@ -207,7 +209,30 @@ def _require_user(connection: socket.socket) -> None:
         raise ControlError("the process that opened the connection has ended or is in another container")
 
 
+def identify_peer(connection: socket.socket, platform: str = sys.platform) -> tuple[int, int | None] | None:
+    """Return the process at the other end of a Unix socket, and its user if known; None if unknown.
+
+    Raises OSError if the connection is closed.
+    """
+    if platform == "darwin":
+        (pid,) = struct.unpack("i", connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, struct.calcsize("i")))
+        return pid, None
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(data)
+    return pid, user
+
+
 def _is_running(pid: int) -> bool:
+    if not Path("/proc/self/stat").exists():  # macOS
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
     except OSError:
