@@ -18,10 +18,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "toolfold"
 MODULES = frozenset({"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"})
 ATTRIBUTES = {
     "os": (  # noqa: SIM905 - shorter than a list
-        "O_CLOEXEC O_DIRECTORY O_NOCTTY O_NOFOLLOW O_NONBLOCK WNOHANG chown fchmod fchown fork forkpty getegid"
-        " geteuid getgid getgroups getloadavg getpgid getpgrp getuid killpg memfd_create mkfifo nice openpty"
-        " posix_spawn pread preadv pwrite sched_getaffinity sendfile setgid setpgid setsid setuid statvfs"
-        " sysconf tcgetpgrp tcsetpgrp ttyname uname wait wait4"
+        "O_CLOEXEC O_DIRECTORY O_NOCTTY O_NOFOLLOW O_NONBLOCK WNOHANG chown fchmod fchown fork forkpty"
+        " getegid geteuid getgid getgroups getloadavg getpgid getpgrp getuid killpg memfd_create mkfifo nice"
+        " openpty posix_spawn pread preadv pwrite sched_getaffinity sendfile setgid setpgid setsid setuid"
+        " statvfs sysconf tcgetpgrp tcsetpgrp ttyname uname wait wait4"
     ).split(),
     "signal": (  # noqa: SIM905
         "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGQUIT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGUSR1"

@@ -99,7 +99,7 @@ def test_files_are_replaced_where_directories_cannot_be_opened(
     file = tmp_path / "config.yaml"
     file.write_text("before")
     with monkeypatch.context() as windows:
-        windows.setattr(atomic.os, "name", "nt")
+        windows.setattr(os, "name", "nt")
         windows.delattr(os, "fchmod")
         windows.delattr(os, "fchown")
         windows.setattr(os, "open", refuse_directories(os.open))

@@ -196,6 +196,15 @@ class LazyGroup(click.Group):
         started_by = find_tool_call()
         return restrict_command(command, cmd_name, started_by) if started_by else command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand:
+            # The group has no loaded commands that click could compare the name with.
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))

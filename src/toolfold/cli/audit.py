@@ -53,8 +53,9 @@ def verify(invocation: Invocation, known: str, as_json: bool) -> int:
 def _print_report(report: ChainReport, place: str) -> None:
     for problem in report.problems:
         print_line(f"problem: {escape_text(problem)}")
+    count = "1 entry" if report.entries == 1 else f"{report.entries:,} entries"
     state = "is intact" if report.is_intact else "is NOT intact"
-    print_line(f"the audit log in {escape_text(place)} {state}: {report.entries:,} entries checked")
+    print_line(f"the audit log in {escape_text(place)} {state}: {count} checked")
     if report.first > 1:
         print_note(f"It begins with entry {report.first:,}; older entries were removed to limit its size.")
     if report.older:

@@ -13,7 +13,15 @@ import click
 
 from toolfold.cli.activity import clean_line
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
-from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note, print_table
+from toolfold.cli.output import (
+    escape_text,
+    format_count,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warning,
+)
 from toolfold.cli.run import interrupt_on_signals
 from toolfold.cli.server_commands import confirm
 from toolfold.cli.shared_database import use_database
@@ -28,6 +36,10 @@ if TYPE_CHECKING:
 PREVIEW_TIMES = 5
 _MISSED = click.Choice(["once", "skip"])
 _NO_SCHEDULER = "no scheduler is running: start one with `toolfold cron run`"
+_NO_MODEL = (
+    "no model is configured, so the job will fail: give the job one with --model, or run"
+    " `toolfold config set agent.model PROVIDER:MODEL`"
+)
 
 
 @click.group("cron")
@@ -92,8 +104,16 @@ def add(invocation: Invocation, /, as_json: bool, **values: Any) -> None:
         print_json(describe_job(job))
         return
     print_line(f"added {job.id}: {escape_text(_format_next(job))}")
+    config = invocation.load_config(quiet=True)
+    if not (job.model or config.cron.model or config.agent.model):
+        print_warning(_NO_MODEL)
     if not has_scheduler:
         print_note(_NO_SCHEDULER)
+
+
+def _describe_last(run: Run | None) -> dict[str, str]:
+    """Return how the last run of a job ended; nothing if it has not run yet."""
+    return {"last_run": run.state} if run else {}
 
 
 def _check_references(invocation: Invocation, values: dict[str, Any]) -> None:
@@ -121,21 +141,30 @@ def list_jobs(invocation: Invocation, as_json: bool) -> None:
 
     with _jobs(invocation) as jobs:
         found, has_scheduler = jobs.store.list_jobs(), jobs.has_scheduler()
+        last_runs = {job.id: next(iter(jobs.store.list_runs(job.id, limit=1)), None) for job in found}
     if as_json:
-        print_json([describe_job(job) for job in found])
+        print_json([describe_job(job) | _describe_last(last_runs[job.id]) for job in found])
         return
     if not found:
         print_line('no jobs are scheduled. Add one: toolfold cron add "every weekday at 8:30" "…"')
         return
     print_table(
         format_count(len(found), "job"),
-        ("id", "schedule", "next run", "task"),
+        ("id", "schedule", "next run", "last run", "task"),
         (
-            (job.id, clean_line(job.schedule, 60), _format_next(job), clean_line(job.name or job.prompt, 60))
+            (
+                job.id,
+                clean_line(job.schedule, 60),
+                _format_next(job),
+                _describe_last(last_runs[job.id]).get("last_run", ""),
+                clean_line(job.name or job.prompt, 60),
+            )
             for job in found
         ),
         no_wrap="id",
     )
+    if failed := [job.id for job in found if (run := last_runs[job.id]) and run.state == "failed"]:
+        print_note(f"to see why a run failed: toolfold cron show {failed[0]}")
     if not has_scheduler:
         print_note(_NO_SCHEDULER)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,7 +65,18 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
         _print_rows(runtime, rows)
         _print_calls(runtime)
         _print_conversation(runtime)
-        print_line('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')
+        program = escape_text(find_own_command())
+        print_line(
+            f'\nNext: [bold]{program} tools list[/bold], [bold]{program} demo "your own message"[/bold]'
+        )
+
+
+def find_own_command() -> str:
+    """Return how this program is started in a shell: `toolfold`, or its path if that is not in PATH."""
+    path = Path(sys.argv[0])
+    if shutil.which("toolfold") or path.name != "toolfold":
+        return "toolfold"
+    return shlex.quote(str(path))
 
 
 def open_demo_runtime(directory: Path, **handlers: Any) -> Runtime:
@@ -124,23 +138,28 @@ def _print_conversation(runtime: Runtime) -> None:
     from toolfold.cli.demo_conversation import PARCEL, build_demo_model
     from toolfold.events import Event, ToolFinished, ToolStarted
 
-    def show(event: Event) -> None:
+    # Printed afterwards: in a callback of the event loop, the end of the output (`| head`) would be an error.
+    lines: list[str] = []
+
+    def record(event: Event) -> None:
         if isinstance(event, ToolStarted):
-            print_line(f"  call   {event.tool} {escape_text(_shorten_json(event.arguments))}")
+            lines.append(f"  call   {event.tool} {escape_text(_shorten_json(event.arguments))}")
         elif isinstance(event, ToolFinished):
-            print_line(f"  result {escape_text(shorten(event.result or event.error, MAX_RESULT_CHARS))}")
+            lines.append(f"  result {escape_text(shorten(event.result or event.error, MAX_RESULT_CHARS))}")
 
     print_line(
         "[bold]A conversation[/bold] of the agent with a scripted model. The tools run, on simulated services"
         " with sample data:"
     )
     print_line(f"  you    {escape_text(PARCEL)}")
-    unsubscribe = runtime.events.subscribe(show)
+    unsubscribe = runtime.events.subscribe(record)
     try:
         with Agent(build_demo_model(), runtime=runtime) as agent:
             result = agent.run_sync(PARCEL)
     finally:
         unsubscribe()
+    for line in lines:
+        print_line(line)
     print_line(f"  model  {escape_text(result.text or result.error)}")
 
 

@@ -193,7 +193,9 @@ def _server_findings(server: ServerHealth) -> Iterator[DoctorFinding]:
     tools = format_count(server.tools, "tool")
     what = f"{server.name} started in {server.seconds:.1f} s: {tools}, protocol {server.protocol}"
     if server.seconds > SLOW_START_S:
-        advice = "it may be downloaded at each start: install it and configure its path as the command"
+        advice = (
+            "if its command downloads it (npx, uvx), install it and set the installed program as the command"
+        )
         yield DoctorFinding("warn", "servers", f"{what} (slow)", advice)
     else:
         yield DoctorFinding("ok", "servers", what)

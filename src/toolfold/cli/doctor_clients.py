@@ -212,7 +212,7 @@ def check_proxy(config: Config) -> Iterator[DoctorFinding]:
         yield DoctorFinding("fail", "proxy", f"toolfold serve would not start: {error.problem}", error.hint)
         return
     folding = "requests are forwarded unchanged" if config.proxy.folding == "off" else "tools are folded"
-    yield DoctorFinding("ok", "proxy", f"providers of the model proxy are configured, and {folding}")
+    yield DoctorFinding("ok", "proxy", f"the model proxy starts with `toolfold serve`; {folding}")
     yield from _check_base_urls(config)
 
 

@@ -243,7 +243,7 @@ class EnrichmentSession:
         """Estimate the cost, ask for consent, and write messages with a model."""
         from toolfold.enrichment import estimate_cost
 
-        name = self._choose_model(writing)
+        name = self._choose_model(writing, needs_model=not only_estimate)
         estimate = estimate_cost(tools, options, name.model, batch)
         if only_estimate and self._as_json:
             print_json(_estimate_row(estimate, name))
@@ -354,7 +354,8 @@ class EnrichmentSession:
         directory = self._runtime.config.paths.cache_dir / "index"
         return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, directory))
 
-    def _choose_model(self, writing: ModelOptions) -> ModelName:
+    def _choose_model(self, writing: ModelOptions, *, needs_model: bool = True) -> ModelName:
+        """Return the model that writes the messages; without a provider and a name if none is needed."""
         from toolfold.providers.models import ModelName, parse_model_name
 
         if writing.through:
@@ -365,6 +366,8 @@ class EnrichmentSession:
             if not writing.model:
                 raise click.UsageError("--endpoint needs --model, the name of a model there")
             return ModelName(ENDPOINT, writing.model)
+        if not text and not needs_model:
+            return ModelName("", "")
         if not text:
             raise ConfigError(
                 "no model is configured that could write example messages for the tools",
@@ -449,6 +452,8 @@ def _format_estimate(estimate: CostEstimate, name: ModelName) -> str:
 
 
 def _format_model(name: ModelName) -> str:
+    if not (name.provider or name.model):
+        return "a model (none is configured, so tokens are counted like those of GPT-4o)"
     return str(name) if name.model else f"the model of client {name.provider}, which asks its user first"
 
 

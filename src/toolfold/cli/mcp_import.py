@@ -152,7 +152,7 @@ def _read_file_option(config: Config, clients: Sequence[str], file: Path, name: 
 
     home, project = home_directory(config), config.paths.project_dir
     client = clients[0] if clients else guess_client(file)
-    place = ClientConfigFile(client, "user", file if file == _STDIN else file.absolute())  # type: ignore[arg-type]
+    place = ClientConfigFile(client, "user", file if file == _STDIN else file.absolute(), is_named=True)  # type: ignore[arg-type]
     answer = ImportResult(place) if file == _STDIN else read_client_file(place, home=home, project=project)
     is_json = file.suffix not in (".toml", ".yaml", ".yml")
     if is_json and not (answer.servers or answer.rejected or clients):
@@ -283,11 +283,11 @@ def _print_plans(answers: Sequence[ImportResult], plans: Sequence[_ImportPlan]) 
     if unusable:
         print_table(
             "servers that cannot be imported",
-            ("server", "program", "reason"),
+            ("server", "from", "reason"),
             (
                 (
                     make_visible(each.name),
-                    CLIENTS[each.source.client_name].title,
+                    _source_title(each.source),
                     make_visible(each.reason),
                 )
                 for each in unusable
@@ -328,13 +328,17 @@ def _plan_remarks(plan: _ImportPlan) -> Sequence[str]:
 
 
 def _client_titles(candidate: ImportCandidate) -> str:
-    if candidate.server.source.file == _STDIN:
-        return "standard input"
     places = (candidate.server.source, *candidate.duplicate_sources)
-    titles = dict.fromkeys(
-        CLIENTS[each.client_name].title + (" (project)" if each.scope == "project" else "") for each in places
-    )
-    return ", ".join(titles)
+    return ", ".join(dict.fromkeys(map(_source_title, places)))
+
+
+def _source_title(source: ClientConfigFile) -> str:
+    """Return the program whose settings a server comes from, or the file that the user has named."""
+    if source.file == _STDIN:
+        return "standard input"
+    if source.is_named:
+        return make_visible(source.file.name)
+    return CLIENTS[source.client_name].title + (" (project)" if source.scope == "project" else "")
 
 
 def _print_result(chosen: Sequence[_ImportPlan], new: Sequence[_ImportPlan], file: Path) -> None:

@@ -21,6 +21,8 @@ class ClientConfigFile:
     client_name: ClientName
     scope: FileScope
     file: Path
+    is_named: bool = False
+    """Whether the user has named the file, so that its program is only a guess."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,91 @@
+"""What a new user meets first: mistyped commands, closed pipes, and notes about what is still missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+from tests.cli.scripts import WriteScript, write_script
+from toolfold.approval.hash_chain import ChainReport
+from toolfold.cli.audit import _print_report
+from toolfold.cli.demo import find_own_command
+
+__all__ = ["write_script"]
+TIMEOUT_S = 120
+
+
+def test_mistyped_command_gets_a_suggestion(toolfold: Toolfold) -> None:
+    done = toolfold("serch")
+    assert done.code == 2
+    assert "No such command 'serch'. (Did you mean" in done.err
+    assert "'search'" in done.err
+
+
+def test_demo_ends_quietly_if_its_reader_has_closed_the_pipe(home: Path) -> None:
+    # The pipe is closed before the conversation, whose events come from another thread.
+    command = [sys.executable, "-m", "toolfold", "demo", "hello"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as demo:
+        assert demo.stdout
+        assert demo.stderr
+        for line in demo.stdout:
+            if line.startswith(b"A conversation"):
+                break
+        demo.stdout.close()
+        errors = demo.stderr.read().decode()
+        demo.wait(TIMEOUT_S)
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
+
+
+def test_next_commands_have_the_path_of_a_program_that_is_not_in_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["my env/bin/toolfold"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_own_command() == "'my env/bin/toolfold'"
+    (tmp_path / "toolfold").touch(0o755)
+    assert find_own_command() == "toolfold"
+
+
+def test_servers_of_a_given_file_are_shown_with_its_name(toolfold: Toolfold) -> None:
+    Path("servers.json").write_text('{"mcpServers": {"git": {"command": "git-server"}}}')
+    done = toolfold("mcp", "import", "--file", "servers.json", "--yes")
+    assert "git, from servers.json" in done.out
+    assert "Claude" not in done.out
+
+
+def test_cost_of_example_messages_is_estimated_without_a_model(toolfold: Toolfold) -> None:
+    done = toolfold("enrich", "tallyhouse_get_invoice", "--sample", "--estimate")
+    assert done.code == 0
+    assert "1 tool, 1 call of a model (none is configured" in done.err
+    assert toolfold("enrich", "tallyhouse_get_invoice", "--sample", "--yes").code == 3
+
+
+def test_job_without_a_model_is_announced_and_its_failure_is_listed(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
+    model = write_script("Done.")
+    assert "no model is configured" in toolfold("cron", "add", "daily at 7", "Read", "--name", "bad").err
+    assert "no model" not in toolfold("cron", "add", "daily at 7", "Read", "--model", model).err
+    toolfold("cron", "run", "bad")
+    jobs = {job.get("name", ""): job for job in toolfold("cron", "list", "--json").json}
+    assert jobs["bad"]["last_run"] == "failed"
+    assert "last_run" not in jobs[""]
+    shown = toolfold("cron", "list")
+    assert "failed" in shown.out
+    assert f"toolfold cron show {jobs['bad']['id']}" in shown.err
+
+
+def test_one_entry_of_the_audit_log_is_counted_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_report(ChainReport(entries=1, first=1), "approvals.jsonl")
+    _print_report(ChainReport(entries=2, first=1), "approvals.jsonl")
+    assert capsys.readouterr().out.splitlines() == [
+        "the audit log in approvals.jsonl is intact: 1 entry checked",
+        "the audit log in approvals.jsonl is intact: 2 entries checked",
+    ]
