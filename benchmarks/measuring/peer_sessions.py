@@ -87,17 +87,18 @@ def measure_costs(
     """Return the figures of Toolfold's modes and of each retriever, whose hits are given by message id."""
     script = scripted(queries, sample_catalog())
     talks = [queries[start : start + TURNS] for start in range(0, len(queries), TURNS)]
+    counter = TokenCounter()  # shared, because the same definitions are counted again and again
     with served(ScriptedModel(script)) as address:
-        rows = list(measure_ours(script, talks, address, home))
+        rows = list(measure_ours(script, talks, address, home, counter))
         for peer, ranked in hits.items():
             print_progress(f"conversations with {peer}")
             by_text = {query.text: ranked[str(query.id)] for query in queries}
-            rows += measure_peer(peer, by_text, script, talks, address)
+            rows += measure_peer(peer, by_text, script, talks, address, counter)
     return rows
 
 
 def measure_ours(
-    script: Script, talks: Sequence[Sequence[Query]], address: str, home: Path
+    script: Script, talks: Sequence[Sequence[Query]], address: str, home: Path, counter: TokenCounter
 ) -> Iterator[Json]:
     """Yield the figures of Toolfold's modes, with sessions that have only the sample catalog."""
     tools = sample_catalog()
@@ -107,7 +108,7 @@ def measure_ours(
             continue
         print_progress(f"Toolfold, {mode.name}")
         with opened(mode, tools, home) as runtime:
-            client = Client(address, mode, script, TokenCounter())
+            client = Client(address, mode, script, counter)
             done = [client.talk(runtime.session(toolsets), queries) for queries in talks]
         yield {"system": "toolfold", "mode": mode.name} | summarize(done)
 
@@ -118,12 +119,13 @@ def measure_peer(
     script: Script,
     talks: Sequence[Sequence[Query]],
     address: str,
+    counter: TokenCounter,
 ) -> Iterator[Json]:
     """Yield the figures of a retriever, used in both ways."""
     tools = {tool.name: render_definition(tool) for tool in sample_catalog()}
     bridge = read_bridge()
     for mode in (PRE_SELECTION, SEARCH):
-        client = Client(address, mode, script, TokenCounter())
+        client = Client(address, mode, script, counter)
         done = [client.talk(PeerSession(mode, tools, bridge, hits), queries) for queries in talks]
         yield {"system": peer, "mode": mode.name} | summarize(done)
 
