@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolfold.config.settings import ToolsSettings
     from toolfold.model import Json, Tool
     from toolfold.retrieval.search import Mode, Retriever
     from toolfold.session import Session
@@ -50,11 +49,11 @@ class ToolExplanation:
 
 
 def explain_selection(
-    session: Session, retriever: Retriever, settings: ToolsSettings, messages: Sequence[Json], model: str
+    session: Session, retriever: Retriever, messages: Sequence[Json], model: str
 ) -> dict[str, Any]:
     """Select tools for the conversation as a session does, and explain the result.
 
-    `settings` are those of the session. If the search fails, the entry `problem` says why ranks are missing.
+    If the search fails, the entry `problem` says why ranks are missing.
     """
     from toolfold.turn import Conversation, render_definitions
     from toolfold.turn.tokens import TokenCounter
@@ -70,7 +69,7 @@ def explain_selection(
     tokens = {
         each["function"]["name"]: counter.definition(each) for each in render_definitions(whole.offered)
     }
-    reasons = _VisibilityReasons(settings, turn)
+    reasons = _VisibilityReasons(turn)
     tools = [legs.explain_tool(tool, tokens[tool.name], reasons) for tool in whole.offered]
     selection = turn.selection
     names = [tool.name for tool in turn.tools]
@@ -171,8 +170,7 @@ class _LegResults:
 class _VisibilityReasons:
     """Explains why a turn shows a tool to the model or leaves it out."""
 
-    def __init__(self, settings: ToolsSettings, turn: Turn) -> None:
-        self._settings = settings
+    def __init__(self, turn: Turn) -> None:
         self._turn, self._selection = turn, turn.selection
         self._shown = {tool.name for tool in turn.tools}
 
@@ -200,4 +198,4 @@ class _VisibilityReasons:
             return f"the message probably needs no tool (probability {selection.need:.0%})" + behind
         if tool.name in selection.left_out:
             return selection.left_out[tool.name] + behind
-        return (f"not among the best {self._settings.rag_top_k}" if found else "no match") + behind
+        return (f"not among the best {selection.count}" if found else "no match") + behind

@@ -18,6 +18,7 @@ from toolfold.retrieval.ranking import (
     Ranker,
     Scores,
     best_positions,
+    count_probable,
     features,
     fuse_reciprocal_ranks,
 )
@@ -112,3 +113,10 @@ def test_shipped_ranker_prefers_a_tool_found_by_keywords_and_by_similarity(name:
 def test_there_is_no_ranker_for_an_unknown_embedding_model() -> None:
     with pytest.raises(FileNotFoundError, match="ranker-of-nobody"):
         Ranker.shipped("of-nobody")
+
+
+def test_few_candidates_are_probable_if_one_score_stands_out() -> None:
+    assert count_probable(floats(9, 0, 0, 0)) == 1
+    assert count_probable(floats(0, 0, 0, 0)) == 4
+    assert count_probable(floats(1, 5, 5, 0)) == 2
+    assert count_probable(floats()) == 0

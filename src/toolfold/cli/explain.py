@@ -85,9 +85,7 @@ def command(
         overrides = (*overrides, f"tools.patience_seconds={MAX_WAIT_S}")
     with invocation.with_overrides(overrides).open_runtime() as runtime, show_spinner("reading the tools"):
         _register_tools(runtime, added)
-        report = explain_selection(
-            runtime.session(), runtime.retriever, runtime.config.tools, messages, model
-        )
+        report = explain_selection(runtime.session(), runtime.retriever, messages, model)
     if report["problem"]:
         print_warning(report["problem"])
     if as_json:

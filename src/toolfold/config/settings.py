@@ -250,6 +250,13 @@ class ToolsSettings(Section):
     rag_top_k: Integer = Field(
         default=8, ge=1, le=50, description="Number of tools to select if `selection` is not `eager`."
     )
+    rag_max_k: Integer | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="Number of tools to select if `hybrid` is uncertain which of them the message needs; "
+        "twice `rag_top_k` if it is not set. The same as `rag_top_k` selects a fixed number.",
+    )
     rag_max_tokens: Integer = Field(
         default=6_000,
         ge=100,
@@ -361,6 +368,15 @@ class ToolsSettings(Section):
         description="Maximum number of characters of a result that the model gets.",
         json_schema_extra={"in_project": "lowers"},
     )
+
+    @property
+    def max_selected(self) -> int:
+        """Return the number of tools to select if it is uncertain which of them a message needs."""
+        return max(self.rag_top_k, 2 * self.rag_top_k if self.rag_max_k is None else self.rag_max_k)
+
+    def count_selected(self, probable: int) -> int:
+        """Return how many tools to select if the right one is very probably among the `probable` best."""
+        return min(max(self.rag_top_k, probable), self.max_selected)
 
     @property
     def need_threshold(self) -> float:

@@ -40,7 +40,6 @@ def explain_message(runtime: Runtime, body: Mapping[str, Any]) -> Json:
     report = explain_selection(
         session,
         runtime.retriever,
-        settings,
         [{"role": "user", "content": message}],
         str(body.get("model") or "")[:200],
     )

@@ -21,6 +21,7 @@ Positions = NDArray[np.int64]
 
 RRF_K = 60
 CANDIDATES_PER_LEG = 64
+PROBABLE_SHARE = 0.9
 EXCLUDED_SCORE = np.float32(-1e9)  # score of tools outside the grant
 
 
@@ -70,6 +71,18 @@ def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF
     for ranking in rankings:
         total[ranking] += (1.0 / (k + np.arange(len(ranking)))).astype(np.float32)
     return total
+
+
+def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
+    """Return how many of the best candidates together have this share of the probability.
+
+    `scores` are those of a network that was trained with a softmax over the candidates.
+    """
+    if not len(scores):
+        return 0
+    likely = np.exp(np.sort(scores)[::-1] - scores.max())
+    total = likely.cumsum()
+    return int((total < share * total[-1]).sum()) + 1
 
 
 def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:

@@ -58,6 +58,7 @@ from toolfold.retrieval.ranking import (
     Ranker,
     Scores,
     best_positions,
+    count_probable,
     features,
     fuse_reciprocal_ranks,
     sorted_unique,
@@ -102,6 +103,8 @@ class SearchResult:
     hits: tuple[Hit, ...]
     need: float = 1.0
     """Probability that the message needs a tool."""
+    probable: int = 0
+    """Number of the best tools among which the right one very probably is; 0 if it is unknown."""
 
     def needed(self, threshold: float) -> bool:
         """Return True if tools should be offered: the message probably needs one, or names one."""
@@ -129,6 +132,17 @@ class RankedInContext:
     rows: Scores
     """Features, one row per candidate."""
     scores: Scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _IndexSearch:
+    """The result of one search, with the scores that the need of the message is estimated from."""
+
+    whole: _LegScores
+    in_context: RankedInContext | None
+    hits: tuple[Hit, ...]
+    probable: int
+    """See `SearchResult.probable`."""
 
 
 class Searcher:
@@ -173,17 +187,18 @@ class Searcher:
         `client` is whose use of tools the ranking learns from; None ranks without what was learned.
         """
         grant = self._grant_for(index, granted, client, mode)
-        whole, ranked, hits = self._search_index(index, message, mode, limit, grant, context)
+        found = self._search_index(index, message, mode, limit, grant, context)
+        whole, ranked, hits = found.whole, found.in_context, found.hits
         need = self._need_probability(whole)
         if ranked is not None and self._need_classifier is not None:
             # Without known calls the network lacks its main evidence, so the words decide.
             if not ranked.given.used.positions and Cues.of(message).continues:
-                return SearchResult(hits, 1.0)
+                return SearchResult(hits, 1.0, found.probable)
             row = need_features(ranked.scores, ranked.rows, need)
             need = self._context_ranker().need_probability(
                 message, row, dense=bool(whole.legs.dense), states=whole.states
             )
-        return SearchResult(hits, need)
+        return SearchResult(hits, need, found.probable)
 
     def search(
         self,
@@ -197,7 +212,7 @@ class Searcher:
     ) -> list[Hit]:
         """Return the best tools for a message that the session may use, best first."""
         grant = self._grant_for(index, granted, client, mode)
-        return list(self._search_index(index, message, mode, limit, grant)[2])
+        return list(self._search_index(index, message, mode, limit, grant).hits)
 
     def _grant_for(
         self, index: Index, granted: Iterable[str] | None, client: str | None, mode: Mode
@@ -227,11 +242,13 @@ class Searcher:
         limit: int,
         grant: GrantMask,
         context: Context = NO_CONTEXT,
-    ) -> tuple[_LegScores, RankedInContext | None, tuple[Hit, ...]]:
+    ) -> _IndexSearch:
         whole, *parts = self._score_legs(index, message, mode, grant)
         ranked_in_context = self._rank_in_context(index, whole, mode, grant, context)
-        alone = first = self._rank_tools(index, whole, mode)
+        alone, scores = self._rank_with_scores(index, whole, mode)
+        first = alone
         if ranked_in_context is not None:
+            scores = ranked_in_context.scores
             best = ranked_in_context.candidates[(-ranked_in_context.scores).argsort(kind="stable")]
             first = merge_with_message(best, alone, message)
         order = merge_rankings(first, self._intent_rankings(index, whole.legs, parts, mode))
@@ -240,16 +257,13 @@ class Searcher:
         positions = list(dict.fromkeys((*named, *ranked)))[:limit]
         if not positions:
             positions = _match_partial_names(index, message, grant.mask)[:limit]
-        hits = _make_hits(index, message, whole, positions, frozenset(named))
-        if ranked_in_context is None:
-            return whole, None, tuple(hits)
-        found_alone = set(alone[:limit].tolist())
-        marked = zip(positions, hits, strict=True)
-        return (
-            whole,
-            ranked_in_context,
-            tuple(replace(hit, from_context=position not in found_alone) for position, hit in marked),
-        )
+        hits = tuple(_make_hits(index, message, whole, positions, frozenset(named)))
+        if ranked_in_context is not None:
+            found_alone = set(alone[:limit].tolist())
+            marked = zip(positions, hits, strict=True)
+            hits = tuple(replace(hit, from_context=position not in found_alone) for position, hit in marked)
+        probable = 0 if scores is None else count_probable(scores)
+        return _IndexSearch(whole, ranked_in_context, hits, probable)
 
     def _rank_in_context(
         self, index: Index, whole: _LegScores, mode: Mode, grant: GrantMask, context: Context
@@ -437,17 +451,22 @@ class Searcher:
             return None
 
     def _rank_tools(self, index: Index, query: _LegScores, mode: Mode) -> Positions:
+        return self._rank_with_scores(index, query, mode)[0]
+
+    def _rank_with_scores(
+        self, index: Index, query: _LegScores, mode: Mode
+    ) -> tuple[Positions, Scores | None]:
+        """Return the best tools, best first, and the learned ranker's scores if it has ranked them."""
         legs = query.legs
         if not legs.dense:
-            return _keyword_matches(legs.lexical, CANDIDATES_PER_LEG)
+            return _keyword_matches(legs.lexical, CANDIDATES_PER_LEG), None
         if _RERANKER in legs.dense:
-            return np.concatenate(
-                (_nearest_positions(legs)[0], _keyword_matches(legs.lexical, CANDIDATES_PER_LEG))
-            )
+            keyword = _keyword_matches(legs.lexical, CANDIDATES_PER_LEG)
+            return np.concatenate((_nearest_positions(legs)[0], keyword)), None
         if mode == "semantic":
-            return _nearest_positions(legs)[0]
+            return _nearest_positions(legs)[0], None
         positions, scores = self._fuse_legs(index, query)
-        return positions[(-scores).argsort(kind="stable")]
+        return positions[(-scores).argsort(kind="stable")], scores if self._ranker else None
 
     def _fuse_legs(self, index: Index, query: _LegScores) -> tuple[Positions, Scores]:
         """Return the best tools by keywords and by similarity, with their combined scores."""

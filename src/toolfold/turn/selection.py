@@ -60,6 +60,8 @@ class Selection:
     """The search mode that answered: the configured one or its fallback."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Tools that a limit excluded, with the reason."""
+    count: int = 0
+    """Number of the best tools that were to be selected: more if it is uncertain which ones are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,10 @@ class Selector:
         if not answer.needed and not conversation.in_progress:
             return Selection((), found.hits, found.need, False, {}, answer.leg)
         fitting = {hit.name: _reason(hit, used) for hit in found.hits}
-        why, left_out = self._apply_limits(turn, answer.named, fitting, used)
+        count = self._settings.count_selected(found.probable)
+        why, left_out = self._apply_limits(turn, answer.named, fitting, used, count)
         leg = answer.leg if why else BRIDGE
-        return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out)
+        return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out, count)
 
     def _candidates_of(self, grant: Grant) -> _GrantCandidates:
         with self._lock:
@@ -163,7 +166,7 @@ class Selector:
         context: Context,
         client: str,
     ) -> _MessageResult:
-        limit = 2 * self._settings.rag_top_k + 8  # some may be too large
+        limit = 2 * self._settings.max_selected + 8  # some may be too large
         ask = functools.partial(self._retriever.answer, context=context, client=client)
         found = ask(turn.snapshot, message, mode=mode, limit=limit, granted=competing)
         if len(found.hits) == limit and found.hits[-1].exact:
@@ -179,9 +182,9 @@ class Selector:
             log.exception("selecting tools by %s failed", mode)
 
     def _apply_limits(
-        self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
+        self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str], count: int
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the selected tools, best first, and those over the limits; each with its reason.
+        """Return the `count` best tools, best first, and those over the limits; each with its reason.
 
         Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
@@ -190,7 +193,7 @@ class Selector:
             room.take(name)
         half = self._settings.rag_max_tokens // 2
         kept = {name for name in used if name not in named and room.try_take(name, leaving=half)}
-        places = self._settings.rag_top_k - len(named)
+        places = count - len(named)
         best: list[str] = []
         for name in fitting:
             if len(best) >= places:

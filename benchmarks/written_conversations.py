@@ -1,0 +1,93 @@
+"""Measure for which messages of written conversations a session shows the right tools, by kind of message.
+
+    python training/conversations.py --mcp ../shared/mcp --more ../shared/bench/distractors-mcp/catalog.jsonl --out TALKS
+    python benchmarks/written_conversations.py --data TALKS [--top-k N] [--max-k N] [--without-messages]
+
+`held-out` and `unseen` conversations were not used for training. Of small talk, the share that selects
+tools is reported. Tools are selected with default settings; two or three minutes on an idle core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from measuring import report
+
+from toolfold.config.settings import ToolsSettings
+from toolfold.evaluation import QueryResult, run_queries
+from toolfold.registry import Snapshot
+from toolfold.retrieval.evaluation import load_queries, recall
+from toolfold.retrieval.example_messages import ExampleMessages
+from toolfold.retrieval.multilingual import MultilingualEmbedder
+from toolfold.retrieval.need import NeedClassifier
+from toolfold.retrieval.phrasebook import Phrasebook
+from toolfold.retrieval.ranking import Ranker
+from toolfold.retrieval.search import Retriever
+from toolfold.sources import load_catalog
+
+SPLITS = ("held-out", "unseen")
+KINDS = ("opening", "follow-up", "reference", "correction", "return", "small talk")
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="directory that training/conversations.py wrote")
+    add("--splits", default=",".join(SPLITS), help="comma-separated: tune, held-out, unseen")
+    add("--top-k", type=int, default=ToolsSettings().rag_top_k, help="tools.rag_top_k")
+    add("--max-k", type=int, help="tools.rag_max_k")
+    add("--without-messages", action="store_true", help="ignore the example messages of the phrasebook")
+    return parser.parse_args()
+
+
+def make_retriever(*, with_messages: bool) -> Retriever:
+    """Return the retriever of a runtime with default settings."""
+    return Retriever(
+        MultilingualEmbedder(),
+        lambda: Ranker.shipped("encoder"),
+        None,
+        need_classifier=lambda: NeedClassifier.shipped("encoder"),
+        examples=ExampleMessages(Phrasebook()) if with_messages else None,
+    )
+
+
+def format_row(split: str, results: Sequence[QueryResult]) -> list[str]:
+    """Return the share of messages of each kind whose tools are shown, and the mean number of tools."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    for each in results:
+        shown = each.selected
+        found = recall(each.query, shown, len(shown)) if each.query.gold else float(bool(shown))
+        shares[each.query.kind].append(found)
+    cells = [f"{fmean(shares[kind]):.3f} ({len(shares[kind])})" if shares[kind] else "–" for kind in KINDS]
+    return [split, *cells, f"{fmean(len(each.selected) for each in results):.1f}"]
+
+
+def main() -> None:
+    options = parse_options()
+    tools = Snapshot({tool.name: tool for tool in load_catalog(options.data / "catalog.jsonl")}, 0)
+    retriever = make_retriever(with_messages=not options.without_messages)
+    settings = ToolsSettings(rag_max_k=options.max_k)
+    rows = []
+    for split in options.splits.split(","):
+        queries = load_queries(options.data / f"{split}.jsonl")
+        found = run_queries(
+            retriever,
+            tools,
+            queries,
+            "hybrid",
+            options.top_k,
+            settings=settings,
+            step=lambda _done, _total: None,
+        )
+        rows.append(format_row(split, list(found)))
+    print(report.table(["split", *KINDS, "tools shown"], rows))
+
+
+if __name__ == "__main__":
+    main()
