@@ -1,6 +1,7 @@
 """Measure for which messages of written conversations a session shows the right tools, by kind of message.
 
-    python training/conversations.py --mcp ../shared/mcp --more ../shared/bench/distractors-mcp/catalog.jsonl --out TALKS
+    python training/conversations.py --mcp ../shared/mcp \\
+        --more ../shared/bench/distractors-mcp/catalog.jsonl --out TALKS
     python benchmarks/written_conversations.py --data TALKS [--top-k N] [--max-k N] [--without-messages]
 
 `held-out` and `unseen` conversations were not used for training. Of small talk, the share that selects
