@@ -55,6 +55,7 @@ MESSAGES = Path(__file__).resolve().parent / "messages"
 UNSERVED = Path(__file__).resolve().parent / "unserved"
 NEW_SMALL_TALK = ("no_tool.txt", "remarks.txt")
 """Small talk that the need classifier for single messages was not trained on."""
+REACTIONS = "reactions.txt"
 NO_TOOL_MESSAGES = 1_400
 OWN_WEIGHT = 3.0
 WITHOUT_CALLS = 0.15  # share of conversations whose calls are unknown
@@ -127,8 +128,12 @@ def make_examples(data: Path, name: str, mode: Mode, retriever: Retriever, tools
             for line in (UNSERVED / file).read_text(encoding="utf-8").splitlines()
         ]
         rows += [(SMALL_TALK, text, chance.choice(later)[2], []) for text in (*sorted(idle), *fresh)]
+        reactions = (UNSERVED / REACTIONS).read_text(encoding="utf-8").splitlines()
+        # Their own random numbers: more small talk leaves the other examples as they are.
+        other_chance = random.Random(6)
+        rows += [(SMALL_TALK, text, other_chance.choice(later)[2], []) for text in reactions]
     found = []
-    index = retriever._index_snapshot(tools, mode)
+    index = retriever._find_index(tools, "", mode, None)
     for kind, text, history, needs in rows:
         if not history:
             continue

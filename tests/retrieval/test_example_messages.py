@@ -299,6 +299,19 @@ def test_repeating_a_word_in_messages_does_not_raise_its_keyword_score(registry:
     assert score("gizmo " * 30) == score("gizmo one")
 
 
+def test_text_of_an_example_message_finds_its_tool_by_keywords(registry: Registry) -> None:
+    message = "send the calendar of the gizmo bath for the chat on Sunday"
+    retriever = Retriever(None, None, None, examples=examples_for(PLACES, "where is it?", message))
+    hits = retriever.find(registry.snapshot(), message, mode="keyword", limit=1)
+    assert [hit.name for hit in hits] == [PLACES.name]
+
+
+def test_one_shared_word_is_no_match_of_an_example_message(registry: Registry) -> None:
+    retriever = Retriever(None, None, None, examples=examples_for(PLACES, "calendar"))
+    plain = Retriever(None, None, None).find(registry.snapshot(), "calendar", mode="keyword", limit=1)
+    assert retriever.find(registry.snapshot(), "calendar", mode="keyword", limit=1)[0].name == plain[0].name
+
+
 def test_words_of_messages_count_less_than_words_of_a_description(registry: Registry) -> None:
     greedy = examples_for(PLACES, *(f"send a chat message to a person {number}" for number in range(8)))
     retriever = Retriever(None, None, None, examples=greedy)

@@ -24,6 +24,7 @@ from toolfold.retrieval.exact import NameIndex
 from toolfold.retrieval.example_messages import MAX_MESSAGES
 from toolfold.retrieval.index_cache import FORMAT, IndexCache
 from toolfold.retrieval.lexical import KeywordIndex
+from toolfold.retrieval.message_matches import MessageMatches
 from toolfold.retrieval.ranking import Positions, Scores
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import PackedVectors, Vectors
@@ -92,6 +93,7 @@ class Index:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _servers: list[Positions] = field(default_factory=list)
     _auxiliary: list[frozenset[int]] = field(default_factory=list)
+    _matches: list[MessageMatches] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -127,6 +129,12 @@ class Index:
             found = (position for position, tool in enumerate(self.tools) if tool and tool.is_auxiliary)
             self._auxiliary.append(frozenset(found))
         return self._auxiliary[0]
+
+    def message_matches(self) -> MessageMatches:
+        """Return the terms of the tools' example messages, which are split when they are first needed."""
+        if not self._matches:
+            self._matches.append(MessageMatches.of(self.tools, self.lexical.words))
+        return self._matches[0]
 
     def server_numbers(self) -> Positions:
         """Return a number for each tool that all tools of its server share, and only they."""

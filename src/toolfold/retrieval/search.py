@@ -513,8 +513,15 @@ def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) ->
 
 
 def _keyword_query(index: Index, text: str, grant: GrantMask) -> _LegScores:
-    """Return the scores of all tools by keywords alone, raised by what was learned from use."""
+    """Return the scores of all tools by keywords alone.
+
+    They are raised by example messages like the text, and by what was learned from use.
+    """
     legs = _keyword_scores(index, text, grant)
+    matches = index.message_matches().gains(index.lexical.words, text)
+    if matches is not None:
+        matches[grant.hidden] = 0
+        legs = replace(legs, lexical=legs.lexical + matches * np.float32(legs.best_lexical))
     gains = grant.gains.keyword_gains(index.lexical.words, text) if grant.gains else None
     if gains is None:
         return _LegScores(text, legs)
