@@ -335,6 +335,10 @@ def test_access_token_is_not_accepted_as_a_token_of_the_dashboard(tmp_path: Path
         assert find_full_client(policy, issuer.token()) is None
 
 
+def test_token_of_common_size_is_accepted(gateway: ProtectedGateway) -> None:
+    assert gateway.send(gateway.issuer.token(groups=["a group of the directory"] * 250)).status_code == 200
+
+
 def test_headers_of_a_token_may_not_be_larger_than_the_limit(gateway: ProtectedGateway) -> None:
     assert gateway.send(gateway.issuer.token(filler="x" * 20_000)).status_code in (401, 431, 400)
 

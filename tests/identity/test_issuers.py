@@ -119,3 +119,19 @@ async def test_known_keys_stay_in_use_while_the_provider_does_not_answer(issuer:
     with pytest.raises(IssuerUnavailable, match="status 500"):
         await loaded.load_key("one")
     assert loaded.find_key("one") is None
+
+
+async def test_new_address_of_the_keys_is_found_after_a_failure(
+    issuer: IssuerServer, key: SigningKey
+) -> None:
+    now = 0.0
+    loaded = Issuer(issuer.url, lambda: now)
+    await loaded.load_key("one")
+    issuer.replies["/jwks"] = 404, {}, b""
+    issuer.replies["/moved"] = 200, {}, json.dumps({"keys": [{**key.to_jwk(), "kid": "two"}]}).encode()
+    set_metadata(issuer, jwks_uri=f"{issuer.url}/moved")
+    for _ in range(2):
+        now += issuers.MIN_FETCH_INTERVAL_S
+        await loaded.load_key("two")
+    assert loaded.find_key("two") is not None
+    assert loaded.find_key("one") is None

@@ -10,7 +10,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -28,7 +28,9 @@ from tests.gateway.harness import fault_server, free_port, result_text
 from tests.identity.issuer_server import IssuerServer, serve_issuer
 from tests.identity.provider import find_node, log_in, run_provider
 from tests.identity.test_access_tokens import HEADERS, INITIALIZE
-from toolfold.users import FileUserStore
+from toolfold import load_config
+from toolfold.gateway.tokens import open_tokens
+from toolfold.users import UserStore
 
 REDIRECT_URI = "http://127.0.0.1:1/callback"  # nothing listens there: the test reads the redirect itself
 
@@ -76,7 +78,7 @@ class Browser:
 class Setup:
     issuer: str
     gateway: GatewayProcess
-    users: FileUserStore
+    users: UserStore
     models: IssuerServer
     """Stands for a model provider; records the headers that it gets."""
 
@@ -117,18 +119,10 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
                 "providers": {"openai": {"dialect": "openai", "base_url": f"{models.url}/v1"}},
             },
         )
-        users = FileUserStore(find_users_file(home))
+        users = open_tokens(load_config(env={"TOOLFOLD_HOME": str(home)}), None).users
         users.add_team("everyone")
         with gateway_process(home, "--port", str(port)) as gateway:
             yield Setup(issuer, gateway, users, models)
-
-
-def find_users_file(home: Path) -> Path:
-    from toolfold import load_config
-
-    state = load_config(env={"TOOLFOLD_HOME": str(home)}).paths.state_dir / "gateway"
-    state.mkdir(parents=True, exist_ok=True)
-    return state / "users.json"
 
 
 async def test_python_client_registers_logs_in_and_calls_a_tool(setup: Setup) -> None:
@@ -144,6 +138,21 @@ async def test_python_client_registers_logs_in_and_calls_a_tool(setup: Setup) ->
     assert user is not None
     assert not user.is_admin
     assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["everyone"]
+
+
+async def test_rules_of_a_user_apply_to_its_access_tokens(setup: Setup) -> None:
+    storage = MemoryStorage()
+    async with setup.client(Browser("limited"), storage) as client:
+        assert (await client.list_tools()).tools
+    user = setup.users.find_identity(setup.issuer, "limited")
+    assert user is not None
+    setup.users.change_user(user.name, lambda each: replace(each, denied=("mcp-one",)))
+    async with setup.client(Browser("limited"), storage) as client:
+        assert (await client.list_tools()).tools == []
+        assert (await client.call_tool("one_echo", {"text": "hello"})).is_error
+    setup.users.set_disabled(user.name, True)
+    assert storage.tokens is not None
+    assert await initialize(setup.gateway.url, storage.tokens.access_token) == 403
 
 
 async def test_typescript_client_registers_logs_in_and_calls_a_tool(setup: Setup) -> None:

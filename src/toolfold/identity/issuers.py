@@ -121,6 +121,7 @@ class Issuer:
             self._failure = ""
         except IssuerUnavailable as error:
             self._failure = str(error)
+            self._metadata = {}  # the address of the keys may have changed
             log.warning("the keys of the identity provider cannot be fetched: %s", error)
 
     async def _fetch_metadata(self) -> Json:
