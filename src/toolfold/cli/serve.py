@@ -376,7 +376,11 @@ def _open_dashboard(
     if approver is None:
         return []
     dashboard = Dashboard(runtime, approver)
-    return [dashboard.make_app(guard, port=port, print_link=lambda code: print_link(host, port, code))]
+
+    def show_link(code: str) -> None:
+        print_link(host, port, code)
+
+    return [dashboard.make_app(guard, port=port, print_link=show_link, has_logins=True)]
 
 
 def print_link(host: str, port: int, code: str) -> None:

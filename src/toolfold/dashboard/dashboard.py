@@ -65,8 +65,18 @@ class Dashboard:
             )
             self._feed.on_stream_change = approver.shared.update_page
 
-    def make_app(self, policy: AccessPolicy, *, port: int, print_link: Callable[[str], None]) -> DashboardApp:
-        """Return the ASGI app that serves the dashboard."""
+    def make_app(
+        self,
+        policy: AccessPolicy,
+        *,
+        port: int,
+        print_link: Callable[[str], None],
+        has_logins: bool = False,
+    ) -> DashboardApp:
+        """Return the ASGI app that serves the dashboard.
+
+        With `has_logins`, the app is at the URL to which the identity provider of the settings redirects.
+        """
         clients = ClientAdmin(self._runtime, policy.tokens)
         routes = Routes(
             self._list_reads(clients), self._list_writes(clients), {"events": self._stream_events}
@@ -78,7 +88,7 @@ class Dashboard:
             port=port,
             print_link=print_link,
             close=self._close,
-            make_logins=self._make_logins(policy),
+            make_logins=self._make_logins(policy) if has_logins else None,
         )
 
     def _make_logins(self, policy: AccessPolicy) -> Callable[[str], DashboardLogins] | None:
