@@ -16,7 +16,10 @@ MODEL = "test-model-1"
 
 @dataclass
 class Say:
-    """One reply of the model: reasoning, text, then calls."""
+    """One reply of the model: reasoning, text, then calls.
+
+    A call of a function in a namespace has the name NAMESPACE:FUNCTION.
+    """
 
     text: str = ""
     calls: Sequence[tuple[str, Json]] = ()
@@ -160,6 +163,8 @@ def _render_response(say: Say, number: int, body: Json) -> tuple[Json, list[Json
             about |= {"execution": "client"}
             output.append({"type": "tool_search_call", **about, "arguments": arguments})
             continue
+        namespace, _, name = name.rpartition(":")
+        about |= {"namespace": namespace} if namespace else {}
         output.append({"type": "function_call", **about, "name": name, "arguments": json.dumps(arguments)})
     usage = {
         "input_tokens": 100,

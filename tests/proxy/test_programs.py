@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,18 @@ def list_tool_names(body: Json) -> set[str]:
     return {str(each.get("name") or each.get("type")) for each in body.get("tools") or []}
 
 
+def connect(name: str, home: Home) -> int:
+    """Connect a program to a proxy, and return the proxy's port.
+
+    Only the user may connect a program: not a process below one that holds an open runtime.
+    """
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    connected = home.run("toolfold", "connect", name, "--proxy", "--yes", "--http", url)
+    assert connected.returncode == 0, connected.stdout + connected.stderr
+    return port
+
+
 @pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", AGENTS)
 def test_real_program_runs_its_own_tool_through_a_folding_proxy(
@@ -130,11 +143,7 @@ def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     (home.project / "note.txt").write_text(NOTE)
     home = Home(home.path, home.project, agent.settings(home))
     model = ScriptedModel(make_script((agent.tool, agent.build_arguments(home))))
-    port = free_port()
-    # Only the user may connect a program: not a process below one that holds an open runtime.
-    url = f"http://127.0.0.1:{port}"
-    connected = home.run("toolfold", "connect", name, "--proxy", "--yes", "--http", url)
-    assert connected.returncode == 0, connected.stdout + connected.stderr
+    port = connect(name, home)
     with (
         caplog.at_level(logging.INFO, "toolfold.proxy"),
         serve_upstream() as upstream,
@@ -152,3 +161,37 @@ def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     assert all(agent.tool not in list_tool_names(each) for each in folded[:2])
     hidden = [int(each) for each in re.findall(r"folded=(\d+)", caplog.text)]
     assert min(hidden, default=0) > 3, caplog.text
+
+
+CLOCK = Path(sys.prefix, "test_tools/mcp/servers/bin/mcp-server-time")
+
+
+@pytest.mark.thorough
+def test_codex_runs_the_tool_of_an_mcp_server_that_it_sends_in_a_namespace(tmp_path: Path) -> None:
+    agent = AGENTS["codex"]
+    command = agent.program.command(agent.arguments)
+    if not CLOCK.exists():
+        pytest.skip("mcp-server-time is not installed: scripts/prepare_tests.sh installs it")
+    home = Home(tmp_path / "home", tmp_path / "project")
+    home.project.mkdir()
+    home = Home(home.path, home.project, agent.settings(home))
+    server = {"command": str(CLOCK), "args": ["--local-timezone", "UTC"], "required": True}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in server.items()]
+    home.append(".codex/config.toml", "\n".join(["", "[mcp_servers.clock]", *lines, ""]))
+    model = ScriptedModel(make_script(("mcp__clock__get_current_time", {"timezone": "Asia/Tokyo"})))
+    port = connect("codex", home)
+    with (
+        serve_upstream() as upstream,
+        serve_proxy(tmp_path / "proxy", upstream.url, {"proxy.folding": "on"}, port=port),
+    ):
+        upstream.answer = model
+        done = home.run(*command)
+    output = done.stdout + done.stderr
+    folded = [each for each in model.requests if BRIDGE_SEARCH in list_tool_names(each)]
+    assert END in done.stdout, f"{output[-3000:]}\n{[list_tool_names(each) for each in model.requests]}"
+    assert '"server":"clock","tool":"get_current_time"' in done.stdout
+    assert "Asia/Tokyo" in json.dumps(folded[-1]["input"][-1])
+    assert len(folded) == 3, output[-3000:]
+    # What Codex has itself stays in the request, beside tools of servers.
+    assert all({"exec_command", "multi_agent_v1"} <= list_tool_names(each) for each in folded)
+    assert not any("mcp__clock" in list_tool_names(each) for each in folded)

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,7 +93,7 @@ class Fold:
     def shown_names(self) -> tuple[str, ...]:
         """Return the names of the tools whose definitions the model gets, without the bridge tools."""
         sent = (each for each in self.body["tools"] if not each.get("defer_loading"))
-        tools = [tool.name for each in sent if (tool := self.wire.read_tool(each)) is not None]
+        tools = [tool.name for each in sent for tool in self.wire.read_tools(each)]
         return tuple(name for name in tools if name not in BRIDGE_NAMES)
 
     @property
@@ -206,8 +206,8 @@ class Folder:
         model = str(body.get("model") or "")
         session = catalog.open_session(identify_prompts(conversation, model, native), caller or Caller())
         request = session.request(messages, model=model, form=wire.dialect.name, native=native)
-        session.note_client_calls(_find_successful_calls(written, wire))
-        called = {name for _, name in wire.dialect.find_calls(messages)}
+        session.note_client_calls(_find_successful_calls(written, wire, catalog.tools))
+        called = {name for _, name in wire.find_calls(messages, catalog.tools)}
         if native:
             called -= wire.find_loaded_tools(request.messages)
         needed = wire.find_forced_tools(body) | called
@@ -299,17 +299,17 @@ class _ClientArray:
     """The last mark for the provider's prompt cache that the client has set on a tool."""
 
 
-def _find_successful_calls(messages: Sequence[Json], wire: Wire) -> list[str]:
+def _find_successful_calls(messages: Sequence[Json], wire: Wire, tools: Collection[str]) -> list[str]:
     """Return the names of tools that the client has run, without an error, since the user's last message."""
     recent = messages_since_user(messages)
     done = wire.dialect.find_result_ids(recent) - find_failed_ids(recent)
-    return [name for call_id, name in wire.dialect.find_calls(recent) if call_id in done]
+    return [name for call_id, name in wire.find_calls(recent, tools) if call_id in done]
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
     """Return the tools of an array, without function tools if it must stay as it is."""
     reason = wire.explain_unfoldable_tools(entries)
-    tools = [] if reason else [tool for entry in entries if (tool := wire.read_tool(entry))]
+    tools = [] if reason else [tool for entry in entries for tool in wire.read_tools(entry)]
     names = {tool.name for tool in tools}
     if len(names) < len(tools):
         reason = "two of its tools have the same name"
@@ -318,7 +318,7 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
     if reason:
         log.info("the tools of a request are forwarded unchanged: %s", reason)
         return _ClientArray(entries, [], [], b"")
-    others = [entry for entry in entries if wire.read_tool(entry) is None]
+    others = [entry for entry in entries if not wire.read_tools(entry)]
     marks = [entry[CACHE_MARK] for entry in entries if entry.get(CACHE_MARK)]
     return _ClientArray(entries, tools, others, hash_tools(tools), marks[-1] if marks else None)
 
@@ -340,7 +340,7 @@ def _write_tools(
     listed |= {*catalog.own_tools}
     absent = needed - listed
     added = [entry for name, entry in entries.items() if name in absent] if absent else []
-    kept = _keep_cache_mark(array.cache_mark, [*array.others, *own, *shown], added)
+    kept = wire.join_entries(_keep_cache_mark(array.cache_mark, [*array.others, *own, *shown], added))
     if request.deferred is None or not wire.dialect.lists_deferred_tools:
         return kept
     return kept + [wire.defer_tool(entry) for name, entry in entries.items() if name not in listed | needed]

@@ -234,14 +234,15 @@ class FoldedExchange:
         if self._fold.note_first_reply is not None:
             self._fold.note_first_reply(shown, self._text + reply.text)
         if not is_last or self._fold.report.ran:
-            self._remember(reply, shown, results)
+            self._remember(reply, shown, results, is_renamed=merger.has_renamed_calls)
 
-    def _remember(self, reply: Reply, shown: list[str], results: list[Json]) -> None:
+    def _remember(self, reply: Reply, shown: list[str], results: list[Json], *, is_renamed: bool) -> None:
         """Remember how the provider gave a reply that the client sees in another form.
 
         The results of searches beside calls of the client come before those that the client will send.
         """
-        if self._added or any(call.name in self._fold.hidden_names for call in reply.calls):
+        has_hidden = any(call.name in self._fold.hidden_names for call in reply.calls)
+        if self._added or has_hidden or is_renamed:
             messages = [*self._added, *self._fold.wire.render_reply(reply), *results]
             self._fold.remember(shown, self._text + reply.text, messages)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall
-from toolfold.providers.dialect import Dialect
+from toolfold.providers.dialect import Dialect, Message
 from toolfold.providers.reply import Reply
 from toolfold.providers.wire.sse import ServerSentEvent
 
@@ -45,6 +45,19 @@ class Wire(ABC):
     @abstractmethod
     def read_tool(self, entry: Json) -> ClientTool | None:
         """Return an entry of the tools array as a function tool; None for any other kind of tool."""
+
+    def read_tools(self, entry: Json) -> list[ClientTool]:
+        """Return the function tools of an entry of the tools array; none if it must stay as it is."""
+        tool = self.read_tool(entry)
+        return [] if tool is None else [tool]
+
+    def join_entries(self, entries: Sequence[Json]) -> list[Json]:
+        """Return the entries of function tools as a tools array, those of one group as one entry."""
+        return list(entries)
+
+    def find_calls(self, messages: Sequence[Message], names: Collection[str]) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the ids of the calls in a conversation, and which of the tools `names` each calls."""
+        return self.dialect.find_calls(messages)
 
     @abstractmethod
     def find_forced_tools(self, body: Json) -> set[str]:
@@ -133,6 +146,8 @@ class StreamMerger(ABC):
         """Calls of the current round that the client sees."""
         self.hidden_calls: list[ToolCall] = []
         """Calls of the current round that the client does not see."""
+        self.has_renamed_calls = False
+        """True if the client sees a call of the current round under another name than the provider gave."""
         self.is_complete = False
         """True if the current round ended as the API requires."""
         self.has_failed = False
@@ -142,6 +157,7 @@ class StreamMerger(ABC):
         """Begin to read the next reply."""
         self.round += 1
         self.visible_calls, self.hidden_calls, self.is_complete = 0, [], False
+        self.has_renamed_calls = False
 
     @abstractmethod
     def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
@@ -190,6 +206,8 @@ class BodyMerger(ABC):
         self._resolve, self._hidden_names = resolve, hidden
         self.visible_calls = 0
         self.hidden_calls: list[ToolCall] = []
+        self.has_renamed_calls = False
+        """True if the client sees a call of the last reply under another name than the provider gave."""
 
     @abstractmethod
     def add(self, body: Json) -> Reply:

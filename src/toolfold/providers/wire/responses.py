@@ -1,12 +1,17 @@
-"""OpenAI's Responses, as the proxy reads and rewrites them."""
+"""OpenAI's Responses, as the proxy reads and rewrites them.
+
+Functions may be grouped in a namespace, as Codex does with those of an MCP server. Each is a tool of its own
+here, under a name that contains the namespace; the model and the client see both apart, as the API defines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Json, ToolCall
-from toolfold.providers.dialect import select_mappings
+from toolfold.providers.dialect import Message, select_mappings
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.openai_responses import OpenAIResponses
 from toolfold.providers.reply import Reply, text_of
@@ -27,6 +32,9 @@ _REPLY_ITEMS = ("reasoning", "function_call")
 _LOADING_ITEMS = ("tool_search_output", "additional_tools")
 """Items whose tools the model can call from then on."""
 _ENDING = ("response.completed", "response.incomplete")
+_NAMESPACE = "namespace"
+_SEPARATOR = "__"
+"""Between namespace and name, as in the names that clients give to the tools of MCP servers."""
 
 
 class ResponsesWire(Wire):
@@ -37,11 +45,57 @@ class ResponsesWire(Wire):
     def read_tool(self, entry: Json) -> ClientTool | None:
         return read_function(entry, entry) if entry.get("type") == "function" else None
 
+    def read_tools(self, entry: Json) -> list[ClientTool]:
+        if entry.get("type") != _NAMESPACE:
+            return super().read_tools(entry)
+        namespace, inner = text_of(entry.get("name")), entry.get("tools")
+        if not namespace or not isinstance(inner, list):
+            return []
+        read = [self.read_tool(each) if isinstance(each, dict) else None for each in inner]
+        tools = [tool for tool in read if tool is not None]
+        if len(tools) < len(inner):  # it also has tools of other kinds
+            return []
+        return [
+            replace(tool, name=_join_name(namespace, tool.name), entry={**entry, "tools": [tool.entry]})
+            for tool in tools
+        ]
+
+    def join_entries(self, entries: Sequence[Json]) -> list[Json]:
+        joined: list[Json] = []
+        places: dict[str, int] = {}
+        for entry in entries:
+            name = text_of(entry.get("name")) if entry.get("type") == _NAMESPACE else ""
+            if name in places:
+                first = joined[places[name]]
+                joined[places[name]] = {**first, "tools": [*first["tools"], *entry["tools"]]}
+                continue
+            if name:
+                places[name] = len(joined)
+            joined.append(entry)
+        return joined
+
+    def find_calls(self, messages: Sequence[Message], names: Collection[str]) -> list[tuple[str, str]]:
+        namespaces = {
+            text_of(item.get("call_id")): text_of(item.get("namespace"))
+            for item in messages
+            if item.get("namespace")
+        }
+        found = []
+        for call_id, name in self.dialect.find_calls(messages):
+            joined = _join_name(namespaces.get(call_id, ""), name)
+            found.append((call_id, joined if joined in names else name))
+        return found
+
     def find_forced_tools(self, body: Json) -> set[str]:
         choice = body.get("tool_choice")
         if not isinstance(choice, dict):
             return set()
-        return {text_of(entry.get("name")) for entry in (choice, *select_mappings(choice.get("tools")))}
+        forced = [choice, *select_mappings(choice.get("tools"))]
+        names = {text_of(entry.get("name")) for entry in forced}
+        for joined, (namespace, name) in _ClientNames(body).namespaced.items():
+            if namespace in names or name in names:
+                names.add(joined)
+        return names
 
     def explain_unfoldable(self, body: Json) -> str:
         return "it runs in the background" if body.get("background") else ""
@@ -54,12 +108,24 @@ class ResponsesWire(Wire):
 
     def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:
         items = (item for item in messages if item.get("type") in _LOADING_ITEMS)
-        return {text_of(each.get("name")) for item in items for each in select_mappings(item.get("tools"))}
+        entries = (each for item in items for each in select_mappings(item.get("tools")))
+        return {tool.name for entry in entries for tool in self.read_tools(entry)}
 
     def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:
         return [
-            _with_entries(each, entries) if each.get("type") in _LOADING_ITEMS else each for each in messages
+            self._replace_entries(each, entries) if each.get("type") in _LOADING_ITEMS else each
+            for each in messages
         ]
+
+    def _replace_entries(self, item: Json, entries: Mapping[str, Json]) -> Json:
+        """Return an item that loads tools, with the client's own definitions."""
+        tools = [
+            _load_entry(
+                entries.get(text_of(each.get("name")), each), is_deferred=bool(each.get("defer_loading"))
+            )
+            for each in select_mappings(item.get("tools"))
+        ]
+        return {**item, "tools": self.join_entries(tools)}
 
     def read_messages(self, body: Json) -> list[Json] | None:
         messages = body.get("input")
@@ -90,16 +156,54 @@ class ResponsesWire(Wire):
         return _ResponsesBodyMerger(request, resolve, hidden)
 
 
-def _with_entries(item: Json, entries: Mapping[str, Json]) -> Json:
-    """Return an item that loads tools, with the client's own definitions."""
-    tools = [
-        {
-            **entries.get(text_of(each.get("name")), each),
-            **({"defer_loading": True} if each.get("defer_loading") else {}),
-        }
-        for each in select_mappings(item.get("tools"))
-    ]
-    return {**item, "tools": tools}
+def _join_name(namespace: str, name: str) -> str:
+    """Return one name for a function in a namespace."""
+    return f"{namespace.removesuffix(_SEPARATOR)}{_SEPARATOR}{name}" if namespace else name
+
+
+def _load_entry(entry: Json, *, is_deferred: bool) -> Json:
+    """Return an entry that the conversation loads; in a namespace, each function is marked as deferred."""
+    if not is_deferred:
+        return entry
+    if entry.get("type") == _NAMESPACE:
+        return {**entry, "tools": [{**each, "defer_loading": True} for each in entry["tools"]]}
+    return {**entry, "defer_loading": True}
+
+
+class _ClientNames:
+    """The names of the functions in a client's request, with and without a namespace."""
+
+    def __init__(self, request: Json) -> None:
+        self.namespaced: dict[str, tuple[str, str]] = {}
+        """One name for each function in a namespace → the namespace and the name in it."""
+        self._plain: set[str] = set()
+        for entry in select_mappings(request.get("tools")):
+            name = text_of(entry.get("name"))
+            if entry.get("type") != _NAMESPACE:
+                self._plain.add(name)
+                continue
+            for each in map(text_of, (inner.get("name") for inner in select_mappings(entry.get("tools")))):
+                self.namespaced[_join_name(name, each)] = name, each
+
+    def knows(self, item: Json) -> bool:
+        """Return True if an item calls a function in one of the client's namespaces."""
+        place = text_of(item.get("namespace")), text_of(item.get("name"))
+        return bool(place[0]) and self.namespaced.get(_join_name(*place)) == place
+
+    def adapt(self, item: Json) -> Json:
+        """Return a call with the name and the namespace under which the client knows the function.
+
+        Providers also give a namespace to the calls of functions that were loaded on demand.
+        """
+        name = text_of(item.get("name"))
+        if item.get("type") != "function_call" or self.knows(item):
+            return item
+        if name in self._plain:
+            return {key: value for key, value in item.items() if key != "namespace"}
+        if name in self.namespaced:
+            namespace, name = self.namespaced[name]
+            return {**item, "namespace": namespace, "name": name}
+        return item
 
 
 def _as_input(item: Json) -> Json:
@@ -112,7 +216,7 @@ class _ResponsesStreamMerger(StreamMerger):
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
-        self._request = request
+        self._request, self._names = request, _ClientNames(request)
         self._reader = OpenAIResponses().start_reply()
         self._indexes: dict[int, int] = {}
         """Index of an output item in the round → its index in the merged stream, if the client sees it."""
@@ -187,7 +291,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._show(index, content)
 
     def _start_item(self, index: int, item: Json) -> Iterator[bytes]:
-        if _is_hidden_call(item, self.is_hidden):
+        if self._is_hidden_call(item):
             self._hidden.add(index)
         elif item.get("type") == "reasoning":
             self._reasoning_items.add(index)
@@ -206,11 +310,23 @@ class _ResponsesStreamMerger(StreamMerger):
         if index not in self._indexes:
             self._indexes[index] = self._take_index()
         item = content.get("item")
-        if content["type"] == "response.output_item.done" and isinstance(item, dict):
-            self._done.add(index)
-            self._items.append(item)
-            self.visible_calls += _is_client_call(item)
+        if isinstance(item, dict):
+            item = self._adapt(item)
+            content = {**content, "item": item}
+            if content["type"] == "response.output_item.done":
+                self._done.add(index)
+                self._items.append(item)
+                self.visible_calls += _is_client_call(item)
         return self._render({**content, "output_index": self._indexes[index]})
+
+    def _adapt(self, item: Json) -> Json:
+        """Return an output item as the client knows its function."""
+        shown = self._names.adapt(item)
+        self.has_renamed_calls |= shown != item
+        return shown
+
+    def _is_hidden_call(self, item: Json) -> bool:
+        return _is_hidden_call(item, self.is_hidden) and not self._names.knows(item)
 
     def _take_index(self) -> int:
         self._next_index += 1
@@ -228,7 +344,7 @@ class _ResponsesStreamMerger(StreamMerger):
         if resolved is None:
             return
         yield from self._release_reasoning()
-        shown = _resolved_item(item, resolved)
+        shown = self._adapt(_resolved_item(item, resolved))
         index, item_id = self._take_index(), shown.get("id")
         place = {"output_index": index, "item_id": item_id, "sequence_number": 0}
         started = {**shown, "arguments": "", "status": "in_progress"}
@@ -258,10 +374,10 @@ class _ResponsesStreamMerger(StreamMerger):
         for index, item in enumerate(output):
             if index in self._done:
                 continue
-            if _is_hidden_call(item, self.is_hidden):
+            if self._is_hidden_call(item):
                 yield from self._end_hidden(item)
             else:
-                self._items.append(item)
+                self._items.append(self._adapt(item))
                 self.visible_calls += _is_client_call(item)
         if not self.hidden_calls:
             yield from self._release_reasoning()
@@ -296,20 +412,21 @@ class _ResponsesBodyMerger(BodyMerger):
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
-        self._request = request
+        self._request, self._names = request, _ClientNames(request)
         self._items: list[Json] = []
         self._usage: Any = None
         self._last: Json = {}
 
     def add(self, body: Json) -> Reply:
-        self.visible_calls, self.hidden_calls = 0, []
+        self.visible_calls, self.hidden_calls, self.has_renamed_calls = 0, [], False
         shown: list[Json] = []
         for item in select_mappings(body["output"]):
-            if not _is_hidden_call(item, self.is_hidden):
+            if not _is_hidden_call(item, self.is_hidden) or self._names.knows(item):
                 self.visible_calls += _is_client_call(item)
-                shown.append(item)
+                shown.append(self._names.adapt(item))
+                self.has_renamed_calls |= shown[-1] != item
             elif resolved := self.resolve_call(_read_call(item)):
-                shown.append(_resolved_item(item, resolved))
+                shown.append(self._names.adapt(_resolved_item(item, resolved)))
         if any(item.get("type") != "reasoning" for item in shown) or not self.hidden_calls:
             self._items += shown
         self._usage = add_usage(self._usage, body.get("usage"))
@@ -352,4 +469,5 @@ def _read_call(item: Json) -> ToolCall:
 
 
 def _resolved_item(item: Json, call: ToolCall) -> Json:
+    item = {key: value for key, value in item.items() if key != "namespace"}
     return {**item, "name": call.name, "arguments": render_arguments(call)}
