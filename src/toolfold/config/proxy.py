@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from toolfold.config.field_types import USER_ONLY, Integer, Section, Switch, Text
+from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, Switch, Text
 from toolfold.model import FrozenDict
 
 
@@ -65,6 +65,14 @@ class ProxySettings(Section):
         le=100,
         description="Number of replies for one request in which the model may search or call tools of "
         "`proxy.toolsets`.",
+        json_schema_extra=USER_ONLY,
+    )
+    keep_alive_seconds: Number = Field(
+        default=15,
+        ge=0.05,
+        le=600,
+        description="Longest time in which the client of a streamed reply gets nothing while the model "
+        "searches or tools of `proxy.toolsets` run; then it gets a comment or a `ping`.",
         json_schema_extra=USER_ONLY,
     )
     max_requests: Integer = Field(

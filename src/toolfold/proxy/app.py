@@ -112,6 +112,7 @@ class Proxy:
         self._open_by_client: Counter[str] = Counter()
         self._connections = UpstreamConnections(settings.max_requests)
         self._max_search_rounds, self._max_tool_rounds = settings.max_search_rounds, settings.max_tool_rounds
+        self._keep_alive_s = settings.keep_alive_seconds
         self._arrays = ToolArrays()
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
@@ -334,6 +335,7 @@ class Proxy:
             send,
             events,
             max_rounds=self._choose_max_rounds(fold),
+            keep_alive_s=self._keep_alive_s,
             is_still_valid=request.admitted.is_still_valid,
         )
         await (exchange.count() if request.path in COUNTING_WIRES else exchange.run())

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from toolfold.gateway.http_sessions import Send
@@ -83,10 +83,15 @@ class FoldedExchange:
         events: RequestEvents,
         *,
         max_rounds: int,
+        keep_alive_s: float,
         is_still_valid: Callable[[], bool],
     ) -> None:
-        """Create an exchange; `is_still_valid` returns False once the client may no longer use the proxy."""
+        """Create an exchange; `is_still_valid` returns False once the client may no longer use the proxy.
+
+        A client that has got nothing of a stream for `keep_alive_s` gets a sign that the reply goes on.
+        """
         self._fold, self._upstream, self._open_round, self._send = fold, upstream, open_round, send
+        self._keep_alive_s = keep_alive_s
         self._max_rounds, self._is_still_valid, self._events = max_rounds, is_still_valid, events
         self._added: list[Json] = []
         """The replies that only searched, and the results they got."""
@@ -123,7 +128,11 @@ class FoldedExchange:
         fold, client = self._fold, _StreamClient(self._send)
         merger = fold.wire.merge_stream(fold.original, fold.resolve, fold.hidden_names)
         try:
-            await self._stream_rounds(merger, client)
+            async with client.keep_alive(merger, self._keep_alive_s):
+                is_whole = await self._stream_rounds(merger, client)
+            if is_whole:
+                for part in merger.finish():
+                    await client.write(part)
         except (FoldingFailed, UpstreamFailed, EventTooLong) as error:
             if not client.has_started:
                 raise
@@ -141,7 +150,8 @@ class FoldedExchange:
             await client.write(merger.render_error("The reply could not be read."))
         await client.end()
 
-    async def _stream_rounds(self, merger: StreamMerger, client: _StreamClient) -> None:
+    async def _stream_rounds(self, merger: StreamMerger, client: _StreamClient) -> bool:
+        """Send what the client sees of all replies; return False if the provider reported an error in one."""
         fold, body = self._fold, self._fold.body
         for number in range(1, self._max_rounds + 2):
             merger.start_round()
@@ -149,12 +159,14 @@ class FoldedExchange:
             is_last = number > self._max_rounds
             self._events.start_round(fold, has_all_tools=is_last and not fold.report.ran)
             async with self._open_round(self._last_request(body) if is_last else body) as response:
+                if response.status_code != 200:
+                    client.stop_keep_alive()  # the provider's response may be passed on as it is
                 await self._require_success(response, number, has_started=client.has_started)
                 client.headers = self._client_headers(response)
                 async for part in self._read_events(response, merger):
                     await client.write(part)
             if merger.has_failed:
-                return
+                return False
             if not merger.is_complete:
                 raise UpstreamFailed(f"The reply of the provider {self._upstream.provider!r} ended early.")
             for part in merger.end_round():
@@ -165,8 +177,7 @@ class FoldedExchange:
             body = await self._continue(body, merger.reply, merger)
         await self._keep(merger.reply, merger, merger.alias, is_last=is_last)
         client.headers = [*client.headers[:-1], self._report_header()]
-        for part in merger.finish():
-            await client.write(part)
+        return True
 
     async def _run_whole(self) -> None:
         fold, body = self._fold, self._fold.body
@@ -291,16 +302,61 @@ class _StreamClient:
         self._send = send
         self.headers: Headers = []
         self.has_started = False
+        self._lock = asyncio.Lock()
+        self._written_at = asyncio.get_running_loop().time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sign: asyncio.Task[None] | None = None
+        self._is_kept_alive = False
 
     async def write(self, part: bytes) -> None:
-        if not self.has_started:
-            self.has_started = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": self.headers})
-        await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        async with self._lock:
+            if not self.has_started:
+                self.has_started = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": self.headers})
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            self._written_at = asyncio.get_running_loop().time()
 
     async def end(self) -> None:
         """Complete the response."""
         await self._send({"type": "http.response.body", "body": b""})
+
+    @asynccontextmanager
+    async def keep_alive(self, merger: StreamMerger, interval_s: float) -> AsyncIterator[None]:
+        """Send something after each interval in which the client got nothing, in the `async with` block."""
+        self._is_kept_alive = True
+        self._schedule_sign(merger, interval_s, interval_s)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._sign is not None:
+                self._sign.cancel()
+            raise
+        finally:
+            self.stop_keep_alive()
+            if self._sign is not None:
+                with suppress(asyncio.CancelledError, Exception):  # the exchange itself gets the same error
+                    await self._sign
+
+    def stop_keep_alive(self) -> None:
+        """Send nothing from now on that the exchange itself does not write."""
+        self._is_kept_alive = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule_sign(self, merger: StreamMerger, interval_s: float, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(delay_s, self._send_sign, merger, interval_s)
+
+    def _send_sign(self, merger: StreamMerger, interval_s: float) -> None:
+        """Send a sign if the client has got nothing for an interval, and its headers are known."""
+        left_s = self._written_at + interval_s - asyncio.get_running_loop().time()
+        if left_s <= 0 and self.headers and not self._lock.locked():
+            self._sign = asyncio.create_task(self._write_sign(merger))
+        self._schedule_sign(merger, interval_s, left_s if left_s > 0 else interval_s)
+
+    async def _write_sign(self, merger: StreamMerger) -> None:
+        if self._is_kept_alive:  # it may have ended since this task was created
+            await self.write(merger.render_keep_alive())
 
 
 def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:

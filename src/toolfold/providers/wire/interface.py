@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Json, ToolCall
 from toolfold.providers.dialect import Dialect, Message
 from toolfold.providers.reply import Reply
-from toolfold.providers.wire.sse import ServerSentEvent
+from toolfold.providers.wire.sse import KEEP_ALIVE_COMMENT, ServerSentEvent
 
 ResolveCall = Callable[[ToolCall], ToolCall | None]
 """Returns the call of a client's tool that a call of `tool_call` means; None if the client gets none."""
@@ -184,6 +184,10 @@ class StreamMerger(ABC):
     @abstractmethod
     def render_error(self, problem: str) -> bytes:
         """Return the event with which the API reports an error in a stream."""
+
+    def render_keep_alive(self) -> bytes:
+        """Return what tells the client between two events that the stream goes on: a comment."""
+        return KEEP_ALIVE_COMMENT
 
     def is_hidden(self, name: Any) -> bool:
         """Return True for the name of a tool whose calls the client does not see."""

@@ -231,6 +231,10 @@ class _MessagesStreamMerger(StreamMerger):
         numbers = {key: value for key, value in self._usage.items() if isinstance(value, int)}
         return {**last, **numbers}
 
+    def render_keep_alive(self) -> bytes:
+        # The API's own event is not allowed before the message has begun.
+        return render_event({"type": "ping"}, named=True) if self._has_shown else super().render_keep_alive()
+
     def render_error(self, problem: str) -> bytes:
         error = {"type": "api_error", "message": f"toolfold: {problem}"}
         return render_event({"type": "error", "error": error}, named=True)

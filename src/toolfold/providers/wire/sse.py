@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from toolfold.model import Json
 
 MAX_EVENT_BYTES = 32_000_000
+KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
+"""A comment, which readers of events ignore."""
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _DATA_ONLY = re.compile(rb"data: ?([^\r\n]*)(?:\r\n|\n|\r){2}")
