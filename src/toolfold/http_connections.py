@@ -144,6 +144,8 @@ class ConnectionPool:
                 )
         except TimeoutError:
             raise ExchangeFailed("the connection could not be opened in time", is_timeout=True) from None
+        except ssl.SSLCertVerificationError as error:
+            raise ExchangeFailed(f"the server's certificate is not valid: {error.verify_message}") from None
         except (OSError, ssl.SSLError, UnicodeError) as error:
             raise ExchangeFailed(str(error) or type(error).__name__) from None
         return connection

@@ -69,14 +69,13 @@ def served(
     yield made
     wait_until(lambda: made.proxy.open_requests == 0)
     assert made.proxy.buffered_bytes == 0
-    wait_until(lambda: not has_busy_connection(made))
+    # What is still open at the provider are connections that wait for the next request.
+    wait_until(lambda: upstream.open_connections <= sum(map(count_idle, proxies.values())))
 
 
-def has_busy_connection(served: RunningProxy) -> bool:
-    """Return True if a connection to the provider is in use."""
-    http = served.proxy._connections._http
-    pool = http._transport._pool if http else None  # type: ignore[attr-defined]
-    return pool is not None and not all(each.is_idle() or each.is_closed() for each in pool.connections)
+def count_idle(served: RunningProxy) -> int:
+    """Return the number of connections to providers that are kept for the next request."""
+    return sum(map(len, served.proxy._connections._pool._idle.values()))
 
 
 def make_body(api: str, *, stream: bool) -> Json:
@@ -194,14 +193,79 @@ def test_provider_that_falls_silent_in_a_forwarded_stream_leaves_it_incomplete(
 
 
 @each_api
+@with_and_without_streaming
 def test_provider_that_is_silent_in_a_later_round_gives_a_timeout(
-    served: RunningProxy, upstream: Upstream, api: str
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     gate = threading.Event()
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), lambda _: Prepared(start=gate))
-    response = post(served, api, stream=False)
+    response = post(served, api, stream=stream)
     gate.set()
     assert response.status_code == 504
+    assert "did not answer in time" in response.json()["error"]["message"]
+    assert len(upstream.received) == 2
+
+
+@each_api
+def test_provider_that_is_silent_after_streamed_text_ends_the_stream_with_an_error_event(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
+    gate = threading.Event()
+    upstream.answer = answer_in_turn(say(Say(TEXT, [SEARCH])), lambda _: Prepared(start=gate))
+    response = post(served, api, stream=True)
+    gate.set()
+    assert response.status_code == 200
+    assert "did not answer in time" in last_event(response)
+    assert not names_called(response.text)
+    assert len(upstream.received) == 2
+
+
+@each_api
+@with_and_without_streaming
+@pytest.mark.parametrize("fault", ["cut", "dropped"])
+def test_connection_that_ends_in_a_later_round_is_an_error_and_not_retried(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool, fault: str
+) -> None:
+    broken: Answer = lambda _: Prepared(is_dropped=True)  # noqa: E731
+    if fault == "cut":
+        broken = cut_after_text(say(Say(TEXT)))
+    upstream.answer = answer_in_turn(say(Say("", [SEARCH])), broken)
+    response = post(served, api, stream=stream)
+    if stream and fault == "cut":  # the client has got a part of the text
+        assert response.status_code == 200
+        assert '"error"' in last_event(response)
+    else:
+        assert response.status_code == 502
+        assert "connection to the provider" in response.json()["error"]["message"]
+    assert len(upstream.received) == 2
+
+
+@each_api
+@folding_on_and_off
+@with_and_without_streaming
+def test_connection_that_ends_without_a_response_is_an_error_and_not_retried(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    upstream.answer = lambda _: Prepared(is_dropped=True)
+    response = post(served, api, stream=stream)
+    assert response.status_code == 502
+    assert "connection to the provider" in response.json()["error"]["message"]
+    assert len(upstream.received) == 1
+
+
+@each_api
+@with_and_without_streaming
+def test_malformed_reply_of_a_later_round_reaches_the_client_or_is_an_error(
+    served: RunningProxy, upstream: Upstream, api: str, stream: bool
+) -> None:
+    headers = EVENT_STREAM if stream else {"content-type": "application/json"}
+    broken = b'data: {"choices": [{"delta": \n\n' if stream else b'{"unexpected": '
+    upstream.answer = answer_in_turn(say(Say("", [SEARCH])), lambda _: Prepared([broken], headers=headers))
+    response = post(served, api, stream=stream)
+    assert response.status_code == 200
+    assert broken in response.content
+    if stream:
+        assert "ended early" in last_event(response)
     assert len(upstream.received) == 2
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class Prepared:
     """What the provider waits for before it responds at all."""
     gate: threading.Event | None = None
     """What the provider waits for after the first part."""
+    is_dropped: bool = False
+    """Close the connection without a response."""
     waits_for_close: bool = False
     """Wait after the last part until the other side closes the connection."""
 
@@ -65,12 +68,28 @@ class Upstream:
         self.answer: Answer | None = None
         self.was_closed = threading.Event()
         """Set when the other side closed a connection during a response."""
+        self.closes_after_response = False
+        """Close each connection after one response, without saying so in a header."""
+        self.has_closed = threading.Event()
+        """Set when the provider itself has closed a connection after a response."""
+        self.connections = 0
+        """Number of connections that were made."""
+        self.open_connections = 0
         self.url = ""
+        self._lock = threading.Lock()
+
+    def count_connection(self, *, is_opened: bool) -> None:
+        with self._lock:
+            self.connections += is_opened
+            self.open_connections += 1 if is_opened else -1
 
     def respond(self, handler: BaseHTTPRequestHandler, request: Received) -> None:
         response = self.prepared.pop(0) if self.prepared else self._make_response(request)
         if response.start is not None:
             response.start.wait(WAIT_S)
+        if response.is_dropped:
+            handler.close_connection = True
+            return
         handler.send_response(response.status)
         for name, value in response.headers.items():
             handler.send_header(name, value)
@@ -84,6 +103,7 @@ class Upstream:
         except OSError:
             self.was_closed.set()
             handler.close_connection = True
+        handler.close_connection |= self.closes_after_response
 
     def _make_response(self, request: Received) -> Prepared:
         return self.answer(request) if self.answer else Prepared()
@@ -112,12 +132,20 @@ def _wait_for_close(connection: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def serve_upstream() -> Iterator[Upstream]:
-    """Serve a provider on a free port of this machine."""
+def serve_upstream(tls: ssl.SSLContext | None = None) -> Iterator[Upstream]:
+    """Serve a provider on a free port of this machine, over TLS if a context with a certificate is given."""
     upstream = Upstream()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            upstream.count_connection(is_opened=True)
+
+        def finish(self) -> None:
+            upstream.count_connection(is_opened=False)
+            super().finish()
 
         def handle_request(self) -> None:
             body = self._read_body()
@@ -144,8 +172,16 @@ def serve_upstream() -> Iterator[Upstream]:
         def handle_error(self, *_: Any) -> None:
             """Keep the test output quiet: the other side may reset a connection."""
 
+        def shutdown_request(self, request: Any) -> None:
+            super().shutdown_request(request)
+            if upstream.closes_after_response:
+                upstream.has_closed.set()
+
     http = Server(("127.0.0.1", 0), Handler)
-    upstream.url = f"http://127.0.0.1:{http.server_address[1]}"
+    port = http.server_address[1]
+    upstream.url = f"http://127.0.0.1:{port}" if tls is None else f"https://localhost:{port}"
+    if tls is not None:
+        http.socket = tls.wrap_socket(http.socket, server_side=True)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
