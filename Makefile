@@ -2,6 +2,7 @@
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
 #   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
 #   make test-clients    run the client programs and agent frameworks that make test leaves out
+#   make test-sdks    compare the whole test suites of the openai and anthropic packages with and without the model proxy
 #   make site    build the documentation site into site/, and check its links
 # Also: make check (lint, types, layers, public API, tool reference, workflows, site, dashboard, wheel), make bench, make clean.
 
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 unexport PYTHONDONTWRITEBYTECODE # compiled files make every start of Python, of which tests have thousands, faster
 
-.PHONY: demo test test-all test-clients check site bench clean
+.PHONY: demo test test-all test-clients test-sdks check site bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/toolfold demo
@@ -29,6 +30,11 @@ test-clients: $(VENV)/.dev
 	@sh scripts/prepare_tests.sh
 	@sh scripts/run_tests.sh $(BIN)/pytest -m thorough \
 		tests/clients tests/integrations tests/proxy/test_frameworks.py tests/proxy/test_programs.py
+
+test-sdks: export TOOLFOLD_TEST_ALL = 1
+test-sdks: $(VENV)/.dev
+	@sh scripts/test_servers/sdk_tests.sh $(VENV)/test_tools/sdk_tests
+	@$(BIN)/pytest tests/proxy/test_sdk_suites.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs agent frameworks that the tests of the model proxy and of the adapters use, each part in an environment of its own:
+# Installs agent frameworks and programs that the tests of the model proxy and of the adapters use, each part on its own:
 #   python     LangChain, Pydantic AI and OpenAI Agents
 #   llamaindex LlamaIndex, which needs older versions of `openai` and `anthropic`
 #   adk        Google's Agent Development Kit and smolagents
 #   crewai     CrewAI, which needs an older `mcp`
 #   vercel     the Vercel AI SDK
+#   aider      aider, only for the tests that `make test-all` and `make test-clients` run
+#   goose      Goose, likewise
 # Every version is pinned in scripts/test_servers/frameworks. A part that is complete is left as it is.
 # Prints the result of each part and never fails. $1 directory
 set -u
@@ -26,6 +28,16 @@ environment() {
 packages_of_node() {
   cp "$pins/package.json" "$pins/package-lock.json" "$2" &&
     (cd "$2" && timeout "$max_seconds" npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error)
+}
+
+packages_of_aider() {
+  max_seconds=900 # runs in a subshell of its own
+  environment "$@"
+}
+
+packages_of_goose() {
+  pins=$pins/goose
+  packages_of_node "$@"
 }
 
 # $1 part · $2 function that installs it · then the files that define its content
@@ -53,5 +65,9 @@ provide llamaindex environment llamaindex.txt &
 provide adk environment adk.txt &
 provide crewai environment crewai.txt &
 provide vercel packages_of_node package.json package-lock.json &
+if [ -n "${TOOLFOLD_TEST_ALL:-}" ]; then # about 700 MB
+  provide aider packages_of_aider aider.txt &
+  provide goose packages_of_goose goose/package.json goose/package-lock.json &
+fi
 wait
 exit 0

@@ -65,11 +65,26 @@ class Home:
 
 
 @dataclass(frozen=True)
-class ClientProgram:
+class InstalledProgram:
+    """A program that scripts/prepare_tests.sh installs."""
+
+    name: str
+    executable: Callable[[], Sequence[str]]
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the command that runs the program. Skips the test if the program is not installed."""
+        executable = list(self.executable())
+        missing = [each for each in executable if not Path(each).exists()]
+        if missing:
+            pytest.skip(f"{self.name} is not installed: scripts/prepare_tests.sh installs it")
+        return [*executable, *arguments]
+
+
+@dataclass(frozen=True)
+class ClientProgram(InstalledProgram):
     """An MCP client program."""
 
     name: ClientName
-    executable: Callable[[], Sequence[str]]
     configure_model: Callable[[Home, str], dict[str, str]]
     """Point the client at the scripted model; return the variables that it needs."""
     allow_tools: Callable[[Home], None]
@@ -85,14 +100,6 @@ class ClientProgram:
     """
     decline: Mapping[str, str] = field(default_factory=dict)
     """The keys that refuse an approval form, in the same way."""
-
-    def command(self, arguments: Sequence[str]) -> list[str]:
-        """Return the command that runs the client. Skips the test if the client is not installed."""
-        executable = list(self.executable())
-        missing = [each for each in executable if not Path(each).exists()]
-        if missing:
-            pytest.skip(f"{self.name} is not installed: scripts/prepare_tests.sh installs it")
-        return [*executable, *arguments]
 
 
 def _binary(*patterns: str) -> Sequence[str]:

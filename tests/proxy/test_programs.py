@@ -11,19 +11,25 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from tests.clients.programs import CLAUDE_CODE, CODEX, OPENCODE, ClientProgram, Home
+from tests.clients.programs import CLAUDE_CODE, CODEX, OPENCODE, Home, InstalledProgram
 from tests.gateway.harness import free_port
 from tests.proxy.harness import serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
-from tests.proxy.upstream import serve_upstream
+from tests.proxy.upstream import Upstream, serve_upstream
+from tests.thorough import runs_all_tests
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, Json
 
 pytestmark = pytest.mark.timeout(900)
+_INSTALLED = Path(sys.prefix, "test_tools/frameworks")
+GOOSE = InstalledProgram(
+    "goose", lambda: [str(_INSTALLED / "goose/node_modules/@aaif/goose-binary-linux-x64/bin/goose")]
+)
+AIDER = InstalledProgram("aider", lambda: [str(_INSTALLED / "aider/bin/aider")])
 TASK = "MARKED-TASK: use one tool"
 END = "the task is finished"
 NOTE = "written in the project"
@@ -33,7 +39,7 @@ NOTE = "written in the project"
 class Agent:
     """A coding agent, and the call of its own tool that the model makes."""
 
-    program: ClientProgram
+    program: InstalledProgram
     settings: Callable[[Home], dict[str, str]]
     """Write what a user of the program already has beside the base URL; return its environment."""
     arguments: Sequence[str]
@@ -69,6 +75,32 @@ def write_opencode_settings(home: Home) -> dict[str, str]:
     return {"OPENAI_API_KEY": "client-key"} | {f"OPENCODE_DISABLE_{each}": "1" for each in downloads}
 
 
+GOOSE_SETTINGS = """GOOSE_PROVIDER: {provider}
+GOOSE_MODEL: {model}
+GOOSE_MODE: auto
+GOOSE_TELEMETRY_ENABLED: false
+extensions:
+  developer:
+    enabled: true
+    type: builtin
+    name: developer
+    timeout: 300
+"""
+
+
+def write_goose_settings(home: Home, provider: str, model: str) -> dict[str, str]:
+    home.write(".config/goose/config.yaml", GOOSE_SETTINGS.format(provider=provider, model=model))
+    return {"OPENAI_API_KEY": "client-key", "ANTHROPIC_API_KEY": "client-key", "GOOSE_DISABLE_KEYRING": "1"}
+
+
+GOOSE_AGENT = Agent(
+    GOOSE,
+    lambda home: write_goose_settings(home, "openai", "gpt-4.1"),
+    ("run", "--no-session", "-t", TASK),
+    "shell",
+    lambda _home: {"command": "cat note.txt"},
+    "cat note.txt",
+)
 AGENTS = {
     "claude-code": Agent(
         CLAUDE_CODE,
@@ -95,6 +127,10 @@ AGENTS = {
         lambda home: {"filePath": str(home.project / "note.txt")},
         '"tool":"read"',
     ),
+    "goose": GOOSE_AGENT,
+    "goose with Anthropic": replace(
+        GOOSE_AGENT, settings=lambda home: write_goose_settings(home, "anthropic", "claude-sonnet-4-5")
+    ),
 }
 
 
@@ -106,7 +142,7 @@ def make_script(call: tuple[str, Json]) -> Callable[[Json], Say]:
         text = json.dumps(body.get("messages") or body.get("input") or "")
         if TASK not in text or BRIDGE_SEARCH not in json.dumps(body.get("tools")):
             return Say("ok")
-        if BRIDGE_CALL in text.partition(TASK)[2]:
+        if f'"{BRIDGE_CALL}"' in text.partition(TASK)[2]:  # not the key "tool_calls"
             return Say(END)
         if BRIDGE_SEARCH in text.partition(TASK)[2]:
             return Say("", [(BRIDGE_CALL, {"name": name, "arguments": arguments})])
@@ -116,7 +152,9 @@ def make_script(call: tuple[str, Json]) -> Callable[[Json], Say]:
 
 
 def list_tool_names(body: Json) -> set[str]:
-    return {str(each.get("name") or each.get("type")) for each in body.get("tools") or []}
+    tools = body.get("tools") or []
+    functions = (each.get("function") or each for each in tools)  # in chat completions, or in other APIs
+    return {str(each.get("name") or each.get("type")) for each in functions}
 
 
 def connect(name: str, home: Home) -> int:
@@ -131,6 +169,15 @@ def connect(name: str, home: Home) -> int:
     return port
 
 
+def check_doctor(home: Home, upstream: Upstream) -> None:
+    """Fail unless `toolfold doctor` finds that the only connected program uses the proxy."""
+    upstream.answer = None
+    checked = home.run("toolfold", "doctor", "--json")
+    findings = json.loads(checked.stdout)["findings"]
+    about = [each for each in findings if "uses the proxy, and the provider answers" in each["what"]]
+    assert [each["mark"] for each in about] == ["ok"], checked.stdout + checked.stderr
+
+
 @pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", AGENTS)
 def test_real_program_runs_its_own_tool_through_a_folding_proxy(
@@ -143,7 +190,7 @@ def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     (home.project / "note.txt").write_text(NOTE)
     home = Home(home.path, home.project, agent.settings(home))
     model = ScriptedModel(make_script((agent.tool, agent.build_arguments(home))))
-    port = connect(name, home)
+    port = connect(agent.program.name, home)
     with (
         caplog.at_level(logging.INFO, "toolfold.proxy"),
         serve_upstream() as upstream,
@@ -151,6 +198,8 @@ def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     ):
         upstream.answer = model
         done = home.run(*command)
+        if runs_all_tests():
+            check_doctor(home, upstream)
     output = done.stdout + done.stderr
     folded = [each for each in model.requests if BRIDGE_SEARCH in list_tool_names(each)]
     assert END in done.stdout, f"{output[-3000:]}\n{[list_tool_names(each) for each in model.requests]}"
@@ -195,3 +244,35 @@ def test_codex_runs_the_tool_of_an_mcp_server_that_it_sends_in_a_namespace(tmp_p
     # What Codex has itself stays in the request, beside tools of servers.
     assert all({"exec_command", "multi_agent_v1"} <= list_tool_names(each) for each in folded)
     assert not any("mcp__clock" in list_tool_names(each) for each in folded)
+
+
+AIDER_SETTINGS = """model: openai/gpt-4.1
+edit-format: whole
+analytics-disable: true
+check-update: false
+show-model-warnings: false
+show-release-notes: false
+"""
+
+
+@pytest.mark.thorough
+def test_aider_edits_a_file_with_a_model_behind_the_proxy(tmp_path: Path) -> None:
+    command = AIDER.command(("--yes-always", "--no-git", "--message", TASK, "note.txt"))
+    variables = {"OPENAI_API_KEY": "client-key", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no download
+    home = Home(tmp_path / "home", tmp_path / "project", variables)
+    home.project.mkdir()
+    note = home.project / "note.txt"
+    note.write_text(NOTE)
+    home.write(".aider.conf.yml", AIDER_SETTINGS)
+    model = ScriptedModel(lambda _body: Say(f"note.txt\n```\n{END}\n```\n"))  # aider uses no tools
+    port = connect("aider", home)
+    with (
+        serve_upstream() as upstream,
+        serve_proxy(tmp_path / "proxy", upstream.url, {"proxy.folding": "on"}, port=port),
+    ):
+        upstream.answer = model
+        done = home.run(*command)
+        assert note.read_text().strip() == END, done.stdout + done.stderr
+        assert {each.header("authorization") for each in upstream.received} == {"Bearer client-key"}
+        assert {each.path for each in upstream.received} == {"/v1/chat/completions"}
+        check_doctor(home, upstream)

@@ -39,6 +39,8 @@ RESOURCES = {
 }
 """The modules of the SDK that contain the endpoints of these tests."""
 MIN_TESTS = {"openai": 60, "anthropic": 25}
+MIN_ALL_TESTS = {"openai": 9_000, "anthropic": 5_000}
+"""How many tests must pass without the proxy, so that the comparison says something."""
 _CONNECTION_HEADERS = frozenset({"host", "connection", "content-length", "transfer-encoding"})
 _BOUNDARY = re.compile(rb"boundary=([^;\s]+)")
 
@@ -88,7 +90,8 @@ def test_the_tests_of_an_sdk_give_the_same_results_through_the_proxy(
     with serve_proxy(tmp_path / "home", upstream.url, {"proxy.folding": folding}) as running:
         proxied = run_suite(package, upstream, running.url, tmp_path)
         assert running.proxy.open_requests == 0
-    assert direct.counts["passed"] >= MIN_TESTS[package], direct.counts
+    expected = MIN_ALL_TESTS if runs_all_tests() else MIN_TESTS
+    assert direct.counts["passed"] >= expected[package], direct.counts
     different = {
         name: (outcome, proxied.outcomes.get(name))
         for name, outcome in direct.outcomes.items()
@@ -106,6 +109,7 @@ def run_suite(package: str, upstream: Upstream, url: str, directory: Path) -> Su
     upstream.received.clear()
     report = directory / "report.xml"
     command = [str(INSTALLED / "environment/bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["--continue-on-collection-errors"]  # one module needs a package that is not installed
     command += ["-o", "addopts=", *OPTIONS[package], "--junitxml", str(report), *choose_tests(package)]
     environment = {
         "PATH": os.environ["PATH"],
