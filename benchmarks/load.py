@@ -55,7 +55,7 @@ SELECTED_FROM = 40
 BUSY_CLIENTS = 32
 SHARES = {"search": 0.3, "select": 0.15, "call": 0.4, "audited": 0.15}
 EXPLANATIONS = {
-    "connection lost": "the replica was killed while it worked on the request",
+    "connection lost": "the replica was killed while it worked on the request, or closed an idle connection",
     "no replica accepts": "no replica was running",
     "no answer within": "the replica did not answer in time",
     "status 404": "the session was on a replica that is gone; the client begins a new one",

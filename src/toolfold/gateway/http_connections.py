@@ -22,6 +22,10 @@ BODY_CONNECTION_TIMEOUT_S = 120.0
 """Time in which a body must arrive. The reader of a body times out sooner, with a response
 (`request_bodies.BODY_TIMEOUT_S`); this closes connections whose body is never read.
 """
+KEEP_ALIVE_TIMEOUT_S = 75
+"""Time after which a connection without a request is closed. Load balancers close theirs after 60 s and must
+be the first: otherwise they could send a request over a connection that is just being closed here.
+"""
 MAX_CONNECTIONS = 1_000
 ACCEPT_LOG_INTERVAL_S = 60.0
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -75,12 +79,17 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self.phase != self._phase:
+            if self.phase != self._phase or (self.phase == "head" and self._deadline is None):
                 self._set_deadline()
 
         def on_response_complete(self) -> None:
+            """Leave it to uvicorn to close the connection after KEEP_ALIVE_TIMEOUT_S without a request."""
             super().on_response_complete()
-            self._set_deadline()
+            if self.has_unread_data:  # perhaps the beginning of another request
+                self._set_deadline()
+                return
+            self._clear_deadline()
+            self._phase = self.phase
 
         def _set_deadline(self) -> None:
             self._clear_deadline()

@@ -130,6 +130,11 @@ class LimitedProtocol(H11Protocol):
         if self._next_slice is None:
             self._parse_slice()
 
+    @property
+    def has_unread_data(self) -> bool:
+        """Return True if the client has sent more than the requests that were parsed."""
+        return bool(self._received or self.conn.trailing_data[0])
+
     def on_response_complete(self) -> None:
         is_unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
