@@ -241,3 +241,17 @@ def test_references_in_command_url_and_headers_are_resolved() -> None:
         parse_server_settings({"url": "https://${HOST}/mcp", "headers": {"X-Key": "${TOKEN}"}}), environment
     )
     assert (reached.url, dict(reached.headers)) == ("https://example.com/mcp", {"X-Key": "s3cret-value"})
+
+
+def test_credentials_of_users_are_resolved_and_are_no_required_variables() -> None:
+    from toolfold.connecting.required_variables import list_required_variables
+    from toolfold.sources.mcp.setting_references import add_credentials
+
+    server = parse_server_settings(
+        {"url": "https://x.example/mcp", "headers": {"X": "${user:TOKEN} ${PLAIN} ${user:NONE:-default}"}}
+    )
+    assert list_required_variables([server]) == ("PLAIN",)
+    variables = add_credentials({"PLAIN": "p", "user:TOKEN": "planted"}, {"TOKEN": "t"})
+    assert resolve_settings(server, variables).headers == {"X": "t p default"}
+    with pytest.raises(ConfigError, match="there is no credential TOKEN"):
+        resolve_settings(server, add_credentials({"PLAIN": "p", "user:TOKEN": "planted"}, {}))

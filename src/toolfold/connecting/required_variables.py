@@ -7,7 +7,12 @@ from contextlib import suppress
 
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
-from toolfold.sources.mcp.setting_references import build_environment, resolve_references, resolve_settings
+from toolfold.sources.mcp.setting_references import (
+    CREDENTIAL_PREFIX,
+    build_environment,
+    resolve_references,
+    resolve_settings,
+)
 
 
 def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, ...]:
@@ -17,7 +22,7 @@ def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, 
         for resolve in (_resolve_process, _resolve_connection, _resolve_oauth):
             with suppress(ConfigError):  # an invalid reference is reported when the server starts
                 resolve(server, environment)
-    return tuple(sorted(environment.names))
+    return tuple(sorted(name for name in environment.names if not name.startswith(CREDENTIAL_PREFIX)))
 
 
 class _RecordingEnvironment(Mapping[str, str]):
