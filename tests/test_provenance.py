@@ -234,6 +234,8 @@ ADMINISTRATION = [
     "user deny somebody terminal",
     "user unset somebody --all",
     "user explain somebody terminal",
+    "user limit somebody --calls-per-day 5",
+    "team limit some --calls-per-day 5",
     "team allow some terminal",
     "team deny some terminal",
     "team unset some --all",

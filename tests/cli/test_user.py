@@ -20,7 +20,7 @@ def test_user_is_listed_with_its_teams_and_tokens(toolfold: Toolfold) -> None:
     assert token not in shown
     assert json.loads(toolfold("token", "list", "--json").out)[0]["user"] == "ann"
     assert json.loads(toolfold("team", "list", "--json").out) == [
-        {"name": "red", "members": ["ann"], "share_learned": False, "allowed": [], "denied": []}
+        {"name": "red", "members": ["ann"], "share_learned": False, "allowed": [], "denied": [], "limits": {}}
     ]
 
 
@@ -79,3 +79,23 @@ def test_misspelt_rule_is_rejected(toolfold: Toolfold) -> None:
     assert toolfold("user", "deny", "ann", "tool:").code == 3
     assert json.loads(toolfold("user", "show", "ann", "--json").out)["denied"] == []
     assert toolfold("user", "explain", "ann", "missing").code == 4
+
+
+def test_limits_are_set_shown_and_removed(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("team", "add", "red")
+    toolfold("team", "join", "red", "ann")
+    assert toolfold("user", "limit", "ann", "--calls-per-minute", "60", "--cost-per-day", "2.5").code == 0
+    assert toolfold("team", "limit", "red", "--calls-per-day", "1000").code == 0
+    shown = toolfold("user", "show", "ann").out
+    assert "0 of 60 calls per minute (user)" in shown
+    assert "0 of 1000 calls per day (team red)" in shown
+    assert toolfold("user", "limit", "ann", "--calls-per-minute", "none").code == 0
+    limits = json.loads(toolfold("user", "show", "ann", "--json").out)["limits"]
+    assert [(each["meter"], each["limit"]) for each in limits] == [
+        ("cost_per_day", 2.5),
+        ("calls_per_day", 1000),
+    ]
+    for wrong in ("many", "-1", "nan"):
+        assert toolfold("user", "limit", "ann", "--calls-per-day", wrong).code in (2, 3)
+    assert toolfold("user", "limit", "ann").code == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 
 from tests.gateway.harness import (
     TIMEOUT_S,
@@ -20,10 +20,12 @@ from tests.gateway.harness import (
 )
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
 from toolfold.errors import ConfigError
+from toolfold.gateway.server import LIMIT_REACHED
 from toolfold.gateway.tokens import Tokens
 from toolfold.gateway.user_access import explain_access
 from toolfold.model import GrantLimit
 from toolfold.users.directory import NOTHING, Directory, Team, User
+from toolfold.users.quotas import Quotas, SqliteQuotaStore
 
 ALL_TOOLS = {"notes_echo", "notes_tool_2", "mail_echo"}
 
@@ -244,3 +246,49 @@ async def test_resources_of_a_denied_server_are_not_found(served: RunningGateway
         with pytest.raises(Exception, match="was not found") as unknown:
             await client.read_resource(str(resource.uri) + "x")
         assert str(refused.value) == str(unknown.value).replace("x' was", "' was")
+
+
+@pytest.fixture
+def quotas(served: RunningGateway, tmp_path: Path) -> Iterator[Quotas]:
+    """The limits of the gateway's users."""
+    found = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), served.tokens.users.directory)
+    served.tokens.quotas = found
+    yield found
+    served.tokens.quotas = None
+    found.close()
+
+
+@pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
+async def test_calls_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
+    served: RunningGateway, quotas: Quotas, revision: str
+) -> None:
+    user = add_user(served.tokens, "ann")
+    served.tokens.users.change_user(
+        "ann", lambda each: replace(each, limits={"calls_per_day": 2.0, "searches_per_minute": 0.0})
+    )
+    key, other = served.tokens.add("laptop", user_id=user.id), served.tokens.add("plain")
+    async with served.client(revision, token=key) as client:
+        for _ in range(2):
+            assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error
+        with pytest.raises(MCPError, match="limit of 2 calls per day for you is reached") as refused:
+            await client.call_tool("mail_echo", {"text": "x"})
+        assert refused.value.error.code == LIMIT_REACHED
+        assert 0 < refused.value.error.data["retry_after_s"] <= 86_400
+        assert await list_names(client) == ALL_TOOLS  # lists are not limited
+        with pytest.raises(MCPError, match="0 tool searches per minute"):
+            await client.call_tool("tool_search", {"query": "echo"})
+    assert quotas.refusals["calls_per_day"] == quotas.refusals["searches_per_minute"] == 1
+    async with served.client(revision, token=other) as client:
+        for _ in range(3):
+            assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error
+
+
+async def test_calls_are_refused_if_limits_cannot_be_checked(
+    served: RunningGateway, quotas: Quotas, tmp_path: Path
+) -> None:
+    user = add_user(served.tokens, "ann")
+    served.tokens.users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 2.0}))
+    (tmp_path / "quotas.db").write_text("damaged " * 1_000)
+    async with served.client(token=served.tokens.add("laptop", user_id=user.id)) as client:
+        with pytest.raises(MCPError, match="cannot check your limits"):
+            await client.call_tool("mail_echo", {"text": "x"})

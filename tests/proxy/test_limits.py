@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -14,6 +15,7 @@ from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from toolfold.proxy import app
+from toolfold.users.quotas import Quotas, SqliteQuotaStore
 
 BODY = b'{"model": "m", "messages": []}'
 
@@ -99,3 +101,21 @@ def test_refused_requests_free_their_memory(
         assert post(served, b" " * 60_000).status_code == 413
         wait_until(lambda: served.proxy.buffered_bytes == 0)
         wait_until(lambda: served.proxy.open_requests == 0)
+
+
+def test_requests_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    with serve_proxy(tmp_path, upstream.url) as served:
+        users = served.tokens.users
+        user = users.add_user("ann")
+        users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 1.0}))
+        quotas = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), users.directory)
+        served.tokens.quotas = quotas
+        token = served.tokens.add("laptop", user_id=user.id)
+        accepted, refused = post(served, BODY, token), post(served, BODY, token)
+        anonymous = post(served, BODY)
+    assert (accepted.status_code, refused.status_code, anonymous.status_code) == (200, 429, 200)
+    assert 0 < int(refused.headers["retry-after"]) <= 86_400
+    assert "limit of 1 calls per day for you is reached" in refused.json()["error"]["message"]
+    assert len(upstream.received) == 2

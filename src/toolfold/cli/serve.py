@@ -288,7 +288,7 @@ async def _serve_http(
 
     listings = _record_listings(config, guard, record)
     readiness = Readiness(runtime.database)
-    metrics = [MetricsApp(runtime.events, readiness)] if config.telemetry.prometheus else []
+    metrics = [MetricsApp(runtime.events, readiness, tokens)] if config.telemetry.prometheus else []
     beside: list[MountedApp] = [*proxies, *dashboards, *readiness.make_apps(), *metrics]
     server = build_server(
         make_app(runtime, guard, on_start=on_start, beside=beside, listings=listings),

@@ -10,6 +10,7 @@ import click
 
 from toolfold.cli.access_rules import add_rule_commands
 from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.limits import add_limit_command
 from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.user import open_users
 from toolfold.users import Team
@@ -110,6 +111,7 @@ def change_team(invocation: Invocation, name: str, change: Callable[[Team], Team
 
 
 add_rule_commands(command, "team", change_team)
+add_limit_command(command, "team", change_team)
 
 
 def describe_team(team: Team, directory: Directory) -> Json:
@@ -121,4 +123,5 @@ def describe_team(team: Team, directory: Directory) -> Json:
         "share_learned": team.share_learned,
         "allowed": list(team.allowed),
         "denied": list(team.denied),
+        "limits": dict(team.limits),
     }

@@ -13,11 +13,13 @@ import click
 from toolfold.cli.access_rules import add_rule_commands
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.learned import open_learned_store
+from toolfold.cli.limits import add_limit_command, describe_limits
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.shared_database import use_database
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import USER_LEARNER_PREFIX
 from toolfold.users import User
+from toolfold.users.directory import METERS
 
 if TYPE_CHECKING:
     from toolfold.gateway.tokens import GatewayClient, TokenStore
@@ -80,8 +82,9 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
     directory = tokens.users.directory()
     user = directory.require_user(name)
     found = describe_user(user, directory, tokens.list_clients())
+    limits = describe_limits(user, directory, tokens)
     if as_json:
-        print_json(found)
+        print_json({**found, "limits": limits})
         return
     print_line(f"user      {escape_text(user.name)} ({describe_state(user)})")
     if user.subject:
@@ -92,6 +95,9 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
         print_line(f"except    {escape_text(', '.join(limit.disabled))}")
     print_line(f"teams     {escape_text(', '.join(found['teams'])) or 'none'}")
     print_line(f"tokens    {escape_text(', '.join(found['tokens'])) or 'none'}")
+    for each in limits:
+        text = f"{each['used']:g} of {each['limit']:g} {METERS[each['meter']]} ({each['of']})"
+        print_line(f"used      {escape_text(text)}")
 
 
 @command.command("disable")
@@ -174,6 +180,7 @@ def change_user(invocation: Invocation, name: str, change: Callable[[User], User
 
 
 add_rule_commands(command, "user", change_user)
+add_limit_command(command, "user", change_user)
 
 
 def describe_state(user: User) -> str:

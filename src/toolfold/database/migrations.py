@@ -322,6 +322,23 @@ CREATE TABLE credentials (
         + _notify_on_change("credentials", "credentials"),
         down="DROP TABLE credentials;",
     ),
+    Migration(
+        17,
+        "limits of users and teams",
+        up="""
+ALTER TABLE users ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE teams ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';
+CREATE TABLE quota_use (
+    account TEXT NOT NULL, meter TEXT NOT NULL, window_start BIGINT NOT NULL, used DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (account, meter, window_start)
+);
+""",
+        down="""
+DROP TABLE quota_use;
+ALTER TABLE teams DROP COLUMN limits;
+ALTER TABLE users DROP COLUMN limits;
+""",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

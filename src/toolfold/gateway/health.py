@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toolfold.gateway.http_app import MountedApp
     from toolfold.gateway.http_sessions import Scope, Send
     from toolfold.gateway.request_bodies import Receive
+    from toolfold.gateway.tokens import TokenStore
 
 MAX_SILENCE_S = 10.0
 """Time after which a database that has not answered makes a replica not ready."""
@@ -68,9 +69,11 @@ class _ProbeApp:
 class MetricsApp:
     """Answers requests for `/metrics` with the counters of a runtime."""
 
-    def __init__(self, bus: EventBus, readiness: Readiness) -> None:
+    def __init__(self, bus: EventBus, readiness: Readiness, tokens: TokenStore | None = None) -> None:
+        """Count events; `tokens` know how often limits of users were reached."""
         from toolfold.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
 
+        self._tokens = tokens
         self._metrics, self._readiness, self._content_type = PrometheusMetrics(), readiness, CONTENT_TYPE
         self._unsubscribe = bus.subscribe(self._metrics)
 
@@ -79,7 +82,9 @@ class MetricsApp:
         return "/metrics"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - no body
-        text = self._metrics.render(is_ready=not self._readiness.find_problems())
+        quotas = self._tokens.quotas if self._tokens else None
+        refusals = {str(meter): count for meter, count in quotas.refusals.items()} if quotas else None
+        text = self._metrics.render(is_ready=not self._readiness.find_problems(), limit_refusals=refusals)
         await _answer(scope, send, 200, text, self._content_type)
 
     async def close(self) -> None:

@@ -41,9 +41,13 @@ class BodyLimits:
 class RequestRefused(Exception):
     """An HTTP request that gets an error status and is not processed."""
 
-    def __init__(self, status: int, problem: str, *, challenge: str = "") -> None:
-        """Describe the refusal; `challenge` is the value of the header WWW-Authenticate."""
+    def __init__(self, status: int, problem: str, *, challenge: str = "", retry_after_s: int = 0) -> None:
+        """Describe the refusal; `challenge` is the value of the header WWW-Authenticate.
+
+        `retry_after_s` is that of Retry-After; 0 for none.
+        """
         super().__init__(problem)
+        self.retry_after_s = retry_after_s
         self.status, self.problem, self.challenge = status, problem, challenge
 
 

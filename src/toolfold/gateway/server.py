@@ -38,12 +38,13 @@ from toolfold.gateway.peers import PeerProcesses
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.subscriptions import ClientSubscriptions
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
-from toolfold.model import MCP_SOURCE, Approver, Caller, GrantLimit, Json, ToolResult
+from toolfold.model import BRIDGE_SEARCH, MCP_SOURCE, Approver, Caller, GrantLimit, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.content import McpResponse
 from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk
 from toolfold.turn.weights import ToolTokenCounts
 from toolfold.users.directory import NOTHING
+from toolfold.users.quotas import CALL_METERS, SEARCH_METERS, QuotaExceeded
 
 if TYPE_CHECKING:
     import mcp_types
@@ -87,6 +88,9 @@ MAX_PAGE_CHARS = 500_000
 NOTIFY_TIMEOUT_S = 5.0
 NOTIFY_DELAY_S = 0.05
 """Equal notifications within this time are forwarded once."""
+LIMIT_REACHED = -32029
+"""Code of the JSON-RPC error for a limit that is reached, from the range for errors of a server."""
+RETRY_AFTER_S = 5
 CLIENT_SCOPE_KEY = "toolfold.client"
 """Key of the ASGI scope under which the HTTP app stores the authenticated client."""
 _INSTRUCTIONS = (
@@ -187,6 +191,9 @@ class Gateway:
         self._unsubscribe_events()
         if self._unwatch_tokens:
             self._unwatch_tokens()
+        if self._tokens and self._tokens.quotas:
+            with contextlib.suppress(OSError):  # logged by what follows the database
+                self._tokens.quotas.close()
         self._session_keys.clear()
         while self._sessions:
             self._sessions.popitem()[1].close()
@@ -570,11 +577,27 @@ class Gateway:
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
         """Run a call that may ask its client something, in the way its protocol revision supports."""
+        if not (params.request_state or "").startswith(client_approval.GATEWAY_STATE_PREFIX):
+            await self._require_quota(session, name)  # a paused call was counted when it began
         with self._count_call(session):
             if is_modern(context):
                 return await self._run_pausable(session, context, params, name, args, run)
             channels = ClientChannels.during_call(context, self._user_check(context))
             return await run(channels.approver, self._make_relay(session, context, params, channels))
+
+    async def _require_quota(self, session: ClientSession, name: str) -> None:
+        """Count a call or a tool search of the client's user. Raises MCPError if a limit is reached."""
+        if self._tokens is None:
+            return
+        try:
+            meters = SEARCH_METERS if name == BRIDGE_SEARCH else CALL_METERS
+            await self._tokens.require_quota(session.client, meters)
+        except QuotaExceeded as error:
+            raise _limit_reached(str(error), error.retry_after_s) from None
+        except OSError as error:
+            log.warning("limits of the client %s cannot be checked: %s", session.display_name, error)
+            problem = "The gateway cannot check your limits now: its database cannot be reached."
+            raise _limit_reached(problem, RETRY_AFTER_S) from None
 
     @contextlib.contextmanager
     def _count_call(self, session: ClientSession) -> Iterator[None]:
@@ -828,6 +851,12 @@ def _not_found(requested: str, problem: str = "") -> MCPError:
     from mcp_types import INVALID_PARAMS
 
     return MCPError(INVALID_PARAMS, problem or f"{requested!r} was not found", {"uri": requested})
+
+
+def _limit_reached(problem: str, retry_after_s: int) -> MCPError:
+    from mcp import MCPError
+
+    return MCPError(LIMIT_REACHED, problem, {"retry_after_s": retry_after_s})
 
 
 def _invalid_params(problem: str) -> MCPError:

@@ -5,6 +5,7 @@ A token is shown once, when it is created. Only its hash is stored. Knows no tra
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -15,7 +16,7 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,8 @@ from toolfold.database import Database, DatabaseUnavailable
 from toolfold.errors import ConfigError
 from toolfold.model import ANONYMOUS_CLIENT, GrantLimit, Json, read_json
 from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, UserStore
-from toolfold.users.directory import NOTHING, require_valid_rules
+from toolfold.users.directory import NOTHING, Meter, require_valid_rules
+from toolfold.users.quotas import Quotas, open_quotas
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -85,6 +87,18 @@ class TokenStore(ABC):
     def __init__(self, users: UserStore) -> None:
         """Use the users that tokens may belong to."""
         self.users = users
+        self.quotas: Quotas | None = None
+        """Limits how much users use; None if nothing is counted."""
+
+    async def require_quota(self, client: GatewayClient, meters: Sequence[Meter]) -> None:
+        """Count one call or search of the client's user. Raises QuotaExceeded if a limit is reached.
+
+        Raises OSError if that cannot be checked because the database cannot be reached.
+        """
+        if self.quotas is None or not client.user_id:
+            return
+        if not self.quotas.try_require(client.user_id, meters):
+            await asyncio.to_thread(self.quotas.require, client.user_id, meters)
 
     def add(
         self,
@@ -397,10 +411,14 @@ class SharedTokens(TokenStore):
 
 def open_tokens(config: Config, database: Database | None) -> TokenStore:
     """Open the gateway's tokens with their users: in the database that replicas share, else in files."""
-    if database is not None:
-        return SharedTokens(database)
     state = config.paths.state_dir
-    return Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+    tokens: TokenStore
+    if database is not None:
+        tokens = SharedTokens(database)
+    else:
+        tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+    tokens.quotas = open_quotas(state, database, tokens.users.directory)
+    return tokens
 
 
 def _parse_client(name: str, entry: Json) -> GatewayClient:

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from toolfold.events import Usage
 from toolfold.gateway.http_app import AccessPolicy, parse_headers, send_while_valid
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.request_bodies import (
@@ -26,6 +27,8 @@ from toolfold.gateway.request_bodies import (
     RequestBodies,
     RequestRefused,
 )
+from toolfold.gateway.server import RETRY_AFTER_S
+from toolfold.gateway.tokens import GatewayClient
 from toolfold.json_limits import find_excess
 from toolfold.model import Caller, Json
 from toolfold.providers.wire import COUNTING_WIRES, WIRES, Wire
@@ -40,6 +43,7 @@ from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
+from toolfold.users.quotas import MODEL_METERS, QuotaExceeded
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +165,7 @@ class Proxy:
             admitted = await admit_client(self._policy, headers)
             _require_plain_path(path)
             self._require_free_slot(admitted)
+            await self._require_quota(admitted)
         except RequestRefused as error:
             await self._refuse(error, family, send)
             return
@@ -173,6 +178,24 @@ class Proxy:
             self._open_by_client[client] -= 1
             if not self._open_by_client[client]:
                 del self._open_by_client[client]
+
+    async def _require_quota(self, admitted: AdmittedClient) -> None:
+        """Count a model request of the client's user. Raises RequestRefused if a limit is reached."""
+        try:
+            await self._policy.tokens.require_quota(admitted.client, MODEL_METERS)
+        except QuotaExceeded as error:
+            raise RequestRefused(429, str(error), retry_after_s=error.retry_after_s) from None
+        except OSError as error:
+            log.warning("limits of the client %s cannot be checked: %s", admitted.client.name, error)
+            problem = "Your limits cannot be checked now: the database cannot be reached."
+            raise RequestRefused(503, problem, retry_after_s=RETRY_AFTER_S) from None
+
+    def _note_usage(self, client: GatewayClient, usage: Usage, cost: float | None) -> None:
+        """Count the tokens and the cost of a reply of a model."""
+        quotas = self._policy.tokens.quotas
+        if quotas is not None and client.user_id:
+            tokens = float(usage.input_tokens + usage.output_tokens)
+            quotas.spend(client.user_id, {"tokens_per_day": tokens, "cost_per_day": cost or 0.0})
 
     def _require_free_slot(self, admitted: AdmittedClient) -> None:
         """Raise RequestRefused if too many requests are open, of all clients or of this one."""
@@ -205,7 +228,7 @@ class Proxy:
 
     async def _refuse(self, error: RequestRefused, family: Family, send: Send) -> None:
         log.info("a model request was refused with status %d: %s", error.status, error.problem)
-        await send_error(send, family, error.status, error.problem)
+        await send_error(send, family, error.status, error.problem, retry_after_s=error.retry_after_s)
 
     def _require_known_model(self, request: ProxyRequest) -> None:
         """Raise RequestRefused if the client's key may belong to a provider that cannot be determined."""
@@ -262,6 +285,7 @@ class Proxy:
             client=request.admitted.client.name,
             model=request.model,
             provider=upstream.provider,
+            on_usage=functools.partial(self._note_usage, request.admitted.client),
         )
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
@@ -508,12 +532,16 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
     )
 
 
-async def send_error(send: Send, family: Family, status: int, problem: str) -> None:
+async def send_error(
+    send: Send, family: Family, status: int, problem: str, *, retry_after_s: int = 0
+) -> None:
     """Send an error of the proxy itself, in the format of the API in use."""
     body = json.dumps(render_error(family, status, problem)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
+    if retry_after_s:
+        headers.append((b"retry-after", str(retry_after_s).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

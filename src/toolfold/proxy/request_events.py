@@ -7,6 +7,7 @@ answers them.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from toolfold.errors import CallError
 from toolfold.events import EventBus, ModelReplied, ToolsSelected, TurnFinished, Usage
@@ -21,8 +22,20 @@ MAX_PROBLEM_CHARS = 500
 class RequestEvents:
     """The events of one model request of a client."""
 
-    def __init__(self, bus: EventBus, *, client: str, model: str, provider: str) -> None:
-        """`client` is the name of the client; it identifies requests that have no session."""
+    def __init__(
+        self,
+        bus: EventBus,
+        *,
+        client: str,
+        model: str,
+        provider: str,
+        on_usage: Callable[[Usage, float | None], None] = lambda _usage, _cost: None,
+    ) -> None:
+        """`client` is the name of the client; it identifies requests that have no session.
+
+        `on_usage` is called with the tokens of each reply and their cost, None if the price is unknown.
+        """
+        self._on_usage = on_usage
         self._bus, self._model, self._provider = bus, model, provider
         self._session_id = f"proxy:{client}"
         self._started = time.monotonic()
@@ -48,9 +61,11 @@ class RequestEvents:
 
     def end_round(self, reply: Reply) -> None:
         """Publish that the provider has replied."""
+        model = reply.model or self._model
+        self._on_usage(reply.usage, _find_cost(model, reply.usage))
         if self._bus.has_listeners_for(ModelReplied):
             calls = tuple(name for call in reply.calls if (name := _find_tool(call)))
-            self._publish_reply(reply.model or self._model, reply.usage, calls)
+            self._publish_reply(model, reply.usage, calls)
 
     def note_forwarded(self) -> None:
         """Publish that the provider has replied to a request that was forwarded unread."""
@@ -64,20 +79,24 @@ class RequestEvents:
             self._bus.publish(TurnFinished(session_id=self._session_id, turn=0, reason="error", error=text))
 
     def _publish_reply(self, model: str, usage: Usage, calls: tuple[str, ...]) -> None:
-        from toolfold.turn.pricing import cost_of_call, find_prices
-
         self._bus.publish(
             ModelReplied(
                 session_id=self._session_id,
                 turn=0,
                 model=model,
                 usage=usage,
-                cost=cost_of_call(usage, find_prices(model)),
+                cost=_find_cost(model, usage),
                 duration_s=time.monotonic() - self._started,
                 calls=calls,
                 provider=self._provider,
             )
         )
+
+
+def _find_cost(model: str, usage: Usage) -> float | None:
+    from toolfold.turn.pricing import cost_of_call, find_prices
+
+    return cost_of_call(usage, find_prices(model))
 
 
 def _find_tool(call: ToolCall) -> str:

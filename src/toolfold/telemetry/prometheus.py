@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from toolfold.events import (
@@ -95,14 +96,19 @@ class PrometheusMetrics:
                 case IndexUpdated():
                     self._indexed_tools = event.tools
 
-    def render(self, *, is_ready: bool) -> str:
-        """Return all figures in the text format of Prometheus."""
+    def render(self, *, is_ready: bool, limit_refusals: Mapping[str, int] | None = None) -> str:
+        """Return all figures in the text format of Prometheus.
+
+        `limit_refusals` tells how often each kind of limit of users was reached.
+        """
         with self._lock:
             gauges = {"toolfold_index_tools": self._indexed_tools, "toolfold_ready": int(is_ready)}
             lines = [line for name, text in _COUNTERS.items() for line in self._render_counter(name, text)]
             lines += self._durations.render("toolfold_tool_call_duration_seconds")
         for name, text in _GAUGES.items():
             lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {gauges[name]}"]
+        if limit_refusals is not None:
+            lines += _render_refusals(limit_refusals)
         return "\n".join(lines) + "\n"
 
     def _render_counter(self, name: str, text: str) -> list[str]:
@@ -112,3 +118,12 @@ class PrometheusMetrics:
             if counter == name
         ]
         return [f"# HELP {name} {text}", f"# TYPE {name} counter", *series]
+
+
+def _render_refusals(counts: Mapping[str, int]) -> list[str]:
+    name = "toolfold_limit_refusals_total"
+    return [
+        f"# HELP {name} Requests that were refused because a limit of a user or team was reached.",
+        f"# TYPE {name} counter",
+        *(f'{name}{{limit="{limit}"}} {count}' for limit, count in sorted(counts.items())),
+    ]

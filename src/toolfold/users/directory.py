@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from toolfold.errors import ConfigError, UnknownAccount, closest_names
 from toolfold.model import GrantLimit, Json
@@ -19,6 +19,16 @@ MAX_TEAMS = 10_000
 MAX_RULES = 1_000
 """Most rules of one user or team."""
 MAX_RULE_CHARS = 300
+Meter = Literal["calls_per_minute", "calls_per_day", "searches_per_minute", "tokens_per_day", "cost_per_day"]
+METERS: dict[Meter, str] = {
+    "calls_per_minute": "calls per minute",
+    "calls_per_day": "calls per day",
+    "searches_per_minute": "tool searches per minute",
+    "tokens_per_day": "tokens per day",
+    "cost_per_day": "dollars per day",
+}
+"""What can be limited, as text."""
+MAX_LIMIT = 1e12
 NOTHING = GrantLimit(enabled=())
 """A grant of no tools."""
 MAX_IDENTITY_CHARS = 1_000
@@ -44,6 +54,8 @@ class User:
     """Toolsets, `server:NAME` and `tool:NAME` that the user may use; empty if the user has no such list."""
     denied: tuple[str, ...] = ()
     """What the user may not use, whatever allows it."""
+    limits: Mapping[Meter, float] = field(default_factory=dict)
+    """How much the user may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,8 @@ class Team:
     """What members may use, in addition to what they or other teams of theirs are allowed."""
     denied: tuple[str, ...] = ()
     """What members may not use, whatever allows it."""
+    limits: Mapping[Meter, float] = field(default_factory=dict)
+    """How much all members may use together."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,7 @@ class Directory:
     def with_user(self, user: User) -> Directory:
         """Add or replace a user. Raises ConfigError if its external identity is invalid or not its own."""
         require_valid_rules((*user.allowed, *user.denied))
+        _require_valid_limits(user.limits)
         _require_valid_identity(user)
         known = self.find_identity(user.issuer, user.subject)
         if known is not None and known.id != user.id:
@@ -159,6 +174,7 @@ class Directory:
     def with_team(self, team: Team) -> Directory:
         """Add or replace a team. Raises ConfigError if a rule is invalid."""
         require_valid_rules((*team.allowed, *team.denied))
+        _require_valid_limits(team.limits)
         return Directory(self.users, {**self.teams, team.name: team})
 
     def without_team(self, name: str) -> Directory:
@@ -193,6 +209,7 @@ def user_to_json(user: User) -> Json:
         "created": user.created,
         "allowed": list(user.allowed),
         "denied": list(user.denied),
+        "limits": dict(user.limits),
     }
 
 
@@ -208,6 +225,7 @@ def user_from_json(user_id: str, value: Mapping[str, Any]) -> User:
         float(value["created"]),
         _read_rules(value, "allowed"),
         _read_rules(value, "denied"),
+        _read_limits(value),
     )
 
 
@@ -219,6 +237,7 @@ def team_to_json(team: Team) -> Json:
         "created": team.created,
         "allowed": list(team.allowed),
         "denied": list(team.denied),
+        "limits": dict(team.limits),
     }
 
 
@@ -232,6 +251,7 @@ def team_from_json(name: str, value: Mapping[str, Any]) -> Team:
         float(value["created"]),
         _read_rules(value, "allowed"),
         _read_rules(value, "denied"),
+        _read_limits(value),
     )
 
 
@@ -261,6 +281,19 @@ def _read_rules(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(rules, list | tuple) or not all(isinstance(each, str) for each in rules):
         raise TypeError(f"{key} must be a list of names")
     return tuple(rules)
+
+
+def _read_limits(value: Mapping[str, Any]) -> dict[Meter, float]:
+    limits = value.get("limits", {})
+    return {meter: float(limits[meter]) for meter in METERS if meter in limits}
+
+
+def _require_valid_limits(limits: Mapping[Meter, float]) -> None:
+    for meter, limit in limits.items():
+        if meter not in METERS or not 0 <= limit <= MAX_LIMIT:
+            raise ConfigError(
+                f"{limit:g} cannot be the limit of {meter}", hint=f"use a number from 0 to {MAX_LIMIT:,.0f}"
+            )
 
 
 def _require_valid_name(kind: str, name: str) -> None:

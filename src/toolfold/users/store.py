@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolfold.config.atomic import lock_directory
 from toolfold.config.file_watch import watch_files
@@ -295,17 +295,21 @@ def _unreadable_error(file: Path, why: object) -> ConfigError:
 
 def _load_directory(cursor: RowCursor) -> Directory:
     cursor.execute("SELECT * FROM users LIMIT %s", (MAX_USERS,))
-    users = {row["id"]: user_from_json(row["id"], row) for row in cursor.fetchall()}
+    users = {row["id"]: user_from_json(row["id"], _read_row(row)) for row in cursor.fetchall()}
     members: dict[str, list[str]] = {}
     cursor.execute("SELECT team, user_id FROM team_members")
     for row in cursor.fetchall():
         members.setdefault(row["team"], []).append(row["user_id"])
     cursor.execute("SELECT * FROM teams")
     teams = {
-        row["name"]: team_from_json(row["name"], {**row, "members": members.get(row["name"], ())})
+        row["name"]: team_from_json(row["name"], {**_read_row(row), "members": members.get(row["name"], ())})
         for row in cursor.fetchall()
     }
     return Directory(users, teams)
+
+
+def _read_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**row, "limits": json.loads(row["limits"])}
 
 
 def _write_users(cursor: RowCursor, before: Mapping[str, User], after: Mapping[str, User]) -> None:
@@ -314,12 +318,14 @@ def _write_users(cursor: RowCursor, before: Mapping[str, User], after: Mapping[s
     for key, user in after.items():
         if before.get(key) != user:
             cursor.execute(
-                "INSERT INTO users (id, name, issuer, subject, admin, disabled, created, allowed, denied)"
-                " VALUES (%(id)s, %(name)s, %(issuer)s, %(subject)s, %(admin)s, %(disabled)s, %(created)s,"
-                " %(allowed)s, %(denied)s) ON CONFLICT (id) DO UPDATE SET name = excluded.name,"
+                "INSERT INTO users (id, name, issuer, subject, admin, disabled, created, allowed, denied,"
+                " limits) VALUES (%(id)s, %(name)s, %(issuer)s, %(subject)s, %(admin)s, %(disabled)s,"
+                " %(created)s, %(allowed)s, %(denied)s, %(limits)s)"
+                " ON CONFLICT (id) DO UPDATE SET name = excluded.name,"
                 " issuer = excluded.issuer, subject = excluded.subject, admin = excluded.admin,"
-                " disabled = excluded.disabled, allowed = excluded.allowed, denied = excluded.denied",
-                {"id": key, **user_to_json(user)},
+                " disabled = excluded.disabled, allowed = excluded.allowed, denied = excluded.denied,"
+                " limits = excluded.limits",
+                {"id": key, **user_to_json(user), "limits": json.dumps(dict(user.limits))},
             )
 
 
@@ -330,11 +336,11 @@ def _write_teams(cursor: RowCursor, before: Mapping[str, Team], after: Mapping[s
         known = before.get(name, Team(""))
         if known != team:
             cursor.execute(
-                "INSERT INTO teams (name, share_learned, created, allowed, denied) VALUES (%(name)s,"
-                " %(share_learned)s, %(created)s, %(allowed)s, %(denied)s) ON CONFLICT (name) DO UPDATE SET"
-                " share_learned = excluded.share_learned, allowed = excluded.allowed,"
-                " denied = excluded.denied",
-                {"name": name, **team_to_json(team)},
+                "INSERT INTO teams (name, share_learned, created, allowed, denied, limits) VALUES (%(name)s,"
+                " %(share_learned)s, %(created)s, %(allowed)s, %(denied)s, %(limits)s)"
+                " ON CONFLICT (name) DO UPDATE SET share_learned = excluded.share_learned,"
+                " allowed = excluded.allowed, denied = excluded.denied, limits = excluded.limits",
+                {"name": name, **team_to_json(team), "limits": json.dumps(dict(team.limits))},
             )
         for user_id in known.members - team.members:
             cursor.execute("DELETE FROM team_members WHERE team = %s AND user_id = %s", (name, user_id))

@@ -1,0 +1,442 @@
+"""Limit how much users and teams use: calls, searches, and the tokens and cost of the model proxy.
+
+Use is counted in windows of a minute or a day (UTC), in the store that replicas share. A replica takes a
+small share of what is left, a lease, and counts against it in memory, so that most calls need no input or
+output. What is leased is counted as used: a limit is never exceeded, and what one replica has leased and not
+used is not available to others until the window ends. Tokens and cost are known only afterwards: they are
+added up and written every SYNC_INTERVAL_S, so that a limit can be exceeded by what is used in that time.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from toolfold.errors import ToolfoldError
+from toolfold.store.sqlite_file import open_private_file, write_transaction
+from toolfold.users.directory import METERS, Directory, Meter
+
+if TYPE_CHECKING:
+    from toolfold.database import Database, RowCursor
+
+MINUTE_S, DAY_S = 60, 86_400
+LEASES_PER_LIMIT = 20
+"""A lease is at most this fraction of the limit."""
+MAX_LEASE = 50
+SYNC_INTERVAL_S = 2.0
+"""How often the tokens and cost of a replica are written, and those of others are read."""
+RETRY_INTERVAL_S = 1.0
+"""How long a limit that is reached is taken to be so without asking the store."""
+MAX_ATTEMPTS = 100
+"""How often a lease is requested for one call, while other threads use up those that were granted."""
+MAX_TRACKED = 20_000
+"""Most windows that are in the memory of a replica."""
+KEPT_DAYS: Final = 2
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS quota_use (
+    account TEXT NOT NULL, meter TEXT NOT NULL, window_start INTEGER NOT NULL, used REAL NOT NULL,
+    PRIMARY KEY (account, meter, window_start)
+)
+"""
+
+
+class QuotaExceeded(ToolfoldError):
+    """A limit of a user or team is reached."""
+
+    def __init__(self, meter: Meter, limit: float, of: str, retry_after_s: int) -> None:
+        self.meter, self.retry_after_s = meter, retry_after_s
+        unit = METERS[meter]
+        super().__init__(
+            f"The limit of {limit:g} {unit} {of} is reached. Try again in {retry_after_s} s,"
+            " or ask your administrator for a higher limit."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is counted together: one meter of one user or team, in one minute or day."""
+
+    account: str
+    meter: Meter
+    start: int
+    """Seconds since 1970."""
+
+    @property
+    def end(self) -> int:
+        return self.start + find_window_length(self.meter)
+
+    @classmethod
+    def at(cls, account: str, meter: Meter, now: float) -> Window:
+        """Return the window of a time."""
+        length = find_window_length(meter)
+        return cls(account, meter, int(now // length) * length)
+
+
+def find_window_length(meter: Meter) -> int:
+    """Return the seconds after which a meter starts again at 0."""
+    return MINUTE_S if meter.endswith("_per_minute") else DAY_S
+
+
+class QuotaStore(ABC):
+    """Counts what users and teams use, for all replicas. Thread-safe. Methods block."""
+
+    @abstractmethod
+    def lease(self, window: Window, wanted: float, limit: float) -> float:
+        """Add at most `wanted` to what is used, without exceeding the limit; return what was added."""
+
+    @abstractmethod
+    def add(self, window: Window, amount: float) -> float:
+        """Add to what is used, and return the new total."""
+
+    @abstractmethod
+    def list_used(self, windows: Iterable[Window]) -> dict[Window, float]:
+        """Return what is used in each of the windows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file, if there is one."""
+
+
+class SqliteQuotaStore(QuotaStore):
+    """What users and teams of one machine use, in an SQLite file."""
+
+    def __init__(self, file: Path) -> None:
+        self._lock = threading.Lock()
+        self._file = file
+        self._db: sqlite3.Connection | None = None
+
+    def lease(self, window: Window, wanted: float, limit: float) -> float:
+        with self._lock, write_transaction(db := self._open()):
+            used = self._read_used(db, window)
+            granted = max(0.0, min(wanted, limit - used))
+            self._write_used(db, window, used + granted)
+        return granted
+
+    def add(self, window: Window, amount: float) -> float:
+        with self._lock, write_transaction(db := self._open()):
+            used = self._read_used(db, window) + amount
+            self._write_used(db, window, used)
+        return used
+
+    def list_used(self, windows: Iterable[Window]) -> dict[Window, float]:
+        if not self._file.exists():
+            return dict.fromkeys(windows, 0.0)
+        with self._lock:
+            return {each: self._read_used(self._open(), each) for each in windows}
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._db = open_private_file(self._file)
+            self._db.execute(_SCHEMA)
+        return self._db
+
+    @staticmethod
+    def _read_used(db: sqlite3.Connection, window: Window) -> float:
+        row = db.execute(
+            "SELECT used FROM quota_use WHERE account = ? AND meter = ? AND window_start = ?", _key(window)
+        ).fetchone()
+        return float(row[0]) if row else 0.0
+
+    @staticmethod
+    def _write_used(db: sqlite3.Connection, window: Window, used: float) -> None:
+        db.execute("INSERT OR REPLACE INTO quota_use VALUES (?, ?, ?, ?)", (*_key(window), used))
+        db.execute("DELETE FROM quota_use WHERE window_start < ?", (window.start - KEPT_DAYS * DAY_S,))
+
+
+class SharedQuotaStore(QuotaStore):
+    """What users and teams of all replicas use, in the database that they share."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def lease(self, window: Window, wanted: float, limit: float) -> float:
+        def run(cursor: RowCursor) -> float:
+            used = _lock_row(cursor, window)
+            granted = max(0.0, min(wanted, limit - used))
+            if granted:
+                _write_row(cursor, window, used + granted)
+            return granted
+
+        return self._database.run(run)
+
+    def add(self, window: Window, amount: float) -> float:
+        def run(cursor: RowCursor) -> float:
+            used = _lock_row(cursor, window) + amount
+            _write_row(cursor, window, used)
+            return used
+
+        return self._database.run(run)
+
+    def list_used(self, windows: Iterable[Window]) -> dict[Window, float]:
+        wanted = list(windows)
+        rows = self._database.query(
+            "SELECT account, meter, window_start, used FROM quota_use WHERE account = ANY(%s)",
+            ([each.account for each in wanted],),
+        )
+        used = {(row["account"], row["meter"], row["window_start"]): row["used"] for row in rows}
+        return {each: float(used.get(_key(each), 0.0)) for each in wanted}
+
+    def close(self) -> None:
+        """Do nothing: the database belongs to the caller."""
+
+
+def _key(window: Window) -> tuple[str, str, int]:
+    return window.account, window.meter, window.start
+
+
+def _lock_row(cursor: RowCursor, window: Window) -> float:
+    """Return what is used in a window, which no other transaction can change until this one ends."""
+    cursor.execute(
+        "INSERT INTO quota_use (account, meter, window_start, used) VALUES (%s, %s, %s, 0)"
+        " ON CONFLICT DO NOTHING",
+        _key(window),
+    )
+    if cursor.rowcount:  # the first use of a window: remove windows that ended long ago
+        cursor.execute(
+            "DELETE FROM quota_use WHERE account = %s AND window_start < %s",
+            (window.account, window.start - KEPT_DAYS * DAY_S),
+        )
+    cursor.execute(
+        "SELECT used FROM quota_use WHERE account = %s AND meter = %s AND window_start = %s FOR UPDATE",
+        _key(window),
+    )
+    row = cursor.fetchone()
+    return float(row["used"]) if row else 0.0
+
+
+def _write_row(cursor: RowCursor, window: Window, used: float) -> None:
+    cursor.execute(
+        "UPDATE quota_use SET used = %s WHERE account = %s AND meter = %s AND window_start = %s",
+        (used, *_key(window)),
+    )
+
+
+@dataclass(slots=True)
+class _Balance:
+    """What this replica knows of one window."""
+
+    lease: float = 0.0
+    """What is leased and not used yet."""
+    pending: float = 0.0
+    """Tokens or cost that are not written yet."""
+    total: float = 0.0
+    """Tokens or cost of all replicas, when they were last written."""
+    checked: float = -math.inf
+    """When the limit was last found to be reached, or the total was last read."""
+    refused_limit: float = -1.0
+    """The limit that was found to be reached."""
+    refilling: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the store is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A limit that applies to a user now."""
+
+    window: Window
+    limit: float
+    of: str
+    """Whose limit it is, as text."""
+
+
+class Quotas:
+    """Decides whether users may do something now, by their limits and those of their teams. Thread-safe."""
+
+    def __init__(
+        self,
+        store: QuotaStore,
+        directory: Callable[[], Directory],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Use the limits of the users and teams that `directory` returns."""
+        self._store, self._directory, self._clock = store, directory, clock
+        self._lock = threading.Lock()
+        """Never held while the store is asked."""
+        self._balances: dict[Window, _Balance] = {}
+        self.refusals: Counter[Meter] = Counter(dict.fromkeys(METERS, 0))
+        """How often each kind of limit was reached in this replica."""
+
+    def try_require(self, user_id: str, meters: Sequence[Meter]) -> bool:
+        """Count one call or search like `require`, without blocking; return False if the store is needed.
+
+        Nothing is counted then. Raises QuotaExceeded if a limit is reached.
+        """
+        limits = self._list_limits(user_id, meters)
+        with self._lock:
+            balances = [self._find_balance(each.window) for each in limits]
+            pairs = list(zip(limits, balances, strict=True))
+            for limit, balance in pairs:
+                if self._is_known(limit, balance) and not _is_free(limit, balance):
+                    self.refusals[limit.window.meter] += 1
+                    wait = max(1, math.ceil(limit.window.end - self._clock()))
+                    raise QuotaExceeded(limit.window.meter, limit.limit, limit.of, wait)
+            if not all(self._is_known(limit, balance) for limit, balance in pairs):
+                return False
+            for limit, balance in pairs:
+                balance.lease -= limit.window.meter not in SPENT_METERS
+        return True
+
+    def require(self, user_id: str, meters: Sequence[Meter]) -> None:
+        """Count one call or search of a user, and check what was spent so far. May block.
+
+        Raises QuotaExceeded if a limit is reached, and OSError if the store cannot be asked.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            if self.try_require(user_id, meters):
+                return
+            for limit in self._list_limits(user_id, meters):
+                if not self._refill(limit):
+                    break  # the call is refused: it needs no leases of the other limits
+        raise OSError("the limits of a user change too fast to be checked")
+
+    def spend(self, user_id: str, amounts: Mapping[Meter, float]) -> None:
+        """Count tokens or cost that a user has used. Does not block."""
+        limits = self._list_limits(user_id, tuple(amounts))
+        with self._lock:
+            for each in limits:
+                self._find_balance(each.window).pending += amounts[each.window.meter]
+
+    def describe(self, account: str, limits: Mapping[Meter, float]) -> list[tuple[Meter, float, float]]:
+        """Return each limit of a user or team with what is counted in the present window."""
+        now = self._clock()
+        windows = {meter: Window.at(account, meter, now) for meter in limits}
+        used = self._store.list_used(windows.values())
+        return [(meter, used[window], limits[meter]) for meter, window in windows.items()]
+
+    def close(self) -> None:
+        """Write what was spent, and close the store."""
+        with self._lock:
+            pending = {each: balance.pending for each, balance in self._balances.items() if balance.pending}
+            self._balances.clear()
+        try:
+            for window, amount in pending.items():
+                self._store.add(window, amount)
+        finally:
+            self._store.close()
+
+    def _list_limits(self, user_id: str, meters: Sequence[Meter]) -> list[_Limit]:
+        """Return the limits of a user and its teams."""
+        directory, now = self._directory(), self._clock()
+        user = directory.users.get(user_id)
+        if user is None:
+            return []
+        owners: list[tuple[str, Mapping[Meter, float], str]] = [
+            (user_account(user_id), user.limits, "for you"),
+            *(
+                (team_account(each.name), each.limits, f"for the team {each.name!r}")
+                for each in directory.list_teams(user_id)
+            ),
+        ]
+        return [
+            _Limit(Window.at(account, meter, now), limits[meter], of)
+            for account, limits, of in owners
+            for meter in meters
+            if meter in limits
+        ]
+
+    def _find_balance(self, window: Window) -> _Balance:
+        balance = self._balances.get(window)
+        if balance is None:
+            if len(self._balances) >= MAX_TRACKED:
+                self._remove_ended()
+            balance = self._balances[window] = _Balance()
+        return balance
+
+    def _remove_ended(self) -> None:
+        """Forget windows that have ended, and all others if there are still too many."""
+        now = self._clock()
+        self._balances = {each: found for each, found in self._balances.items() if each.end > now}
+        if len(self._balances) >= MAX_TRACKED:
+            self._balances.clear()
+
+    def _is_known(self, limit: _Limit, balance: _Balance) -> bool:
+        """Return True if the store need not be asked whether a limit is reached."""
+        age = self._clock() - balance.checked
+        if limit.window.meter in SPENT_METERS:
+            return age < SYNC_INTERVAL_S
+        return balance.lease >= 1 or (balance.refused_limit == limit.limit and age < RETRY_INTERVAL_S)
+
+    def _refill(self, limit: _Limit) -> bool:
+        """Ask the store for a lease, or for what was spent; return False if the limit is reached."""
+        with self._lock:
+            balance = self._find_balance(limit.window)
+        with balance.refilling, _sqlite_errors():
+            if self._is_known(limit, balance):
+                return _is_free(limit, balance)
+            if limit.window.meter in SPENT_METERS:
+                self._sync_total(limit.window, balance)
+                return _is_free(limit, balance)
+            wanted = max(1, min(MAX_LEASE, int(limit.limit) // LEASES_PER_LIMIT))
+            granted = self._store.lease(limit.window, wanted, limit.limit)
+            with self._lock:
+                balance.lease += granted
+                if balance.lease < 1:
+                    balance.checked, balance.refused_limit = self._clock(), limit.limit
+                return _is_free(limit, balance)
+
+    def _sync_total(self, window: Window, balance: _Balance) -> None:
+        """Write what this replica has spent, and read what all have."""
+        with self._lock:
+            pending, balance.pending = balance.pending, 0.0
+        try:
+            total = self._store.add(window, pending)
+        except BaseException:
+            with self._lock:
+                balance.pending += pending
+            raise
+        with self._lock:
+            balance.total, balance.checked = total, self._clock()
+
+
+@contextmanager
+def _sqlite_errors() -> Iterator[None]:
+    """Raise OSError for errors of SQLite, such as a full disk, as for those of a database."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OSError(f"what users have used cannot be stored: {error}") from error
+
+
+def _is_free(limit: _Limit, balance: _Balance) -> bool:
+    if limit.window.meter in SPENT_METERS:
+        return balance.total + balance.pending < limit.limit
+    return balance.lease >= 1
+
+
+SPENT_METERS: frozenset[Meter] = frozenset({"tokens_per_day", "cost_per_day"})
+"""Meters whose amounts are known only afterwards."""
+CALL_METERS: tuple[Meter, ...] = ("calls_per_minute", "calls_per_day")
+SEARCH_METERS: tuple[Meter, ...] = ("searches_per_minute",)
+MODEL_METERS: tuple[Meter, ...] = (*CALL_METERS, "tokens_per_day", "cost_per_day")
+
+
+def user_account(user_id: str) -> str:
+    """Return the name under which the use of a user is counted."""
+    return f"user:{user_id}"
+
+
+def team_account(name: str) -> str:
+    """Return the name under which the use of a team is counted."""
+    return f"team:{name}"
+
+
+def open_quotas(state_dir: Path, database: Database | None, directory: Callable[[], Directory]) -> Quotas:
+    """Open what users and teams use: in the database that replicas share, else in a file."""
+    if database is not None:
+        return Quotas(SharedQuotaStore(database), directory)
+    return Quotas(SqliteQuotaStore(state_dir / "gateway" / "quotas.db"), directory)

@@ -1,0 +1,248 @@
+"""Limits on what users and teams use: one contract, with a file and with a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from toolfold.database import open_database
+from toolfold.users import FileUserStore
+from toolfold.users.directory import Meter
+from toolfold.users.quotas import (
+    CALL_METERS,
+    MAX_LEASE,
+    MODEL_METERS,
+    SEARCH_METERS,
+    SYNC_INTERVAL_S,
+    QuotaExceeded,
+    Quotas,
+    QuotaStore,
+    SharedQuotaStore,
+    SqliteQuotaStore,
+    Window,
+    team_account,
+    user_account,
+)
+
+
+class Clock:
+    """Clock that is set by the test."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingStore(QuotaStore):
+    """A store that counts how often it is asked for a lease."""
+
+    def __init__(self, store: QuotaStore) -> None:
+        self._store, self.leases = store, 0
+
+    def lease(self, window: Window, wanted: float, limit: float) -> float:
+        self.leases += 1
+        return self._store.lease(window, wanted, limit)
+
+    def add(self, window: Window, amount: float) -> float:
+        return self._store.add(window, amount)
+
+    def list_used(self, windows: Iterable[Window]) -> dict[Window, float]:
+        return self._store.list_used(windows)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Replicas:
+    """Two replicas that share users and what they have used."""
+
+    def __init__(self, users: FileUserStore, stores: list[QuotaStore]) -> None:
+        self.users, self.clock = users, Clock()
+        self.stores = [CountingStore(each) for each in stores]
+        self.one, self.other = (Quotas(each, users.directory, self.clock) for each in self.stores)
+
+    def add_user(self, name: str, **limits: float) -> str:
+        user = self.users.add_user(name)
+        self.users.change_user(name, lambda each: replace(each, limits=limits))  # type: ignore[arg-type]
+        return user.id
+
+    def add_team(self, name: str, *members: str, **limits: float) -> None:
+        self.users.add_team(name)
+        self.users.change_team(name, lambda each: replace(each, limits=limits))  # type: ignore[arg-type]
+        for each in members:
+            self.users.join_team(name, each)
+
+
+@pytest.fixture(params=["file", "postgres"])
+def replicas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Replicas]:
+    users = FileUserStore(tmp_path / "users.json")
+    with ExitStack() as stack:
+        stores: list[QuotaStore] = []
+        for _ in range(2):
+            if request.param == "file":
+                stores.append(SqliteQuotaStore(tmp_path / "quotas.db"))
+            else:
+                database = open_database(request.getfixturevalue("database_url"))
+                assert database is not None
+                stack.callback(database.close)
+                stores.append(SharedQuotaStore(database))
+            stack.callback(stores[-1].close)
+        yield Replicas(users, stores)
+
+
+def count_accepted(
+    quotas: Quotas, user: str, meters: tuple[Meter, ...] = CALL_METERS, tries: int = 200
+) -> int:
+    accepted = 0
+    for _ in range(tries):
+        try:
+            quotas.require(user, meters)
+            accepted += 1
+        except QuotaExceeded:
+            break
+    return accepted
+
+
+def test_user_without_limits_is_not_counted(replicas: Replicas) -> None:
+    user = replicas.add_user("ann")
+    assert count_accepted(replicas.one, user) == 200
+    assert replicas.one.try_require(user, CALL_METERS)
+    assert replicas.one.try_require("unknown", CALL_METERS)
+    assert replicas.stores[0].leases == 0
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 60])
+def test_two_replicas_together_never_exceed_a_limit(replicas: Replicas, limit: int) -> None:
+    user = replicas.add_user("ann", calls_per_minute=limit)
+    accepted = 0
+    for number in range(200):
+        quotas = replicas.one if number % 2 else replicas.other
+        try:
+            quotas.require(user, CALL_METERS)
+            accepted += 1
+        except QuotaExceeded as error:
+            assert error.retry_after_s in range(1, 61)  # noqa: PT017
+    assert accepted == limit
+
+
+def test_what_one_replica_has_leased_is_at_most_a_share_of_the_limit(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_minute=60)
+    replicas.other.require(user, CALL_METERS)  # leases 3, uses 1
+    assert count_accepted(replicas.one, user) == 57
+    assert count_accepted(replicas.other, user) == 2
+
+
+def test_most_calls_need_no_database(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_day=10_000)
+    assert count_accepted(replicas.one, user, tries=500) == 500
+    assert replicas.stores[0].leases == 500 / MAX_LEASE
+    assert not replicas.one.try_require(user, CALL_METERS)  # the lease is used up
+    replicas.one.require(user, CALL_METERS)
+    assert replicas.one.try_require(user, CALL_METERS)
+
+
+def test_limit_starts_again_in_the_next_window(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_minute=2, calls_per_day=5)
+    assert count_accepted(replicas.one, user) == 2
+    replicas.clock.now += 60
+    assert count_accepted(replicas.one, user) == 2
+    replicas.clock.now += 60
+    replicas.one.require(user, CALL_METERS)
+    with pytest.raises(QuotaExceeded, match="5 calls per day for you is reached") as caught:
+        replicas.one.require(user, CALL_METERS)
+    assert caught.value.retry_after_s > 3_600
+    replicas.clock.now += 86_400
+    assert count_accepted(replicas.one, user) == 2
+
+
+def test_refused_call_is_not_counted_for_other_limits(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_minute=1, calls_per_day=3)
+    for _ in range(3):
+        assert count_accepted(replicas.one, user, tries=5) == 1
+        replicas.clock.now += 60
+    assert count_accepted(replicas.one, user) == 0
+
+
+def test_members_of_a_team_share_its_limit(replicas: Replicas) -> None:
+    ann, bob = replicas.add_user("ann"), replicas.add_user("bob", calls_per_minute=2)
+    replicas.add_team("red", "ann", "bob", calls_per_minute=5)
+    assert count_accepted(replicas.one, bob) == 2
+    assert count_accepted(replicas.other, ann) == 3
+    with pytest.raises(QuotaExceeded, match="for the team 'red'"):
+        replicas.other.require(ann, CALL_METERS)
+
+
+def test_searches_and_calls_are_counted_separately(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_minute=1, searches_per_minute=2)
+    assert count_accepted(replicas.one, user, SEARCH_METERS) == 2
+    assert count_accepted(replicas.one, user) == 1
+
+
+def test_raised_limit_applies_at_once(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_minute=2)
+    assert count_accepted(replicas.one, user) == 2
+    replicas.users.change_user("ann", lambda each: replace(each, limits={"calls_per_minute": 4.0}))
+    assert count_accepted(replicas.one, user) == 2
+    replicas.users.change_user("ann", lambda each: replace(each, limits={}))
+    assert count_accepted(replicas.one, user) == 200
+
+
+def test_tokens_and_cost_of_all_replicas_are_limited(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", tokens_per_day=1_000, cost_per_day=5.0)
+    replicas.one.require(user, MODEL_METERS)
+    replicas.one.spend(user, {"tokens_per_day": 600.0, "cost_per_day": 0.5})
+    replicas.other.require(user, MODEL_METERS)  # the other replica does not know yet
+    replicas.other.spend(user, {"tokens_per_day": 500.0, "cost_per_day": 0.5})
+    replicas.clock.now += SYNC_INTERVAL_S
+    replicas.one.require(user, MODEL_METERS)
+    with pytest.raises(QuotaExceeded, match="1000 tokens per day"):
+        replicas.other.require(user, MODEL_METERS)
+    assert replicas.other.refusals["tokens_per_day"] == 1
+    replicas.clock.now += SYNC_INTERVAL_S
+    with pytest.raises(QuotaExceeded):
+        replicas.one.require(user, MODEL_METERS)
+
+
+def test_use_is_shown_and_kept_when_a_replica_stops(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_day=10, tokens_per_day=1_000)
+    for _ in range(3):
+        replicas.one.require(user, CALL_METERS)
+    replicas.one.spend(user, {"tokens_per_day": 40.0})
+    replicas.one.close()
+    found = replicas.other.describe(user_account(user), replicas.users.directory().users[user].limits)
+    assert found == [("calls_per_day", 3.0, 10.0), ("tokens_per_day", 40.0, 1_000.0)]
+    assert replicas.other.describe(team_account("none"), {"calls_per_day": 1.0}) == [
+        ("calls_per_day", 0.0, 1.0)
+    ]
+
+
+def test_limit_holds_for_concurrent_calls(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_minute=40)
+
+    def call(number: int) -> bool:
+        try:
+            (replicas.one if number % 2 else replicas.other).require(user, CALL_METERS)
+        except QuotaExceeded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(call, range(120))) <= 40
+    assert count_accepted(replicas.one, user) + count_accepted(replicas.other, user) <= 2
+
+
+def test_store_that_fails_refuses_the_call(tmp_path: Path) -> None:
+    users = FileUserStore(tmp_path / "users.json")
+    user = users.add_user("ann")
+    users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 5.0}))
+    (tmp_path / "quotas.db").write_text("damaged " * 1_000)
+    quotas = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), users.directory)
+    with pytest.raises(OSError, match="cannot be stored"):
+        quotas.require(user.id, CALL_METERS)
