@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 
 from tests.dashboard.harness import TIMEOUT_S, DashboardProcess
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
+from toolfold.config.record import SettingsRecord
 from toolfold.dashboard.access import CODE_LIFETIME_S, SESSION_LIFETIME_S, SignIn
 from toolfold.gateway.request_bodies import RequestRefused
+from toolfold.gateway.tokens import Tokens
 
 
 class Visitor:
@@ -194,6 +197,34 @@ def test_other_machines_need_a_token_to_sign_in(tmp_path: Path) -> None:
                 assert answer.status_code == status, answer.text
             answer = http.post("/ui/api/sign-in", json={"code": code, "token": _find_token(made.stdout)})
             assert answer.status_code == 200, answer.text
+
+
+def test_only_administrators_among_the_users_can_sign_in_with_a_token(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
+    state = dashboard.home / "state"
+    tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+    admin, user = tokens.users.add_user("root", is_admin=True), tokens.users.add_user("ann")
+    keys = [tokens.add(each.name, user_id=each.id) for each in (admin, user)]
+    limited = tokens.add("limited", user_id=admin.id, denied=["server:notes"])
+    code = dashboard.run("link").partition("#code=")[2]
+    for token in (keys[1], limited):
+        assert visitor.post("sign-in", {"code": code, "token": token}).status_code == 403
+        for path in (
+            "overview",
+            "activity",
+            "approvals",
+            "clients",
+            "catalog",
+        ):  # a token alone opens nothing
+            answer = visitor.http.get(f"/ui/api/{path}", headers={"authorization": f"Bearer {token}"})
+            assert answer.status_code == 401
+    answer = visitor.post("sign-in", {"code": code, "token": keys[0]})
+    assert answer.status_code == 200, answer.text
+    page_key = {"x-toolfold-page-key": answer.json()["page_key"]}
+    assert visitor.http.get("/ui/api/overview", headers=page_key).status_code == 200
+    tokens.users.change_user("root", lambda each: replace(each, is_admin=False))
+    assert visitor.http.get("/ui/api/overview", headers=page_key).status_code == 401
 
 
 def _wait_for_code(gateway: GatewayProcess) -> str:

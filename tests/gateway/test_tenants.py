@@ -1,0 +1,189 @@
+"""Users of one gateway cannot see or change what belongs to other users."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types
+import pytest
+from mcp import MCPError
+
+from tests.gateway.harness import TIMEOUT_S, RunningGateway, fault_server, result_text, serve_gateway
+from tests.gateway.test_event_streams import ACCEPT, HELLO, HttpSession, request
+from toolfold.config.record import SettingsRecord
+from toolfold.gateway.job_clients import limit_jobs_by_token
+from toolfold.model import GrantLimit
+from toolfold.scheduled_jobs import JobRejected
+from toolfold.store.jobs import Job
+
+NEWEST = "2026-07-28"
+
+
+@dataclass
+class Tenants:
+    """A gateway with the users ann and bob, who have a token each."""
+
+    served: RunningGateway
+    home: Path
+    ann: str
+    bob: str
+
+    def open_http(self, token: str, **headers: str) -> httpx2.Client:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx2.Client(
+            headers={**ACCEPT, "authorization": f"Bearer {token}", **named}, timeout=TIMEOUT_S
+        )
+
+
+@pytest.fixture(scope="module")
+def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
+    home, workspace = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("workspace")
+    servers = {"notes": fault_server("--resources", "1")}
+    with serve_gateway(home, servers, **{"files.workspace": str(workspace)}) as served:
+        tokens = [
+            served.tokens.add(name, ["server:notes", "file", "terminal"], user_id=user.id)
+            for name in ("ann", "bob")
+            for user in [served.tokens.users.add_user(name)]
+        ]
+        yield Tenants(served, home, *tokens)
+
+
+def test_user_cannot_use_the_mcp_session_of_another_user(tenants: Tenants) -> None:
+    url = tenants.served.url
+    with tenants.open_http(tenants.ann) as ann, tenants.open_http(tenants.bob) as bob:
+        session = HttpSession(ann, url)
+        stolen = {"mcp-session-id": session.id}
+        call = {"name": "notes_echo", "arguments": {"text": "x"}}
+        for method, params in (("tools/list", {}), ("tools/call", call), ("resources/list", {})):
+            assert bob.post(url, json=request(method, params), headers=stolen).status_code == 404
+        with bob.stream("GET", url, headers=stolen) as stream:
+            assert stream.status_code == 404
+        assert bob.delete(url, headers=stolen).status_code == 404
+        assert session.post(request("tools/list", {})).status_code == 200  # it was not closed
+
+
+async def test_user_cannot_resume_a_call_of_another_user_that_waits_for_approval(
+    tenants: Tenants, tmp_path: Path
+) -> None:
+    command = {"command": f"rm -rf {tmp_path / 'victim'}"}
+    (tmp_path / "victim").mkdir()
+    yes: dict[str, Any] = {"toolfold": mcp_types.ElicitResult(action="accept", content={"answer": "once"})}
+
+    async def refuse(context: Any, params: Any) -> mcp_types.ElicitResult:
+        raise AssertionError("no question expected")
+
+    info = mcp_types.Implementation(name="the same", version="1")
+    options: dict[str, Any] = {"elicitation_callback": refuse, "client_info": info}
+    async with (
+        tenants.served.client(NEWEST, token=tenants.ann, **options) as ann,
+        tenants.served.client(NEWEST, token=tenants.bob, **options) as bob,
+    ):
+        waiting = await ann.session.call_tool("terminal", command, allow_input_required=True)
+        assert isinstance(waiting, mcp_types.InputRequiredResult)
+        with pytest.raises(MCPError, match="unknown, was used, or belongs to another call"):
+            await bob.session.call_tool(
+                "terminal",
+                command,
+                input_responses=yes,
+                request_state=waiting.request_state,
+                allow_input_required=True,
+            )
+    assert (tmp_path / "victim").exists()
+
+
+async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None:
+    until, diary = tmp_path / "until", tmp_path / "diary"
+    slow = fault_server("--fault", "slow", "--until", str(until), "--diary", str(diary))
+    with serve_gateway(tmp_path / "home", {"notes": slow}) as served:
+        users = served.tokens.users
+        ann, bob = (served.tokens.add(name, user_id=users.add_user(name).id) for name in ("ann", "bob"))
+        headers = {**ACCEPT, "authorization": f"Bearer {ann}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http:
+            hello = request("initialize", HELLO)
+            session = (await http.post(served.url, json=hello)).headers["mcp-session-id"]
+            http.headers["mcp-session-id"] = session
+            call = request("tools/call", {"name": "notes_echo", "arguments": {"text": "now"}}, id_=77)
+            running = asyncio.create_task(http.post(served.url, json=call))
+            async with asyncio.timeout(TIMEOUT_S):
+                while not (diary.exists() and "call" in diary.read_text()):  # noqa: ASYNC110 - a process writes it
+                    await asyncio.sleep(0.02)
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}}
+            with httpx2.Client(
+                headers={**headers, "authorization": f"Bearer {bob}"}, timeout=TIMEOUT_S
+            ) as other:
+                own = HttpSession(other, served.url)
+                own.post(cancel)
+                other.post(served.url, json=cancel, headers={"mcp-session-id": session})
+            until.touch()
+            response = await running
+        assert "slept" in response.text
+
+
+async def test_user_cannot_read_files_with_accounts_results_or_settings(tenants: Tenants) -> None:
+    runtime = tenants.served.runtime
+    own = tenants.served.client(NEWEST, token=tenants.ann)
+    foreign = runtime.config.paths.state_dir / "results" / "session-of-bob"
+    foreign.mkdir(parents=True, exist_ok=True)
+    (foreign / "secret.txt").write_text("what bob has read")
+    async with own as ann:
+        for path in (
+            foreign / "secret.txt",
+            tenants.home / "users.json",
+            tenants.home / "tokens.json",
+            SettingsRecord(runtime.config.paths.state_dir).file,
+        ):
+            result = await ann.call_tool("read_file", {"path": str(path)})
+            assert result.is_error, path
+            assert "what bob has read" not in result_text(result)
+
+
+def test_resources_and_subscriptions_of_a_user_are_its_own(tenants: Tenants) -> None:
+    user = tenants.served.tokens.users.add_user("carl")
+    token = tenants.served.tokens.add("carl", ["tool:notes_echo"], user_id=user.id)
+    with tenants.open_http(tenants.ann) as ann, tenants.open_http(token) as carl:
+        session, foreign = HttpSession(ann, tenants.served.url), HttpSession(carl, tenants.served.url)
+        (resource,) = session.post(request("resources/list", {})).json()["result"]["resources"]
+        assert foreign.post(request("resources/list", {})).json()["result"]["resources"] == []
+        for method in ("resources/subscribe", "resources/read"):
+            denied, missing = (
+                foreign.post(request(method, {"uri": uri})).json()["error"]
+                for uri in (resource["uri"], f"{resource['uri']}x")
+            )
+            assert "was not found" in denied["message"]
+            assert denied["code"] == missing["code"]
+            assert denied["message"] == missing["message"].replace("x' was", "' was")
+
+
+async def test_approval_for_the_session_of_one_user_does_not_hold_for_another(
+    tenants: Tenants, tmp_path: Path
+) -> None:
+    (tmp_path / "one").mkdir()
+
+    async def allow(context: Any, params: Any) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="accept", content={"answer": "session"})
+
+    command = {"command": f"rm -rf {tmp_path / 'one'}"}
+    async with tenants.served.client(token=tenants.ann, elicitation_callback=allow) as ann:
+        assert not (await ann.call_tool("terminal", command)).is_error
+        (tmp_path / "one").mkdir()
+        async with tenants.served.client(token=tenants.bob) as bob:
+            assert (await bob.call_tool("terminal", command)).is_error
+    assert (tmp_path / "one").exists()
+
+
+def test_jobs_of_a_user_stop_when_the_user_is_disabled_and_keep_to_its_rules(tenants: Tenants) -> None:
+    tokens = tenants.served.tokens
+    user = tokens.users.add_user("dora")
+    tokens.add("dora", user_id=user.id, may_use_keys=True)
+    limit = limit_jobs_by_token(tokens, allow_anonymous=False)
+    job = Job(prompt="look", schedule="hourly", times={}, zone="UTC", client="dora")
+    tokens.users.change_user("dora", lambda each: replace(each, denied=("server:notes",)))
+    assert GrantLimit(None, ("server:notes",)) in limit(job)
+    tokens.users.set_disabled("dora", True)
+    with pytest.raises(JobRejected):
+        limit(job)
