@@ -10,8 +10,11 @@ The provider on this machine answers at once. One client sends chat completions 
 * `litellm`: LiteLLM's proxy, if its program is given with `--litellm`.
 
 Times are wall-clock times to the first byte of the body and to its end; `adds` is the median of the
-differences to `direct`. Throughput is that of 16 clients at once. `CPU` is what the process in front uses for
-a request, which a busy machine changes least. Memory is its resident memory, idle and with 200 open streams.
+differences to `direct`. `retrieval` is the median time that the proxy reports, in the header
+`x-toolfold-folding`, for encoding the message and searching for tools; `beyond` is the median of the
+differences without this time. Throughput is that of 16 clients at once. `CPU` is what the process in front
+uses for a request, which a busy machine changes least. Memory is its resident memory, idle and with 200 open
+streams.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -49,6 +53,7 @@ BURST = 10
 STREAMS = 200
 WARM_CALLS = 5
 START_TIMEOUT_S = 600.0
+_RETRIEVAL = re.compile(rb"retrieval_ms=([0-9.]+)")
 
 
 @dataclass(slots=True)
@@ -60,6 +65,8 @@ class Front:
     pid: int
     first: list[float] = field(default_factory=list)
     total: list[float] = field(default_factory=list)
+    retrieval: list[float] = field(default_factory=list)
+    """Seconds that the proxy reports for encoding and searching."""
     rate: float = 0.0
     cpu_ms: float = 0.0
     idle_mb: float = 0.0
@@ -70,6 +77,11 @@ class Front:
             median_difference(mine, theirs) * 1e3
             for mine, theirs in ((self.first, direct.first), (self.total, direct.total))
         ]
+        beyond = [
+            median_difference([time - part for time, part in zip(mine, self.retrieval, strict=True)], theirs)
+            for mine, theirs in ((self.first, direct.first), (self.total, direct.total))
+        ]
+        retrieval = spread([each * 1e3 for each in self.retrieval])["p50"]
         first, total = (spread([each * 1e3 for each in times]) for times in (self.first, self.total))
         memory = [f"{self.cpu_ms:.2f}", f"{self.idle_mb:.0f}", f"{self.streaming_mb:.0f}"]
         return [
@@ -77,6 +89,8 @@ class Front:
             *(f"{first[key]:.2f}" for key in ("p50", "p99")),
             *(f"{total[key]:.2f}" for key in ("p50", "p99")),
             *(f"{each:+.2f}" for each in added),
+            f"{retrieval:.2f}",
+            *(f"{each * 1e3:+.2f}" for each in beyond),
             f"{self.rate:.0f}",
             *(memory if self.pid else [""] * len(memory)),
         ]
@@ -89,8 +103,11 @@ class Connection:
         self._address = urlsplit(url)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, body: bytes) -> tuple[float, float]:
-        """Send a request; return the seconds to the first byte of the response's body and to its end."""
+    async def ask(self, body: bytes) -> tuple[float, float, float]:
+        """Send a request; return the seconds to the first byte of the response's body and to its end.
+
+        The third number is the seconds of the proxy's retrieval, as it reports them.
+        """
         reader, writer = await self._open()
         started = time.perf_counter()
         writer.write(self._render_request(body))
@@ -101,7 +118,8 @@ class Connection:
         if b"transfer-encoding: chunked" in head:
             while await _read_piece(reader, head):
                 pass
-        return first, time.perf_counter() - started
+        total, reported = time.perf_counter() - started, _RETRIEVAL.search(head)
+        return first, total, float(reported[1]) / 1e3 if reported else 0.0
 
     async def begin_stream(self, body: bytes) -> None:
         """Send a request and read the first piece of its stream."""
@@ -232,10 +250,11 @@ async def measure(fronts: list[Front], calls: int, tools: list[dict[str, Any]]) 
     for number in range(WARM_CALLS + calls):
         body = make_body(tools, f"What will the weather be tomorrow? ({number})", stream=True)
         for front, connection in zip(fronts, connections, strict=True):
-            first, total = await connection.ask(body)
+            first, total, retrieval = await connection.ask(body)
             if number >= WARM_CALLS:
                 front.first.append(first)
                 front.total.append(total)
+                front.retrieval.append(retrieval)
     for connection in connections:
         connection.close()
     for front in fronts:
@@ -294,6 +313,9 @@ def main() -> None:
         "p99",
         "adds first",
         "adds end",
+        "retrieval",
+        "beyond 1st",
+        "beyond end",
         "req/s",
         "CPU ms",
         "MB",

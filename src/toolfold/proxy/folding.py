@@ -56,11 +56,14 @@ class FoldReport:
     """Number of calls of tools that the proxy added and ran."""
     sent_tokens: int = 0
     """Tokens of the tools that were sent."""
+    retrieval_ms: float = 0.0
+    """Milliseconds that encoding and searching took to select the tools of the request."""
 
     def __str__(self) -> str:
         return (
             f"folded={self.folded}; kept={self.kept}; saved={self.saved_tokens}; rounds={self.rounds}; "
-            f"spent={self.spent.total_tokens}{'; form=native' if self.is_native else ''}"
+            f"spent={self.spent.total_tokens}; retrieval_ms={self.retrieval_ms:.2f}"
+            f"{'; form=native' if self.is_native else ''}"
             f"{f'; ran={self.ran}' if self.ran else ''}"
         )
 
@@ -229,6 +232,7 @@ class Folder:
             saved,
             is_native=native,
             sent_tokens=catalog.total_tokens - saved,
+            retrieval_ms=1e3 * selection.search_s if (selection := request.turn.selection) else 0.0,
         )
         return Fold(
             wire,

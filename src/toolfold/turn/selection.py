@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from toolfold.config.settings import ToolsSettings
@@ -62,6 +63,8 @@ class Selection:
     """Tools that a limit excluded, with the reason."""
     count: int = 0
     """Number of the best tools that were to be selected: more if it is uncertain which ones are right."""
+    search_s: float = 0.0
+    """Seconds that encoding and searching for the message took; 0 if its result was known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class _MessageResult:
     found: SearchResult
     leg: str
     needed: bool
+    search_s: float = 0.0
+    """Seconds that encoding and searching took; 0 if the result is a cached one."""
 
     @property
     def named(self) -> list[str]:
@@ -117,12 +122,12 @@ class Selector:
             return Selection(used, (), 1.0, True, dict.fromkeys(used, USED), BRIDGE)
         found = answer.found
         if not answer.needed and not conversation.in_progress:
-            return Selection((), found.hits, found.need, False, {}, answer.leg)
+            return Selection((), found.hits, found.need, False, {}, answer.leg, search_s=answer.search_s)
         fitting = {hit.name: _reason(hit, used) for hit in found.hits}
         count = self._settings.count_selected(found.probable)
         why, left_out = self._apply_limits(turn, answer.named, fitting, used, count)
         leg = answer.leg if why else BRIDGE
-        return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out, count)
+        return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out, count, answer.search_s)
 
     def _candidates_of(self, grant: Grant) -> _GrantCandidates:
         with self._lock:
@@ -153,7 +158,7 @@ class Selector:
                 continue
             self._logged_modes.discard(mode)
             if answer.leg == self._mode and len(message) <= MAX_EARLIER_CHARS:
-                field.remember(key, answer)
+                field.remember(key, replace(answer, search_s=0.0))
             return answer
         return None
 
@@ -167,13 +172,15 @@ class Selector:
         client: str,
     ) -> _MessageResult:
         limit = 2 * self._settings.max_selected + 8  # some may be too large
+        started = time.perf_counter()
         ask = functools.partial(self._retriever.answer, context=context, client=client)
         found = ask(turn.snapshot, message, mode=mode, limit=limit, granted=competing)
         if len(found.hits) == limit and found.hits[-1].exact:
             found = ask(turn.snapshot, message, mode=mode, limit=_MAX_NAMED_TOOLS, granted=competing)
+        search_s = time.perf_counter() - started
         by_words = mode != "keyword" and found.hits and all(hit.similarity is None for hit in found.hits)
         needed = found.needed(self._settings.need_threshold)
-        return _MessageResult(found, "keyword" if by_words else mode, needed)
+        return _MessageResult(found, "keyword" if by_words else mode, needed, search_s)
 
     def _log_failure(self, mode: str) -> None:
         """Log a failed search with traceback, once per search mode until it works again."""
