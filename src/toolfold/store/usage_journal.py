@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from toolfold.store.usage import UsageEntry
@@ -24,6 +24,7 @@ SUFFIX = ".jsonl"
 MAX_JOURNAL_BYTES = 256_000_000
 """Size of all segments after which no more entries are written: the store has failed for a long time."""
 MAX_RECOVERED_SEGMENTS = 1_000
+_ENTRY_FIELDS = tuple(each.name for each in fields(UsageEntry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class UsageJournal:
 
     def append(self, entry: UsageEntry) -> None:
         """Write an entry to the file. A failure is logged once: the entry is still in memory then."""
-        self._append({"entry": asdict(entry)})
+        # Its values are texts and numbers, of which `asdict` would make deep copies for every call.
+        self._append({"entry": {name: getattr(entry, name) for name in _ENTRY_FIELDS}})
 
     def append_used_search(self, key: str) -> None:
         """Write that a result of a search was used."""
