@@ -778,7 +778,7 @@ class McpServers:
         if self._closed:
             work.close()
             raise CallError("The runtime and its MCP servers are closed.")
-        return await asyncio.wrap_future(self._loop.submit(work))
+        return await self._loop.run(work)
 
     def _run_blocking(self, work: Coroutine[Any, Any, T], server: str, seconds: float) -> T:
         future = self._loop.submit(work)
