@@ -28,6 +28,7 @@ from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from opentelemetry import trace
 
 import toolfold
 from tests.mcp.fault_http import serve_in_thread
@@ -41,6 +42,7 @@ from toolfold.sources.mcp.sdk_compat import (
     add_request_stamp,
     get_connection,
     make_hookable_manager,
+    trace_request,
     wrap_raw_requests,
 )
 from toolfold.sources.mcp.session_hooks import repair_list_results, stamp_client_capabilities
@@ -341,3 +343,11 @@ def test_unrelated_exceptions_are_not_taken_for_known_sdk_errors() -> None:
     recognizers = [getattr(sdk_compat, name) for name in sdk_compat.__all__ if name.startswith("is_")]
     assert len(recognizers) == 5
     assert not [each for each in recognizers for error in (None, ValueError("x")) if each(error)]
+
+
+def test_trace_of_the_caller_is_passed_on_with_a_request_and_without_one_nothing_is() -> None:
+    with trace_request("tools/call", 1, {"name": "echo"}) as untraced:
+        assert untraced.context == {}
+    parent = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1)))
+    with trace.use_span(parent), trace_request("tools/call", 2, {"name": "echo"}) as traced:
+        assert traced.context["traceparent"].startswith(f"00-{1:032x}-")

@@ -10,6 +10,7 @@ decisions; does not make them.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from toolfold.config.authority import require_user
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import ADVICE, SettingsRecord
 from toolfold.config.settings import Config
+from toolfold.config.trust import PROJECT_FILE
 from toolfold.database import Database, DatabaseError, RowCursor
 from toolfold.errors import ConfigError
 from toolfold.model import Json, read_json
@@ -140,11 +142,17 @@ class LockFile(PinStore):
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """Open a lock file; with a `record` of Toolfold's changes, any other change of it is an error."""
         self.file, self._record = file, record
+        self._project_file = str(file.parent / PROJECT_FILE)
         self._fingerprint, self._last_step = "", 0
         self._guard = threading.Lock()
         self._file_state: tuple[int, ...] | None = None
         self._blocks: _Blocks = {}
         self._texts: _Texts = {}
+
+    @property
+    def is_in_project(self) -> bool:
+        """Return True if a project's settings are beside it, so that somebody else may have written it."""
+        return os.path.exists(self._project_file)  # noqa: PTH110 - several times as fast, and done for every call
 
     def pins(self, server: str) -> Pins | None:
         with self._guard:

@@ -317,8 +317,13 @@ class RequestTrace:
 def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[RequestTrace]:
     """Trace a request in the `with` block as the SDK does."""
     from mcp.shared._otel import inject_trace_context, otel_span
+    from opentelemetry import baggage, trace
     from opentelemetry.trace import SpanKind
 
+    is_traced = trace.get_current_span().get_span_context().is_valid or bool(baggage.get_all())
+    if not is_traced and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        yield RequestTrace(trace.INVALID_SPAN, {})  # nobody traces, and there is nothing to pass on
+        return
     attributes = {"mcp.method.name": method, "jsonrpc.request.id": str(id_)}
     name = f"MCP send {method} {params.get('name', '')}".rstrip()
     with otel_span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:

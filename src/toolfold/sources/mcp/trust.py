@@ -9,6 +9,7 @@ listing may be older than the lock file. Knows no connection and asks no person.
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 import threading
@@ -21,7 +22,6 @@ from typing import Any, Literal, TypeGuard
 
 from toolfold.config.record import SettingsRecord
 from toolfold.config.settings import Config
-from toolfold.config.trust import PROJECT_FILE
 from toolfold.database import Database
 from toolfold.errors import ConfigError, shorten
 from toolfold.sources.mcp.lock import LockFile, Pins, PinStore, SharedPins, lock_path
@@ -112,12 +112,16 @@ class Trust:
         record = SettingsRecord(config.paths.state_dir)
         strict = config.mcp.scan == "strict"
         return cls(
-            lambda server: lock_path(config, server), own=own, record=record, strict=strict, shared=shared
+            functools.cache(lambda server: lock_path(config, server)),
+            own=own,
+            record=record,
+            strict=strict,
+            shared=shared,
         )
 
     def use_config(self, config: Config) -> None:
         """Use a changed configuration: the file in which a server is declared determines its lock file."""
-        self._lock_of = lambda server: lock_path(config, server)
+        self._lock_of = functools.cache(lambda server: lock_path(config, server))
 
     def drop_listing(self, server: str) -> None:
         """Forget the listed tools of a server that is no longer used; what was accepted stays."""
@@ -266,7 +270,7 @@ class Trust:
 
 def _is_project_lock(lock: PinStore) -> TypeGuard[LockFile]:
     """Return True if the pins are in the lock file of a project, which may come from somebody else."""
-    return isinstance(lock, LockFile) and (lock.file.parent / PROJECT_FILE).exists()
+    return isinstance(lock, LockFile) and lock.is_in_project
 
 
 def _local_lock_key(server: str, lock: LockFile) -> str:
