@@ -1,12 +1,13 @@
 """Measure the search index by the number of tools, in process and in PostgreSQL.
 
     python benchmarks/scale.py [--sizes 1000,10000,100000] [--catalog FILE] [--model light] [--postgres URL]
+        [--json FILE] [--plot FILE]
 
 The catalog's tools come first; beyond them tools are synthetic: every combination of an action, an object and
 a system has a name, a description and parameters of its own. Time to build the index, time of a whole search
 (CPU time of one thread) and memory are measured in a process of their own. Recall is the share of the ten
-nearest tools of an exact search that the search in process finds. With `--postgres`, the same vectors are
-written to a database with pgvector, where an HNSW index searches them.
+nearest tools of an exact search that the search in process finds. With `--postgres`, the same tools are
+published in a database with pgvector and searched there, as by a replica with `retrieval.index: database`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import itertools
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from measuring.peers import ONE_THREAD, print_progress
+from measuring.plots import draw_scale
 from measuring.speed import fresh
 from numpy.typing import NDArray
 
@@ -37,11 +40,11 @@ from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import Vectors
 from toolfold.sources import load_catalog
 
-SIZES = (1_000, 10_000, 50_000, 100_000)
+DATABASE_SEARCH = Path(__file__).with_name("measuring") / "database_search.py"
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TARGET_MS = 10.0
 TARGET_TOOLS = 100_000
 NEAREST = 10
-BATCH_ROWS = 2_000
 SEED = 22
 ACTIONS = (
     "list", "read", "create", "update", "archive", "export", "share", "tag", "approve", "cancel", "assign",
@@ -130,13 +133,14 @@ def measure_size(
             "memory_of_catalog_mb": found["memory_of_catalog_mb"],
         }
         vectors = load_vectors(home, chosen.model)
+        if chosen.postgres:
+            print_progress(f"  {size:,} tools: PostgreSQL")
+            row["postgres"] = measure_database(
+                catalog, chosen.postgres, chosen.model, messages, chosen.recall_messages
+            )
     queries = embed_messages(chosen.model, messages[: chosen.recall_messages])
     exact = find_exact(vectors, queries)
-    row |= measure_recall(vectors, queries, exact)
-    if chosen.postgres:
-        print_progress(f"  {size:,} tools: PostgreSQL")
-        row["postgres"] = measure_postgres(chosen.postgres, vectors, queries, exact)
-    return row
+    return row | measure_recall(vectors, queries, exact)
 
 
 def load_vectors(home: Path, model: str) -> Vectors:
@@ -177,59 +181,42 @@ def compute_recall(found: Sequence[set[int]], exact: Sequence[set[int]]) -> floa
     return round(hits / (NEAREST * len(exact)), 4)
 
 
-def measure_postgres(
-    url: str, vectors: Vectors, queries: Floats, exact: Sequence[set[int]]
+def measure_database(
+    catalog: Path, url: str, model: str, messages: Sequence[str], recall_messages: int
 ) -> dict[str, Any]:
-    """Write the vectors to a database, build an HNSW index, and search in it."""
+    """Publish the catalog in an empty database and search there, in a process of its own."""
     import psycopg
 
-    rows = vectors.packed.dequantize()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        connection.execute("DROP TABLE IF EXISTS toolfold_scale")
-        connection.execute(f"CREATE TABLE toolfold_scale (id INTEGER, v vector({vectors.width}))".encode())
-        before = time.perf_counter()
-        with connection.cursor().copy("COPY toolfold_scale (id, v) FROM STDIN") as copy:
-            for number, row in enumerate(rows):
-                copy.write_row((number, _format_vector(row)))
-        written = time.perf_counter() - before
-        connection.execute("SET maintenance_work_mem = '1GB'")
-        before = time.perf_counter()
-        connection.execute("CREATE INDEX ON toolfold_scale USING hnsw (v vector_ip_ops)")
-        indexed = time.perf_counter() - before
-        connection.execute("SET hnsw.ef_search = 100")
-        found, times = [], []
-        for query in queries:
-            text = _format_vector(query)
-            before = time.perf_counter()
-            hits = connection.execute(
-                "SELECT id FROM toolfold_scale ORDER BY v <#> %s::vector LIMIT %s", (text, NEAREST)
-            ).fetchall()
-            times.append((time.perf_counter() - before) * 1000)
-            found.append({int(hit[0]) for hit in hits})
-        connection.execute("DROP TABLE toolfold_scale")
-    return {
-        "write_s": round(written, 1),
-        "build_s": round(indexed, 1),
-        "query_p50_ms": round(median(times), 2),
-        "recall": compute_recall(found, exact),
-    }
-
-
-def _format_vector(row: Floats) -> str:
-    return f"[{','.join(f'{number:.5g}' for number in row)}]"
+        connection.execute("DROP SCHEMA IF EXISTS toolfold CASCADE")
+    job = {"catalog": str(catalog), "url": url, "model": model, "messages": list(messages)}
+    asked, answered = catalog.with_name("job.json"), catalog.with_name("answer.json")
+    asked.write_text(json.dumps(job | {"recall_messages": recall_messages}))
+    folder = str(Path(__file__).parent)
+    subprocess.run(
+        [sys.executable, str(DATABASE_SEARCH), str(asked), str(answered)],
+        env={**os.environ, **ONE_THREAD, "PYTHONPATH": folder},
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(answered.read_text())
+    return answer
 
 
 def format_table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the figures as a Markdown table."""
     lines = [
         "| tools | of these real | build | query p50 / p99 | vectors alone | recall@10 | memory |"
-        " HNSW in PostgreSQL: build, query, recall |",
-        "|---|---|---|---|---|---|---|---|",
+        " PostgreSQL: publish | query: replica + database | recall@10 | memory of the replica |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         other = row.get("postgres")
-        shared = f"{other['build_s']} s, {other['query_p50_ms']} ms, {other['recall']}" if other else "–"
+        shared = "– | – | – | –"
+        if other:
+            shared = (
+                f"{other['publish_s']} s | {other['all_cpu_p50_ms']} + {other['all_database_cpu_ms']} ms |"
+                f" {other['recall']} | {other['memory_mb']:.0f} MB"
+            )
         lines.append(
             f"| {row['tools']:,} | {row['real']:,} | {row['build_cpu_s']} s | {row['query_p50_ms']} /"
             f" {row['query_p99_ms']} ms | {row['vectors_p50_ms']} ms | {row['recall']} |"
@@ -247,8 +234,9 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model", choices=("light", "embedded"), default="light", help="embedding model")
     parser.add_argument("--messages", type=int, default=200, help="messages that are searched for")
     parser.add_argument("--recall-messages", type=int, default=100, help="messages of the comparison")
-    parser.add_argument("--postgres", metavar="URL", help="database in which a table may be created")
+    parser.add_argument("--postgres", metavar="URL", help="empty database; its schema toolfold is deleted")
     parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--plot", type=Path, help="SVG file for a plot")
     return parser.parse_args(arguments)
 
 
@@ -268,6 +256,8 @@ def main() -> None:
             print(f"\nTarget: at most {TARGET_MS:g} ms at {TARGET_TOOLS:,} tools: {result}")
     if chosen.json:
         chosen.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if chosen.plot:
+        draw_scale(rows, chosen.plot)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
     python database_search.py JOB ANSWER
 
 Both are JSON files. Tools are published and searched as a replica with `retrieval.index: database` does it.
-Recall compares the nearest tools that the database finds with those of a comparison with every vector.
+Recall is the share of the ten nearest tools, by a comparison with every vector, that are candidates; a tool
+as near as the tenth counts, too. Times are wall-clock times, and CPU times of this process and of those of
+the database, if they run on this machine.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +24,7 @@ import numpy as np
 from measuring.fresh import peak_memory
 from toolfold.database import Database, open_database
 from toolfold.registry import Snapshot
-from toolfold.retrieval.database_index import DatabaseIndex
+from toolfold.retrieval.database_index import CANDIDATES, DatabaseIndex
 from toolfold.retrieval.embedding import Embedder, LightEmbedder
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.need import NeedClassifier
@@ -41,6 +44,7 @@ from toolfold.sources import load_catalog
 
 NEAREST = 10
 READ_STEP = 20_000
+EPSILON = 1e-5
 Answer = dict[str, Any]
 
 
@@ -66,26 +70,33 @@ def run(job: Answer) -> Answer:
     retriever.find(tools, "warm up", mode="hybrid", limit=1)
     answer["publish_s"] = round(time.perf_counter() - before[0], 1)
     answer["publish_cpu_s"] = round(time.process_time() - before[1], 1)
-    answer |= measure_searches(retriever, tools, job["messages"], None, "all")
+    answer |= measure_searches(retriever, database, tools, job["messages"], None, "all")
     names = sorted(tools)
     for name, granted in (("tenth", names[::10]), ("few", names[:1_000])):
-        answer |= measure_searches(retriever, tools, job["messages"], frozenset(granted), name)
+        answer |= measure_searches(retriever, database, tools, job["messages"], frozenset(granted), name)
     answer["memory_mb"] = peak_memory()
-    table = SharedCatalog(database, index.words).find_vectors(embedder.name)
+    catalog = SharedCatalog(database, index.words)
+    table = catalog.find_vectors(embedder.name)
     assert table is not None
     vectors = embedder.embed(job["messages"][: job["recall_messages"]], "query")
-    answer |= measure_recall(database, table, vectors)
+    answer |= measure_recall(database, catalog, table, vectors)
     retriever.close()
     database.close()
     return answer
 
 
 def measure_searches(
-    retriever: Retriever, tools: Snapshot, messages: Sequence[str], granted: frozenset[str] | None, name: str
+    retriever: Retriever,
+    database: Database,
+    tools: Snapshot,
+    messages: Sequence[str],
+    granted: frozenset[str] | None,
+    name: str,
 ) -> Answer:
     """Return wall-clock and CPU times of whole searches, in milliseconds."""
     retriever.find(tools, "warm up", mode="hybrid", limit=1, granted=granted)
     wall, cpu = [], []
+    in_database = read_database_cpu(database)
     for message in messages:
         before = time.perf_counter(), time.process_time()
         retriever.answer(tools, message, mode="hybrid", limit=8, granted=granted)
@@ -95,10 +106,22 @@ def measure_searches(
         f"{name}_p50_ms": round(median(wall), 1),
         f"{name}_p99_ms": round(float(np.percentile(wall, 99)), 1),
         f"{name}_cpu_p50_ms": round(median(cpu), 1),
+        f"{name}_database_cpu_ms": round((read_database_cpu(database) - in_database) / len(messages), 1),
     }
 
 
-def measure_recall(database: Database, table: VectorTable, queries: Any) -> Answer:
+def read_database_cpu(database: Database) -> float:
+    """Return the CPU time of the processes that serve this database so far, in milliseconds."""
+    rows = database.query("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+    ticks = 0
+    for row in rows:
+        status = Path(f"/proc/{row['pid']}/stat")
+        if status.exists():
+            ticks += sum(map(int, status.read_text().rpartition(")")[2].split()[11:13]))
+    return 1000 * ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure_recall(database: Database, catalog: SharedCatalog, table: VectorTable, queries: Any) -> Answer:
     """Return recall and times of the index of vectors alone, and the size of the tables."""
     rows = database.query(f"SELECT count(*) AS n, min(tool) AS first, max(tool) AS last FROM {table.name}")
     best: list[list[tuple[float, int]]] = [[] for _ in queries]
@@ -118,7 +141,10 @@ def measure_recall(database: Database, table: VectorTable, queries: Any) -> Answ
         before = time.perf_counter()
         found.append(find_nearest(database, table, query, scope))
         times.append((time.perf_counter() - before) * 1000)
-    hits = sum(len({each for _, each in exact} & set(got)) for exact, got in zip(best, found, strict=True))
+    hits = 0
+    for exact, ids, query in zip(best, found, queries, strict=True):
+        near = catalog.read_vectors(table, ids) @ query >= exact[0][0] - EPSILON
+        hits += min(NEAREST, int(near.sum()))
     sizes = database.query(
         "SELECT pg_total_relation_size(%s::regclass) AS vectors, pg_total_relation_size('catalog') AS words",
         (table.name,),
@@ -148,10 +174,11 @@ def find_nearest(database: Database, table: VectorTable, vector: Any, scope: Sco
     """Return the nearest tools by the index of vectors, among all."""
 
     def find(cursor: Any) -> list[int]:
-        for name, value in (("ef_search", EF_SEARCH), ("max_scan_tuples", MAX_SCANNED)):
+        settings = {"ef_search": EF_SEARCH, "max_scan_tuples": MAX_SCANNED, "iterative_scan": "relaxed_order"}
+        for name, value in settings.items():
             cursor.execute("SELECT set_config(%s, %s, true)", (f"hnsw.{name}", str(value)))
         cursor.execute("SET LOCAL enable_seqscan = off")
-        return find_nearest_ids(cursor, table, NearestQuery(vector, NEAREST), scope)
+        return find_nearest_ids(cursor, table, NearestQuery(vector, CANDIDATES), scope)
 
     return database.run(find)
 

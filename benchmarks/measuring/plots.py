@@ -53,6 +53,38 @@ def draw_enrichment(rows: Figures, peer: float | None, file: Path) -> Path:
     return _save_figure(figure, file)
 
 
+def draw_scale(rows: Sequence[Figures], file: Path) -> Path:
+    """Plot the time of a search and the memory of the process by the number of tools."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "toolfold"
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
+    times, memory = figure.subplots(1, 2)
+    shared = [row for row in rows if row.get("postgres")]
+    sizes, shared_sizes = [row["tools"] for row in rows], [row["tools"] for row in shared]
+    whole = [row["postgres"]["all_cpu_p50_ms"] + row["postgres"]["all_database_cpu_ms"] for row in shared]
+    times.plot(sizes, [row["query_p50_ms"] for row in rows], color=INK["default"], marker="o", label="memory")
+    times.plot(shared_sizes, whole, color=INK["peer"], marker="o", label="PostgreSQL: replica and database")
+    replica = [row["postgres"]["all_cpu_p50_ms"] for row in shared]
+    times.plot(shared_sizes, replica, color=INK["faint"], marker="o", label="PostgreSQL: replica alone")
+    memory.plot(sizes, [row["memory_mb"] for row in rows], color=INK["default"], marker="o", label="memory")
+    in_replica = [row["postgres"]["memory_mb"] for row in shared]
+    memory.plot(shared_sizes, in_replica, color=INK["peer"], marker="o", label="PostgreSQL: replica")
+    for axes, label in ((times, "CPU ms a search (p50)"), (memory, "MB of the process")):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("tools")
+        axes.set_ylabel(label)
+        axes.legend(frameon=False, fontsize=7)
+    return _save_figure(figure, file)
+
+
 def _plot_quality(tasks: Sequence[Figures]) -> Any:
     figure, axes = _make_axes(width=max(6.0, 0.9 * len(tasks) + 1))
     bars = [("keyword", "keyword leg"), (LIGHT, "light"), (DEFAULT, "default")]

@@ -283,7 +283,6 @@ CREATE TABLE catalog (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, checksum BYTEA NOT NULL UNIQUE, name TEXT NOT NULL,
     toolset BIGINT NOT NULL, server BIGINT NOT NULL, spellings TEXT[] NOT NULL, words TSVECTOR NOT NULL
 );
-CREATE INDEX catalog_by_toolset ON catalog (toolset, id);
 CREATE INDEX catalog_by_word ON catalog USING gin (words) WITH (fastupdate = off);
 CREATE INDEX catalog_by_spelling ON catalog USING gin (spellings) WITH (fastupdate = off);
 CREATE TABLE catalog_uses (

@@ -51,7 +51,7 @@ IndexPlace = Literal["auto", "memory", "database"]
 
 MAX_MEMORY_TOOLS = 100_000
 """Number of tools up to which `auto` searches in memory."""
-MAX_EXACT_TOOLS = 10_000
+MAX_EXACT_TOOLS = 4_000
 """If no more tools are granted, all of them are compared, without the index of vectors."""
 MAX_CONNECTIONS = 4
 """Connections for searches, so that they do not take those of approvals and sessions."""
@@ -424,6 +424,8 @@ class DatabaseIndex:
             self._progress = len(tools) - len(missing) + start, len(tools)
             part = missing[start : start + BATCH_SIZE]
             known |= self._catalog.add_tools([tools[each] for each in part], [sums[each] for each in part])
+        if missing:
+            self._catalog.analyze()
         return np.fromiter((known[each] for each in sums), np.int64, len(sums))
 
     def _add_vectors(self, embedder: Embedder, published: _PublishedTools, missing: Ids) -> None:

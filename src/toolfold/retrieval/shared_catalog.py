@@ -32,12 +32,12 @@ SEARCH_TIMEOUT_S = 2.0
 BATCH_SIZE = 1_000
 MAX_SAMPLE_FOR_LENGTHS = 5_000
 MAX_QUERY_TERMS = 24
-MAX_MATCHES = 4_000
+MAX_MATCHES = 2_000
 """Tools that a statement compares by keywords; words that more tools contain count only in combination."""
 MAX_MENTIONED = 256
 MAX_HALF_DIMENSIONS = 4_000
 """Most numbers of a vector that pgvector can index with 16 bits each."""
-EF_SEARCH = 120
+EF_SEARCH = 400
 MAX_SCANNED = 40_000
 """Vectors that one search compares before it gives up to find more that are granted."""
 HNSW_LINKS, HNSW_BUILD_CANDIDATES = 16, 64
@@ -227,6 +227,10 @@ class SharedCatalog:
         self._database.run(insert)
         return self.find_ids(checksums)
 
+    def analyze(self) -> None:
+        """Have the database count its rows, without which it chooses slow ways to find some of them."""
+        self._database.execute("ANALYZE catalog")
+
     def note_use(self, ids: Ids) -> None:
         """Note that tools are in use, so that they are not removed."""
         for start in range(0, len(ids), 10 * BATCH_SIZE):
@@ -361,6 +365,7 @@ class SharedCatalog:
                 f" (vector halfvec_ip_ops) WITH (m = {HNSW_LINKS},"
                 f" ef_construction = {HNSW_BUILD_CANDIDATES})".encode()
             )
+            cursor.execute(f"ANALYZE {table.name}".encode())
             cursor.execute("UPDATE nearest_tables SET ready = true WHERE name = %s", (table.name,))
 
         self._database.run(build)
