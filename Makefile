@@ -1,7 +1,7 @@
 # Targets (each creates the virtual environment if necessary):
 #   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
 #   make test    run the tests; thorough ones only with make test-all (see docs/testing.md)
-#   make test-clients    run the client programs and agent frameworks that make test leaves out
+#   make test-clients    run the tests with browsers, client programs and agent frameworks
 #   make test-sdks    compare the whole test suites of the openai and anthropic packages with and without the model proxy
 #   make site    build the documentation site into site/, and check its links
 # Also: make check (lint, types, layers, public API, tool reference, workflows, site, dashboard, wheel), make bench, make clean.
@@ -25,11 +25,8 @@ test: $(VENV)/.dev
 test-all: export TOOLFOLD_TEST_ALL = 1
 test-all: test
 
-test-clients: export TOOLFOLD_TEST_ALL = 1
-test-clients: $(VENV)/.dev
-	@sh scripts/prepare_tests.sh
-	@sh scripts/run_tests.sh $(BIN)/pytest -m thorough \
-		tests/clients tests/integrations tests/proxy/test_frameworks.py tests/proxy/test_programs.py
+test-clients: export TOOLFOLD_TEST_CLIENTS = 1
+test-clients: test
 
 test-sdks: export TOOLFOLD_TEST_ALL = 1
 test-sdks: $(VENV)/.dev

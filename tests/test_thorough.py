@@ -1,4 +1,4 @@
-"""`make test` leaves out only tests marked as thorough; a test of many cases reports each that fails."""
+"""`make test` leaves out only marked tests; a test of many cases reports each that fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.cases import check_cases
-from tests.thorough import RUN_ALL_VARIABLE, count_examples, split_items, thorough_count
+from tests.thorough import (
+    RUN_ALL_VARIABLE,
+    RUN_CLIENTS_VARIABLE,
+    count_examples,
+    split_items,
+    thorough_count,
+)
 
 MARKED_TESTS = """
 import pytest
@@ -24,23 +30,35 @@ def test_first_two(number): pass
 @pytest.mark.thorough(keep=("docker",))
 @pytest.mark.parametrize("name", ["ssh", "docker"])
 def test_named(name): pass
+
+@pytest.mark.clients
+def test_browser(): pass
 """
 
 
-def test_marker_thorough_leaves_out_a_test_or_all_but_the_kept_parameter_sets(
-    tmp_path: Path, request: pytest.FixtureRequest
+def test_markers_leave_out_tests_with_clients_and_all_but_the_kept_parameter_sets(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "test_marked.py"
     file.write_text(MARKED_TESTS)
     module = pytest.Module.from_parent(request.session, path=file)
-    chosen, left_out = split_items(list(request.session.genitems(module)))
+    marked_tests = list(request.session.genitems(module))
+    monkeypatch.delenv(RUN_CLIENTS_VARIABLE, raising=False)
+    chosen, left_out = split_items(marked_tests)
     assert [item.name for item in chosen] == [
         "test_plain",
         "test_first_two[1]",
         "test_first_two[2]",
         "test_named[docker]",
     ]
-    assert [item.name for item in left_out] == ["test_left_out", "test_first_two[3]", "test_named[ssh]"]
+    assert [item.name for item in left_out] == [
+        "test_left_out",
+        "test_first_two[3]",
+        "test_named[ssh]",
+        "test_browser",
+    ]
+    monkeypatch.setenv(RUN_CLIENTS_VARIABLE, "1")
+    assert [item.name for item in split_items(marked_tests)[0]] == ["test_browser"]
 
 
 def test_number_of_repetitions_and_examples_is_smaller_unless_all_tests_run(

@@ -1,8 +1,10 @@
-"""Which tests `make test` leaves to `make test-all`.
+"""Which tests `make test` leaves to `make test-clients` and `make test-all`.
 
-`make test` runs a representative part of the tests in a few minutes; `make test-all` runs everything, because
-it sets the variable TOOLFOLD_TEST_ALL. There is one marker:
+`make test` runs a representative part of the tests in a few minutes. `make test-clients` runs those that use
+browsers, client programs and agent frameworks. `make test-all` runs everything, because it sets the variable
+TOOLFOLD_TEST_ALL. There are two markers:
 
+* `@pytest.mark.clients`: the test runs with `make test-clients` and `make test-all` only;
 * `@pytest.mark.thorough`: the test runs with `make test-all` only;
 * `@pytest.mark.thorough(keep=2)`: `make test` runs the first two of the test's parameter sets;
 * `@pytest.mark.thorough(keep=("docker",))`: `make test` runs the parameter sets whose id contains one of the
@@ -24,13 +26,20 @@ from hypothesis import settings
 
 RUN_ALL_VARIABLE = "TOOLFOLD_TEST_ALL"
 """Set by `make test-all`."""
+RUN_CLIENTS_VARIABLE = "TOOLFOLD_TEST_CLIENTS"
+"""Set by `make test-clients`."""
 MARKER = "thorough"
+CLIENTS_MARKER = "clients"
 EXAMPLES_FRACTION = 5
 MIN_EXAMPLES = 10
 
 
 def runs_all_tests() -> bool:
     return bool(os.environ.get(RUN_ALL_VARIABLE))
+
+
+def runs_client_tests() -> bool:
+    return bool(os.environ.get(RUN_CLIENTS_VARIABLE))
 
 
 def thorough_count(every: int, quick: int) -> int:
@@ -49,8 +58,11 @@ def try_examples(every: int, **options: Any) -> settings:
 
 
 def split_items(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Return the tests that `make test` runs, and the tests that it leaves to `make test-all`."""
+    """Return the tests that run, and those that are left to another command; see the top of this module."""
     left_out = {id(item) for group in _group_by_function(items) for item in _find_left_out(group)}
+    for item in items:
+        if (item.get_closest_marker(CLIENTS_MARKER) is not None) != runs_client_tests():
+            left_out.add(id(item))
     chosen = [item for item in items if id(item) not in left_out]
     return chosen, [item for item in items if id(item) in left_out]
 

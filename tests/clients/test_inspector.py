@@ -34,7 +34,7 @@ from tests.clients.scenario import (
 )
 from tests.gateway.gateway_process import gateway_process
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 GATEWAY = ("toolfold", "mcp", "serve")
 CONNECT_TIMEOUT_MS = "300000"
 
@@ -137,7 +137,6 @@ def home(tmp_path: Path, record: Path) -> Home:
 
 
 class TestMcpInspector:
-    @pytest.mark.thorough
     def test_gateway_answers_one_shot_inspector_requests_over_http(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:
@@ -147,7 +146,6 @@ class TestMcpInspector:
             outcome = Outcome(client.list_names(), results, read_calls(record))
         run_checks(outcome, CHECKS, subtests)
 
-    @pytest.mark.thorough
     def test_gateway_answers_one_shot_inspector_requests_over_stdio(self, home: Home, record: Path) -> None:
         client = OneShot(home, ("-e", f"TOOLFOLD_HOME={home.environment['TOOLFOLD_HOME']}", *GATEWAY))
         assert set(client.list_names()) == BRIDGE
@@ -156,7 +154,6 @@ class TestMcpInspector:
         assert f"toolfold approvals allow {DELETE}" in refused
         assert read_calls(record) == ["echo hello"]
 
-    @pytest.mark.thorough
     def test_approval_forms_are_answered_by_the_inspector_over_stdio(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:

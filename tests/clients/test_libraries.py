@@ -27,7 +27,7 @@ from tests.clients.scenario import (
 from tests.gateway.gateway_process import gateway_process
 from tests.mcp.servers import client_libraries_python, fastmcp_python
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
 
 
@@ -79,7 +79,6 @@ class FrameworkTests(LibraryTests):
     def command(self, plan: str) -> Sequence[str]:
         return client_libraries_python(), str(HERE / self.program), plan
 
-    @pytest.mark.thorough
     def test_client_library_uses_the_gateway_over_http(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:
@@ -115,13 +114,11 @@ class TestTypeScriptSdk(LibraryTests):
         return node, str(HERE / "typescript_sdk_client.mjs"), plan, str(folder)
 
 
-@pytest.mark.thorough  # `make test` runs tests/gateway/test_fastmcp_client.py
 class TestFastMcp(LibraryTests):
     def command(self, plan: str) -> Sequence[str]:
         return fastmcp_python(), str(HERE / "fastmcp_client.py"), plan
 
 
-@pytest.mark.thorough  # `make test` runs its adapter in tests/integrations
 class TestLangChain(FrameworkTests):
     program = "langchain_client.py"
 
@@ -130,12 +127,10 @@ class TestPydanticAi(FrameworkTests):
     program = "pydantic_ai_client.py"
 
 
-@pytest.mark.thorough  # `make test` runs it with the model proxy
 class TestOpenAiAgents(FrameworkTests):
     program = "openai_agents_client.py"
     supports_forms = False
 
 
-@pytest.mark.thorough
 class TestMcpUse(FrameworkTests):
     program = "mcp_use_client.py"

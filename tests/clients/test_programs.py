@@ -27,7 +27,10 @@ from tests.clients.scenario import (
 )
 from tests.clients.terminal import Terminal, open_terminal
 
-pytestmark = pytest.mark.timeout(900)  # more than the limits of all waits that a busy machine can use up
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.timeout(900),  # more than the limits of all waits that a busy machine can use up
+]
 TASK = "MARKED-TASK: use the notes"
 END = "the task is finished"
 FIRST_END = "the first half is finished"
@@ -134,7 +137,6 @@ class AskingProgramTests(ProgramTests):
 class SilentProgramTests(ProgramTests):
     """The tests of a program that cannot show approval forms, not even in its text interface."""
 
-    @pytest.mark.thorough
     def test_risky_call_is_refused_if_the_client_cannot_show_approval_forms(self, tmp_path: Path) -> None:
         script = (delete_note("draft"), Say(END))
         with connect(self.program, tmp_path, script) as client, client.open_terminal() as terminal:
@@ -199,6 +201,5 @@ class TestGeminiCli(SilentProgramTests):
     program = GEMINI
 
 
-@pytest.mark.thorough  # takes 20 s of processor time
 class TestOpencode(SilentProgramTests):
     program = OPENCODE

@@ -14,6 +14,10 @@ from tests.dashboard.test_pages import HOSTILE
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+import pytest
+
+pytestmark = pytest.mark.clients
+
 TOOLS = {
     "track_parcel": "Show where a parcel is now.",
     "create_invoice": "Write an invoice for a customer.",

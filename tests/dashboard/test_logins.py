@@ -91,6 +91,7 @@ def other_client() -> Iterator[httpx2.Client]:
         yield running
 
 
+@pytest.mark.clients
 def test_administrator_logs_in_with_a_browser_and_out_again(setup: Setup, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()

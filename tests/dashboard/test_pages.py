@@ -15,6 +15,8 @@ from tests.dashboard.conftest import NOTES, CheckedPage
 from tests.dashboard.harness import LISTING_SERVER, ROOT, DashboardProcess, read_answer
 from tests.gateway.gateway_process import environment
 
+pytestmark = pytest.mark.clients
+
 PAGES = (
     *("catalog", "overview", "playground", "evaluation", "activity", "approvals"),
     *("servers", "clients", "chat"),

@@ -19,6 +19,8 @@ from tests.dashboard.harness import DashboardProcess, run_dashboard, write_home
 from tests.gateway.gateway_process import environment
 from tests.mcp.issuers import OAuthSetup, run_oauth_setup
 
+pytestmark = pytest.mark.clients
+
 TIMEOUT_S = 120.0
 
 

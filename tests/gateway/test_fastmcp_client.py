@@ -11,6 +11,8 @@ import pytest
 from tests.gateway.harness import fault_server, serve_gateway
 from tests.mcp.servers import fastmcp_python
 
+pytestmark = pytest.mark.clients
+
 PROGRAM = """
 import asyncio, json, sys
 from fastmcp import Client
@@ -27,7 +29,6 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.thorough
 async def test_concurrent_fastmcp_clients_use_their_own_grants(tmp_path: Path) -> None:
     python = fastmcp_python()
     servers = {"one": fault_server("--tools", "2"), "two": fault_server("--tools", "2")}

@@ -32,6 +32,8 @@ from toolfold import load_config
 from toolfold.gateway.tokens import open_tokens
 from toolfold.users import UserStore
 
+pytestmark = pytest.mark.clients
+
 REDIRECT_URI = "http://127.0.0.1:1/callback"  # nothing listens there: the test reads the redirect itself
 
 

@@ -20,7 +20,7 @@ from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Received, serve_upstream
 from toolfold.model import BRIDGE_NAMES, Json
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "integrations"
 INSTALLED = Path(sys.prefix, "test_tools/frameworks")
@@ -76,7 +76,6 @@ EXAMPLES_TO_RUN = [
 ]
 
 
-@pytest.mark.thorough(keep=("openai_loop", "anthropic_loop", "langchain_agent"))
 @pytest.mark.parametrize("example", EXAMPLES_TO_RUN, ids=lambda each: each.file.removesuffix(".py"))
 def test_framework_shows_selected_tools_and_its_model_can_call_the_others(
     example: Example, tmp_path: Path

@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pydantic
+import pytest
 
 from tests.mcp.servers import client_libraries_python
+
+pytestmark = pytest.mark.clients
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

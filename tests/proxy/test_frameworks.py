@@ -25,7 +25,7 @@ from tests.proxy.upstream import Upstream, serve_upstream
 from tests.proxy.weather_tools import FORECAST_CALL, SEARCH, TOOLS, names_of
 from toolfold.model import BRIDGE_NAMES, Json
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent / "frameworks"
 INSTALLED = Path(sys.prefix, "test_tools/frameworks")
 RUN_TIMEOUT_S = 300.0
@@ -160,12 +160,10 @@ def messages_of(body: Json) -> list[Json]:
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
 
 
-@pytest.mark.thorough
 class TestLangChain(FrameworkTests):
     part, program = "python", "langchain_client.py"
 
 
-@pytest.mark.thorough
 class TestPydanticAi(FrameworkTests):
     part, program = "python", "pydantic_ai_client.py"
 
@@ -175,7 +173,6 @@ class TestOpenAiAgents(FrameworkTests):
     apis = ("chat", "responses")
 
 
-@pytest.mark.thorough
 class TestLlamaIndex(FrameworkTests):
     part, program = "llamaindex", "llamaindex_client.py"
 

@@ -21,10 +21,9 @@ from tests.gateway.harness import free_port
 from tests.proxy.harness import serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Upstream, serve_upstream
-from tests.thorough import runs_all_tests
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, BRIDGE_SEARCH, Json
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 _INSTALLED = Path(sys.prefix, "test_tools/frameworks")
 GOOSE = InstalledProgram(
     "goose", lambda: [str(_INSTALLED / "goose/node_modules/@aaif/goose-binary-linux-x64/bin/goose")]
@@ -178,7 +177,6 @@ def check_doctor(home: Home, upstream: Upstream) -> None:
     assert [each["mark"] for each in about] == ["ok"], checked.stdout + checked.stderr
 
 
-@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("name", AGENTS)
 def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -198,8 +196,7 @@ def test_real_program_runs_its_own_tool_through_a_folding_proxy(
     ):
         upstream.answer = model
         done = home.run(*command)
-        if runs_all_tests():
-            check_doctor(home, upstream)
+        check_doctor(home, upstream)
     output = done.stdout + done.stderr
     folded = [each for each in model.requests if BRIDGE_SEARCH in list_tool_names(each)]
     assert END in done.stdout, f"{output[-3000:]}\n{[list_tool_names(each) for each in model.requests]}"
@@ -215,7 +212,6 @@ def test_real_program_runs_its_own_tool_through_a_folding_proxy(
 CLOCK = Path(sys.prefix, "test_tools/mcp/servers/bin/mcp-server-time")
 
 
-@pytest.mark.thorough
 def test_codex_runs_the_tool_of_an_mcp_server_that_it_sends_in_a_namespace(tmp_path: Path) -> None:
     agent = AGENTS["codex"]
     command = agent.program.command(agent.arguments)
@@ -255,7 +251,6 @@ show-release-notes: false
 """
 
 
-@pytest.mark.thorough
 def test_aider_edits_a_file_with_a_model_behind_the_proxy(tmp_path: Path) -> None:
     command = AIDER.command(("--yes-always", "--no-git", "--message", TASK, "note.txt"))
     variables = {"OPENAI_API_KEY": "client-key", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no download

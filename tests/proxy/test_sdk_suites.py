@@ -23,6 +23,8 @@ from tests.proxy.sdk_endpoints import answer_like
 from tests.proxy.upstream import Received, Upstream, serve_upstream
 from tests.thorough import runs_all_tests
 
+pytestmark = pytest.mark.clients
+
 INSTALLED = Path(sys.prefix, "test_tools/sdk_tests")
 SUITE_TIMEOUT_S = 3_000.0
 OPTIONS = {"openai": (), "anthropic": ("-p", "tests._alias_httpx")}

@@ -45,7 +45,7 @@ def missing_browser() -> str:
     return ""
 
 
-pytestmark = pytest.mark.skipif(bool(missing_browser()), reason=missing_browser())
+pytestmark = [pytest.mark.clients, pytest.mark.skipif(bool(missing_browser()), reason=missing_browser())]
 
 
 @pytest.fixture(scope="module")
