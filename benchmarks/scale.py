@@ -38,7 +38,7 @@ from toolfold.retrieval.index_cache import read_index
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import Vectors
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 
 DATABASE_SEARCH = Path(__file__).with_name("measuring") / "database_search.py"
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

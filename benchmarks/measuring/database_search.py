@@ -40,7 +40,7 @@ from toolfold.retrieval.shared_catalog import (
     find_nearest_ids,
 )
 from toolfold.retrieval.shared_vectors import SharedVectors
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 
 NEAREST = 10
 READ_STEP = 20_000

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from measuring.scores import DEEPEST
 from toolfold.model import Json
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 from toolfold.turn.slimming import slim
 from toolfold.turn.tokens import TokenCounter
 

@@ -23,7 +23,7 @@ from toolfold import load_config, open_runtime
 from toolfold.config import Config
 from toolfold.registry import Snapshot
 from toolfold.retrieval.search import Retriever
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 
 Answer = dict[str, Any]
 

@@ -17,7 +17,7 @@ from toolfold.retrieval.embedding import Embedder
 from toolfold.retrieval.learned_messages import LearnedMessages
 from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.search import Mode, Retriever
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from toolfold import Runtime, Session, load_config, open_runtime
 from toolfold.retrieval.search import SearchResult
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 from toolfold.turn.tokens import TokenCounter
 
 Answer = dict[str, Any]

@@ -91,12 +91,9 @@ if TYPE_CHECKING:
     from toolfold.session import (
         Session,
     )
-    from toolfold.sources import (
-        Plugin,
-        SourceReport,
-        load_catalog,
-        sample_catalog,
-    )
+    from toolfold.sources.catalog import load_catalog, sample_catalog
+    from toolfold.sources.plugins import Plugin
+    from toolfold.sources.source_report import SourceReport
     from toolfold.toolset_names import Toolset
     from toolfold.turn import (
         Turn,
@@ -232,12 +229,12 @@ _HOMES = {
         "Toolsets",
     ),
     "toolfold.session": ("Session",),
-    "toolfold.sources": (
-        "Plugin",
-        "SourceReport",
+    "toolfold.sources.catalog": (
         "load_catalog",
         "sample_catalog",
     ),
+    "toolfold.sources.plugins": ("Plugin",),
+    "toolfold.sources.source_report": ("SourceReport",),
     "toolfold.toolset_names": ("Toolset",),
     "toolfold.turn": (
         "Turn",

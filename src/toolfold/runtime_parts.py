@@ -58,10 +58,12 @@ from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.scope import Toolsets
 from toolfold.skills import SkillLibrary
-from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
+from toolfold.sources.builtin import load_builtin
 from toolfold.sources.mcp.pool import mark_injections
 from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.openapi.tools import load_apis
+from toolfold.sources.plugins import PluginDirectory, load_plugins
+from toolfold.sources.source_report import SourceReport
 from toolfold.store.jobs import open_job_store
 from toolfold.tools import OutsideText, Services
 from toolfold.tools.rl_training import inject_parameters, starts_training

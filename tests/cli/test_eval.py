@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Done, Toolfold
 from tests.cli.files import LONG, QUERIES, TOOLS, definition, lines
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 from toolfold.turn import count_tokens
 
 LIGHT = ("--set", "tools.rag_embed_model=light")

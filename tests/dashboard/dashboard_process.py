@@ -29,7 +29,7 @@ from toolfold.model import Json, ToolCall
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.retrieval.example_messages import MessageRecord
 from toolfold.retrieval.message_store import MESSAGES_DIRECTORY, MessageStore
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 from toolfold.store.usage import SqliteUsageStore, UsageEntry
 
 

@@ -15,7 +15,7 @@ from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Mode, Retriever
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 

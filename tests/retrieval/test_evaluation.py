@@ -23,7 +23,7 @@ from toolfold.retrieval.evaluation import (
     recall,
     reciprocal_rank,
 )
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 
 ONE_NEED = Query("1", "…", ("a",))
 TWO_NEEDS = Query("2", "…", ("a", "b"))

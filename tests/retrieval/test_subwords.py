@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from tests.cases import check_cases
 from toolfold.retrieval import subwords
 from toolfold.retrieval.subwords import MAX_WORD_CHARS, Unigram, WordPiece, split_words
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 
 ALL = 1_000_000
 

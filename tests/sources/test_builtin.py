@@ -9,7 +9,8 @@ import pytest
 
 from toolfold import Registry, Runtime
 from toolfold.files import Workspace
-from toolfold.sources import SourceReport, load_builtin
+from toolfold.sources.builtin import load_builtin
+from toolfold.sources.source_report import SourceReport
 from toolfold.tools import Services
 
 PACKAGE = "built_for_this_test"

@@ -14,7 +14,8 @@ from tests.conftest import RuntimeOpener
 from toolfold import Runtime, build_tool, tool
 from toolfold.config import locate_paths, trust_project
 from toolfold.errors import SourceError
-from toolfold.sources import Plugin, SourceReport
+from toolfold.sources.plugins import Plugin
+from toolfold.sources.source_report import SourceReport
 
 TOOL = """
 def register(plugin):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import check_cases
 from toolfold.config.settings import ToolSearchSettings, ToolsSettings
 from toolfold.retrieval.search import Retriever
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 from toolfold.turn import Bridge, BridgeAnswers
 from toolfold.turn.answers import MAX_DESCRIPTION_CHARS
 from toolfold.turn.cost import (

@@ -23,7 +23,7 @@ from toolfold.model import Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import FunctionEmbedder
 from toolfold.retrieval.search import Retriever
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin_turn
 from toolfold.turn.selection import BRIDGE, FITS, FITTED, MAX_REUSED_TOOLS, NAMED, TOO_LARGE, USED
 from toolfold.turn.tokens import count_tokens

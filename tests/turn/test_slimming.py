@@ -17,7 +17,7 @@ from tests.thorough import try_examples
 from toolfold.authoring import build_tool
 from toolfold.complexity import MAX_VISITS, VisitCounter
 from toolfold.model import Definition, FrozenDict, Json, Tool, freeze
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 from toolfold.turn.slimming import Slimmer, slim, slim_schema
 from toolfold.turn.tokens import TokenCounter
 

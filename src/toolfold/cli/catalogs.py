@@ -29,6 +29,6 @@ def load_extra_tools(catalog: Path | None, sample: bool) -> list[Tool]:
 
     Raises SourceError with the line number if the file is invalid.
     """
-    from toolfold.sources import load_catalog, sample_catalog
+    from toolfold.sources.catalog import load_catalog, sample_catalog
 
     return [*(load_catalog(catalog) if catalog else ()), *(sample_catalog() if sample else ())]

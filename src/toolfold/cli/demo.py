@@ -83,7 +83,7 @@ def open_demo_runtime(directory: Path, **handlers: Any) -> Runtime:
     """Open a runtime with built-in tools and the sample catalog, isolated from the user's settings."""
     from toolfold.config import load_config
     from toolfold.runtime import open_runtime
-    from toolfold.sources import sample_catalog
+    from toolfold.sources.catalog import sample_catalog
 
     home = {"TOOLFOLD_HOME": str(directory / "home")}
     overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]

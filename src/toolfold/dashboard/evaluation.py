@@ -36,7 +36,7 @@ from toolfold.json_limits import find_excess
 from toolfold.model import BRIDGE_NAMES, Json
 from toolfold.registry import Snapshot
 from toolfold.retrieval.evaluation import Query, parse_queries
-from toolfold.sources import parse_catalog, sample_catalog
+from toolfold.sources.catalog import parse_catalog, sample_catalog
 
 if TYPE_CHECKING:
     from toolfold.model import Tool

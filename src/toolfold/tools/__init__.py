@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolfold.config.homeassistant import HomeAssistantSettings
 from toolfold.config.images import ImagesSettings
@@ -23,10 +24,12 @@ from toolfold.files import Workspace
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.model import make_encodable
 from toolfold.providers.model_access import ModelAccess
-from toolfold.retrieval.search import Retriever
 from toolfold.scheduled_jobs import ScheduledJobs
 from toolfold.skills import SkillLibrary
 from toolfold.untrusted_text import PassageFinder, TextMarker, find_nothing, leave_unmarked
+
+if TYPE_CHECKING:
+    from toolfold.retrieval.search import Retriever
 
 MAX_INLINE_CHARS = 2_000
 """Length of a text that is marked in the event loop; a longer one is marked in a thread."""
