@@ -28,7 +28,7 @@ from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 
 SPLITS = ("held-out", "unseen")
 KINDS = ("opening", "follow-up", "reference", "correction", "return", "small talk")
