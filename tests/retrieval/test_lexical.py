@@ -237,7 +237,7 @@ def test_tool_removed_from_the_keyword_index_is_not_found_and_others_are_unchang
     assert scores(index, "zebra lion")[1] > 0, "the index it came from stays as it was"
 
 
-def test_tool_can_be_added_to_the_keyword_index_at_a_new_last_position() -> None:
+def test_tool_can_be_appended_to_the_keyword_index() -> None:
     index = build(make_tool("a", "zebra")).without([], 3).with_tools({2: make_tool("c", "zebra unicorn")})
     assert np.flatnonzero(index.scores("zebra")[0]).tolist() == [0, 2]
     assert np.flatnonzero(index.scores("unicorn")[0]).tolist() == [2]

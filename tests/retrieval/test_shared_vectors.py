@@ -124,7 +124,7 @@ class TestVectorsInTheDatabase:
             assert opened[0] is not None
             yield opened[0], shared[0], shared[1]
 
-    def test_replica_whose_model_fails_uses_vectors_of_another_replica_within_its_next_search(
+    def test_replica_whose_model_fails_searches_with_the_vectors_of_another_replica(
         self, stores: tuple[Database, SharedVectors, SharedVectors]
     ) -> None:
         _, one, other = stores

@@ -104,7 +104,7 @@ def test_invalid_name_of_a_user_or_team_is_rejected(stores: Stores, name: str) -
     assert not stores[0].directory().teams
 
 
-def test_name_and_external_identity_belong_to_one_user(stores: Stores) -> None:
+def test_two_users_cannot_have_the_same_name_or_external_identity(stores: Stores) -> None:
     one, other = stores
     one.add_user("ann", issuer=ISSUER, subject="42")
     with pytest.raises(ConfigError, match="already exists"):

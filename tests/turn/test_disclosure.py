@@ -182,7 +182,7 @@ def test_whether_tools_are_deferred_is_decided_anew_for_each_turn() -> None:
     assert builder.listed_names(window * 2) == ["heavy", "light"]
 
 
-def test_decision_to_defer_tools_is_cached_per_context_window() -> None:
+def test_decision_to_defer_tools_is_cached_for_each_size_of_the_context_window() -> None:
     tools = [tool(f"tool_{number}", schema=WORDY) for number in range(3)]
     builder = TurnBuilder(*tools)
     for window in (1_000_000, 100, 50_000, 10, 1_000_000):

@@ -20,7 +20,7 @@ _DOCUMENTS = (".md", ".rst", ".txt", ".py", ".html", ".log", ".adoc")
 
 
 def find_runtime_variable_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield an effect for each file to which a program writes text that sets a variable of Toolfold.
+    """Yield an effect for each file in which a program sets an environment variable of Toolfold.
 
     Toolfold reads these environment variables. Documentation files may mention them and are left out.
     """

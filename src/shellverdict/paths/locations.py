@@ -40,7 +40,7 @@ ROOT_PATTERN_MATCHES = 3  # a pattern with this many matches at the top means th
 
 
 def kinds_by_location(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of an absolute path by its first directories."""
+    """Classify an absolute path by its leading components, for example as part of a home directory."""
     if not parts:
         return frozenset({PathKind.ROOT})
     top = parts[0].lower()

@@ -208,7 +208,7 @@ class SettingsMonitor:
         return all(has_signature(path, signature) for path, signature in self._signatures)
 
     def _new_note_name(self) -> str:
-        """Return a name for the file that records a call: it contains the process and a random part."""
+        """Return a name for the file that records a call, from the process id and a random part."""
         pid = os.getpid()
         if self._owner[0] != pid:
             self._owner = pid, _start_time(pid) or ""

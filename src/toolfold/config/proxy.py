@@ -41,8 +41,8 @@ class ProxySettings(Section):
     )
     native: Switch = Field(
         default="auto",
-        description="Use the provider's own form of tools that are loaded on demand, with models that have "
-        "it: `auto` at OpenAI and Anthropic themselves, `on` at every provider, `off` never.",
+        description="Use the provider's native deferred tools if the model supports them: `auto` only at the "
+        "endpoints of OpenAI and Anthropic, `on` at every provider, `off` never.",
         json_schema_extra=USER_ONLY,
     )
     max_search_rounds: Integer = Field(

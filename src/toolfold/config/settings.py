@@ -280,8 +280,8 @@ class ToolsSettings(Section):
         default=48,
         ge=1,
         le=1_000,
-        description="Maximum number of selected tools that `append` collects in the tools array before "
-        "it starts over.",
+        description="Maximum number of selected tools that mode `append` keeps in the tools array; then it "
+        "starts again with those of the last message.",
     )
     rag_native: bool = Field(
         default=False,

@@ -70,7 +70,7 @@ class FoldReport:
 
 @dataclass(slots=True)
 class Fold:
-    """A request with shortened tools, and what is needed to turn its replies into those for the client."""
+    """A request with a reduced tools array, and what turns its replies into those for the client."""
 
     wire: Wire
     original: Json
@@ -101,7 +101,7 @@ class Fold:
 
     @property
     def is_native(self) -> bool:
-        """Return True if the request uses the provider's own form of tools that are loaded on demand."""
+        """Return True if the request uses the provider's native deferred tools."""
         return self.request.deferred is not None
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
@@ -184,7 +184,7 @@ class Folder:
         find_added: FindAdded | None = None,
         is_counted: bool = False,
     ) -> Fold | None:
-        """Return the request with shortened tools; None if its tools stay as they are.
+        """Return the request with a reduced tools array; None if its tools stay as they are.
 
         `client` identifies the client's token, and `caller` is the client for learning from use. With
         `native`, the provider loads tools on demand in its own form, unless the tools do not allow it.

@@ -1,4 +1,4 @@
-"""Decide which requests use the provider's own form of tools that are loaded on demand.
+"""Decide which requests use the provider's native deferred tools.
 
 OpenAI's responses have a tool search that the client answers, Anthropic's messages have deferred tools and
 references to them. A provider that refuses such a request gets the bridge tools from then on.

@@ -1,4 +1,4 @@
-"""Answer a request with shortened tools: let the model search, and merge its replies into one for the client.
+"""Answer a request with a reduced tools array: let the model search, and merge its replies into one.
 
 A round is one request to the provider. Rounds in which the model only searched are answered here; the first
 other reply ends the exchange. After the last allowed search the request is sent with all tools.
@@ -53,7 +53,7 @@ class StoredReply:
 
 
 class FoldingFailed(Exception):
-    """A request with shortened tools cannot be answered, and nothing was sent to the client yet."""
+    """A request with a reduced tools array cannot be answered, and nothing was sent to the client yet."""
 
     def __init__(self, problem: str, *, is_refused: bool = False, has_run: bool = False) -> None:
         super().__init__(problem)
@@ -72,7 +72,7 @@ class _ResponseRelayed(Exception):
 
 
 class FoldedExchange:
-    """One client request with shortened tools, and the model requests that answer it."""
+    """One client request with a reduced tools array, and the model requests that answer it."""
 
     def __init__(
         self,
@@ -203,7 +203,8 @@ class FoldedExchange:
                 raise
             except Exception as error:
                 log.warning(
-                    "the reply to a request with shortened tools could not be read: %s", type(error).__name__
+                    "the reply to a request with a reduced tools array could not be read: %s",
+                    type(error).__name__,
                 )
                 if any(name.encode() in content for name in fold.hidden_names):
                     raise FoldingFailed("the reply could not be read") from error
@@ -229,7 +230,10 @@ class FoldedExchange:
             raise AccessEnded("The token was revoked while the request was answered.")
 
     def _last_request(self, body: Json) -> Json:
-        """Return the request after the last search: with all tools or, after calls here, without calls."""
+        """Return the request after the last allowed search.
+
+        It has the client's whole tools array; if the proxy has run tools, it forbids more calls instead.
+        """
         return self._fold.wire.forbid_calls(body) if self._fold.report.ran else self._fold.original
 
     async def _keep(

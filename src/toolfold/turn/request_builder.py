@@ -54,7 +54,7 @@ class RequestBuilder:
         self._placing.restore_state(state)
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with the notes about tools that earlier requests added to it."""
+        """Return the caller's history, with the notes about tools that were added to earlier requests."""
         return self._placing.read(messages)
 
     def build(

@@ -162,7 +162,7 @@ def _join_name(namespace: str, name: str) -> str:
 
 
 def _load_entry(entry: Json, *, is_deferred: bool) -> Json:
-    """Return an entry that the conversation loads; in a namespace, each function is marked as deferred."""
+    """Return an entry of the `tools` array, marked with `defer_loading` if it is deferred."""
     if not is_deferred:
         return entry
     if entry.get("type") == _NAMESPACE:
