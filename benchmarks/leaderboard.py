@@ -39,6 +39,7 @@ from toolfold.turn.pricing import PRICES_AS_OF
 
 RESULTS = Path(__file__).parent / "results"
 OURS = ("default", "light", "keyword")
+MAX_CONVERSATION_MESSAGES = 60
 MIN_MESSAGES = 50
 """A retriever that runs out of time has figures if it has searched for this many messages of the sample."""
 PACKAGES = {
@@ -219,10 +220,11 @@ def measure_conversations(measurement: Measurement, systems: Sequence[str], rank
     """Return what conversations of the sample's messages cost with every retriever that has hits for all."""
     queries = list(measurement.messages)
     random.Random(SEED).shuffle(queries)
+    queries = queries[:MAX_CONVERSATION_MESSAGES]
     hits, problems = {}, {}
     for system in systems:
         answer = rankings.get(SAMPLE, system) or {"problem": "not measured"}
-        if len(answer.get("ranked", ())) == len(queries):
+        if all(str(query.id) in answer.get("ranked", ()) for query in queries):
             hits[system] = answer["ranked"]
         else:
             problems[system] = answer.get("problem", TOO_SLOW)

@@ -84,7 +84,7 @@ message needs none or a limit of tokens is reached, which is not counted here.
 CONVERSATIONS = """\
 ## Conversations and the prompt cache
 
-{messages} messages of the sample catalog in conversations of {turns}, with a scripted model that calls a tool only if the request
+{messages} messages of the sample catalog, drawn with a fixed seed, in conversations of {turns}, with a scripted model that calls a tool only if the request
 describes it ([Round trips](performance.md#round-trips)). A retriever can be used in two ways, and each was measured in both: its best eight hits are
 the tools of each request, so that the provider's cache ends where the tools change; or the tools are a search and a call tool, which
 never change, and the hits are results of searches that take a model call each. Which way a project offers is its own choice. No other
@@ -96,8 +96,9 @@ NEEDLESS = """\
 
 Of the messages that no tool serves, such as “thanks”, how many get tools: fewer is better. On the sample, also how many of its
 requests get none. Messages of {own} come with a few candidates that cannot serve them, and are
-searched among these only: a retriever that always returns its best hits gets all of them wrong. Toolfold's need classifier was trained
-on messages of `authored` and on requests of the sets above, so it is measured only where that is not so.
+searched among these only: a retriever that always returns its best hits gets all of them wrong, and so does Toolfold's default.
+Its need classifier was trained on messages of the sets above, so it is measured only on the sample and
+on `bfcl-irrelevance`.
 """
 
 
@@ -132,8 +133,9 @@ def list_systems(rows: Sequence[Row], *, ours: bool = True) -> list[str]:
 
 
 def mean_recall(rows: Sequence[Row], name: str) -> float:
-    """Return the mean recall of a retriever over all sets; a set without an answer counts as 0."""
-    return statistics.fmean(find_figures(row, name).get("R@5", 0.0) for row in rows)
+    """Return the mean recall of a retriever over the sets it was run on; one without a result counts as 0."""
+    shares = [find_figures(row, name).get("R@5", 0.0) for row in rows if find_figures(row, name)]
+    return statistics.fmean(shares) if shares else 0.0
 
 
 def find_figures(row: Row, name: str) -> Row:
@@ -166,7 +168,7 @@ def render_recall(rows: Sequence[Row], *, held_out: Mapping[str, float] | None =
     lines.append(["*messages*", "", *(str(row["messages"]) for row in rows)])
     yield render_table(["", "mean", *(row["set"] for row in rows)], lines)
     if any("R@5" not in find_figures(row, name) for row in rows for name in list_systems(rows)):
-        yield "A dash: [no result](#what-is-missing); it counts as 0 in the mean."
+        yield "A dash: [no result](#what-is-missing); it counts as 0 in the mean if the retriever failed or was too slow."
 
 
 def render_times(rows: Sequence[Row]) -> Iterator[str]:
@@ -200,7 +202,7 @@ def render_tokens(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def render_conversations() -> Iterator[str]:
-    """Yield the table of the cost of conversations, cheapest first."""
+    """Yield the table of the cost of conversations, those that serve most messages first."""
     file = RESULTS / "conversations.json"
     if not file.exists():
         return
@@ -210,7 +212,7 @@ def render_conversations() -> Iterator[str]:
     heads = ["", "used as", "calls per message", "served", "tokens per request"]
     heads += [f"{head}, {model}" for model in models for head in ("cached", "dollars")]
     lines = []
-    for row in sorted(result["rows"], key=lambda row: (row["dollars"][models[0]], row["system"])):
+    for row in sorted(result["rows"], key=lambda row: (-row["served"], row["dollars"][models[0]])):
         name = "**Toolfold**" if row["system"] == "toolfold" else show_name(row["system"])
         if row["mode"] == "eager":
             name = "*no retriever*"
@@ -264,9 +266,13 @@ def render_missing(rows: Sequence[Row]) -> Iterator[str]:
     """Yield why retrievers have no figures on a set, or figures of fewer messages."""
     yield "## What is missing"
     lines = []
+    names = sorted({name for row in rows for name in row["systems"] if name not in OURS})
     for row in rows:
-        for name, each in sorted(row["systems"].items()):
-            if "problem" in each:
+        for name in names:
+            each = find_figures(row, name)
+            if not each:
+                lines.append([row["set"], f"`{name}`", "not measured: the time for the run was over"])
+            elif "problem" in each:
                 lines.append([row["set"], f"`{name}`", each["problem"].replace("|", "/")])
             elif each.get("messages", row["messages"]) < row["messages"]:
                 lines.append([row["set"], f"`{name}`", f"figures of the first {each['messages']} messages"])
@@ -276,7 +282,7 @@ def render_missing(rows: Sequence[Row]) -> Iterator[str]:
     else:
         yield "Nothing: every retriever has figures on every set."
     yield (
-        "“Too slow”: fewer than 50 messages within the limit of processor time. On the trained sets, Toolfold's shipped models were run only to"
+        "“Too slow”: fewer than 50 messages within the limit of processor time, which is used up sooner on a busy machine. On the trained sets, Toolfold's shipped models were run only to"
         " compare times, and not on all of them, because every tool has to be embedded first."
     )
 

@@ -18,7 +18,7 @@ from measuring.peers import print_progress
 from measuring.scores import DEEPEST
 from measuring.scripted import Script, ScriptedModel, served
 from measuring.trips import ECHO_RESULT, MODES, Client, Mode, Outcome, Talk, opened, scripted
-from toolfold import Tool, sample_catalog
+from toolfold import sample_catalog
 from toolfold.model import BRIDGE_CALL, BRIDGE_SEARCH, Json, ToolCall, ToolResult, read_json
 from toolfold.retrieval.evaluation import Query
 from toolfold.turn.pricing import Bill, prices_for
@@ -88,12 +88,13 @@ def measure_costs(
     script = scripted(queries, sample_catalog())
     talks = [queries[start : start + TURNS] for start in range(0, len(queries), TURNS)]
     counter = TokenCounter()  # shared, because the same definitions are counted again and again
+    bridge = read_bridge()
     with served(ScriptedModel(script)) as address:
         rows = list(measure_ours(script, talks, address, home, counter))
         for peer, ranked in hits.items():
             print_progress(f"conversations with {peer}")
             by_text = {query.text: ranked[str(query.id)] for query in queries}
-            rows += measure_peer(peer, by_text, script, talks, address, counter)
+            rows += measure_peer(peer, by_text, script, talks, address, counter, bridge)
     return rows
 
 
@@ -120,19 +121,14 @@ def measure_peer(
     talks: Sequence[Sequence[Query]],
     address: str,
     counter: TokenCounter,
+    bridge: Sequence[Json],
 ) -> Iterator[Json]:
     """Yield the figures of a retriever, used in both ways."""
-    tools = {tool.name: render_definition(tool) for tool in sample_catalog()}
-    bridge = read_bridge()
+    tools = {tool.name: json.loads(json.dumps(tool.definition())) for tool in sample_catalog()}
     for mode in (PRE_SELECTION, SEARCH):
         client = Client(address, mode, script, counter)
         done = [client.talk(PeerSession(mode, tools, bridge, hits), queries) for queries in talks]
         yield {"system": peer, "mode": mode.name} | summarize(done)
-
-
-def render_definition(tool: Tool) -> Json:
-    """Return a definition as its author wrote it, in the chat format."""
-    return {"type": "function", "function": json.loads(json.dumps(tool.definition()))}
 
 
 def read_bridge() -> list[Json]:

@@ -99,6 +99,7 @@ def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Itera
             "tools.selection": mode.selection,
             "tools.tool_search.enabled": mode.tool_search,
             "tools.rag_placement": mode.placement,
+            "tools.patience_seconds": 600,  # the selection is measured, not the time of the first index
             "plugins.enabled": False,
             "files.workspace": folder,
         }
