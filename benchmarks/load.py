@@ -1,6 +1,6 @@
 """Measure many concurrent sessions on two replicas with one database, while parts of them fail.
 
-    python benchmarks/load.py [--sessions 1000] [--seconds 180] [--think 5] [--no-faults] [--no-peers]
+    python benchmarks/load.py [--sessions 1000] [--seconds 180] [--think 10] [--no-faults] [--no-peers]
 
 Two real `toolfold serve` processes share one PostgreSQL. Clients have a connection each, which goes to one
 replica after the other, and to the remaining one if it is refused. Half of them use MCP 2025-11-25 with
@@ -393,7 +393,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=180.0, help="Time of the mixed load.")
     parser.add_argument(
-        "--think", type=float, default=5.0, help="Mean seconds between requests of a session."
+        "--think", type=float, default=10.0, help="Mean seconds between requests of a session."
     )
     parser.add_argument("--peer-seconds", type=float, default=10.0, help="Time of each compared load.")
     parser.add_argument("--no-faults", action="store_true")
