@@ -89,7 +89,8 @@ describes it ([Round trips](performance.md#round-trips)). A retriever can be use
 the tools of each request, so that the provider's cache ends where the tools change; or the tools are a search and a call tool, which
 never change, and the hits are results of searches that take a model call each. Which way a project offers is its own choice. No other
 tools are sent. Tokens are per request, cached is the share of all input tokens, dollars are per 1,000 messages with prices of {prices}.
-Cache reads are computed from the prefixes of the requests, not measured at a provider.
+Cache reads are computed from the prefixes of the requests, not measured at a provider. Search results of other projects carry
+whole definitions, as their adapters return them, and those of Toolfold signatures: part of the difference in tokens comes from that.
 """
 NEEDLESS = """\
 ## Messages that need no tool

@@ -221,7 +221,7 @@ def test_number_out_of_range_in_the_tools_section_is_limited_to_the_range(
     assert len(config.warnings) == (0 if written == "12.0" else 1)
 
 
-def test_number_out_of_range_outside_of_tools_is_an_error(workspace: Workspace) -> None:
+def test_invalid_number_in_a_section_other_than_tools_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match=r"approval.timeout_seconds must be"):
         workspace.load("approval:\n  timeout_seconds: 0\n")
 

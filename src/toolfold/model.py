@@ -203,7 +203,7 @@ class AgentServices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GrantLimit:
-    """A restriction of a session's grant to some toolsets, in addition to the configuration."""
+    """Further limits on the toolsets that a session may use, in addition to those of the configuration."""
 
     enabled: tuple[str, ...] | None = None
     """Toolsets; None means all."""

@@ -439,7 +439,7 @@ def test_helper_program_outside_system_directories_counts_as_unreviewed_code() -
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_library_path_variable_for_a_project_program_is_ignored() -> None:
+def test_library_path_variable_for_a_program_of_the_project_is_harmless() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))

@@ -81,7 +81,7 @@ async def test_agent_is_not_called_for_a_tool_it_does_not_offer(name: str, runti
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_agent_runs_a_tool_that_it_offers(
+async def test_agent_runs_a_tool_that_it_showed_to_its_model(
     name: str, through: str, open_test_runtime: RuntimeOpener
 ) -> None:
     agent = Recorder(name)

@@ -464,7 +464,7 @@ def test_job_with_invalid_values_is_rejected_with_the_reason(
     assert problem in str(result.error)
 
 
-def test_session_without_messages_cannot_let_its_jobs_send_them(open_cron: CronRuntimes) -> None:
+def test_session_that_may_not_send_messages_cannot_create_jobs_that_do(open_cron: CronRuntimes) -> None:
     args: dict[str, Any] = {"action": "create", "schedule": "hourly", "prompt": "Work", "send_to": "team"}
     assert "may not use send_message" in str(call(open_cron(), ["cronjob"], **args).error)
 

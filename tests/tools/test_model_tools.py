@@ -212,7 +212,7 @@ def test_answers_are_returned_separately_if_they_cannot_be_combined(
     assert "cannot be reached" in answer["note"]
 
 
-def test_mixture_fails_clearly_if_no_model_answers(open_models: ModelRuntimes) -> None:
+def test_mixture_of_agents_fails_clearly_if_no_model_answers(open_models: ModelRuntimes) -> None:
     providers = {"nowhere": {"base_url": "http://127.0.0.1:9"}}
     runtime = open_models({"mixture": {"models": ["nowhere:a", "nowhere:b"]}, "providers": providers})
     result = runtime.session(["moa"]).call_sync("mixture_of_agents", {"prompt": "Hello?"})

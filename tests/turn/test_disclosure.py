@@ -214,7 +214,7 @@ def test_bridge_tool_definitions_do_not_change_with_the_catalog() -> None:
     assert few.definitions() == many.definitions()
 
 
-def test_selected_tools_are_listed_after_the_constant_ones() -> None:
+def test_selected_tools_are_listed_after_those_that_are_always_shown() -> None:
     tools = tool("aa"), tool("zz"), tool("pin"), tool("patch", "file", core=True)
     builder = TurnBuilder(*tools, pinned=["pin"], enabled="on")
     assert builder.listed_names(chosen=["zz", "aa", "pin"]) == ["pin", *BRIDGE, "aa", "zz"]

@@ -151,7 +151,7 @@ def _retire_keys(invocation: Invocation) -> None:
         raise ConfigError(
             "the keys are in credentials.keys, which this command cannot change",
             key="credentials.keys",
-            hint="remove the old keys there; `toolfold credentials list` shows which are in use",
+            hint="remove the old keys from that setting; `toolfold credentials list` shows which are in use",
         )
     store, file = open_store(invocation), find_key_file(config)
     used = {each.key_id for each in store.list_credentials()} | {store.keys.primary}

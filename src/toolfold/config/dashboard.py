@@ -85,7 +85,7 @@ class DashboardSettings(Section):
     )
     history: bool = Field(
         default=True,
-        description="Store when which tool was called, its duration and its outcome; if false, the dashboard"
+        description="Store the time, tool, duration and outcome of each call; if false, the dashboard"
         " shows only what happened since it was started.",
         json_schema_extra=USER_ONLY,
     )

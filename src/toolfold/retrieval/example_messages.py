@@ -296,7 +296,7 @@ class ExampleMessages:
 
 
 def _is_certain(record: MessageRecord, tool: Tool) -> bool:
-    """Return True if a record is of the tool's own server, or of exactly the same definition."""
+    """Return True if a phrasebook record has the same server as the tool, or exactly the same definition."""
     checksums = {definition_checksum(name, tool.description) for name in _names_without_prefix(tool)}
     return record.server == tool.server or record.checksum in checksums
 

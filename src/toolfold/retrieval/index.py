@@ -43,7 +43,7 @@ EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
 
 
 class ScoreGains(Protocol):
-    """Computes what is added to the scores of tools for the searches of one client."""
+    """Raises the scores of tools by what was learned from the use of one client."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
         """Return what is added to the similarity of each tool to a query; None if nothing is."""

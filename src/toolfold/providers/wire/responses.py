@@ -369,7 +369,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(event)
 
     def end_round(self) -> Iterator[bytes]:
-        """Yield what only the response object at the end told, and reasoning that nothing followed."""
+        """Yield events for what only the final response object contains, and for reasoning at its end."""
         output = select_mappings((self._end or {}).get("response", {}).get("output"))
         for index, item in enumerate(output):
             if index in self._done:
