@@ -316,7 +316,7 @@ def _declared_schemas(branches: Sequence[Json], key: str) -> list[Any]:
 
 
 def _element_schemas(branches: Sequence[Json], index: int) -> list[Any]:
-    """Return the schemas for the array element at an index, one from each alternative such as those of `anyOf`."""
+    """Return the schemas for the array element at an index, one for each alternative of the schema."""
     schemas = []
     for branch in branches:
         leading = get_list(branch, "prefixItems")

@@ -114,7 +114,7 @@ class WindowsJob:
 
 
 def load_kernel32() -> Any:
-    """Return the functions of kernel32 with handles as pointers. Windows only."""
+    """Load the Windows library kernel32 and declare the types of its functions. Windows only."""
     if sys.platform == "win32":
         library = ctypes.WinDLL("kernel32")
         handle = ctypes.c_void_p
