@@ -210,15 +210,14 @@ def test_only_administrators_among_the_users_can_sign_in_with_a_token(
     code = dashboard.run("link").partition("#code=")[2]
     for token in (keys[1], limited):
         assert visitor.post("sign-in", {"code": code, "token": token}).status_code == 403
-        for path in (
-            "overview",
-            "activity",
-            "approvals",
-            "clients",
-            "catalog",
-        ):  # a token alone opens nothing
-            answer = visitor.http.get(f"/ui/api/{path}", headers={"authorization": f"Bearer {token}"})
-            assert answer.status_code == 401
+        own = {"authorization": f"Bearer {token}"}
+        for path in (  # a token alone opens nothing
+            *("overview", "activity", "approvals", "clients", "events", "servers", "chat", "evaluation"),
+            *("clients/tools?name=root", "servers/log?name=notes", "tool?name=terminal"),
+        ):
+            assert visitor.http.get(f"/ui/api/{path}", headers=own).status_code == 401
+        for path in ("approvals/answer", "clients/add", "clients/revoke", "chat/send", "servers/add"):
+            assert visitor.post(path, {}, **own).status_code == 401
     answer = visitor.post("sign-in", {"code": code, "token": keys[0]})
     assert answer.status_code == 200, answer.text
     page_key = {"x-toolfold-page-key": answer.json()["page_key"]}

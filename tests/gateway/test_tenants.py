@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +14,25 @@ import mcp_types
 import pytest
 from mcp import MCPError
 
-from tests.gateway.harness import TIMEOUT_S, RunningGateway, fault_server, result_text, serve_gateway
+from tests.gateway.harness import (
+    REVISIONS,
+    TIMEOUT_S,
+    RunningGateway,
+    fault_server,
+    result_text,
+    serve_gateway,
+)
+from tests.gateway.test_attacks import attacker, call_text
 from tests.gateway.test_event_streams import ACCEPT, HELLO, HttpSession, request
 from toolfold.config.record import SettingsRecord
+from toolfold.credentials import make_key
+from toolfold.credentials.keys import write_keys
 from toolfold.gateway.job_clients import limit_jobs_by_token
 from toolfold.model import GrantLimit
 from toolfold.scheduled_jobs import JobRejected
+from toolfold.sources.mcp.user_credentials import CREDENTIALS_FILE, find_key_file, open_credentials
 from toolfold.store.jobs import Job
+from toolfold.users.quotas import Quotas, SqliteQuotaStore
 
 NEWEST = "2026-07-28"
 
@@ -42,9 +55,16 @@ class Tenants:
 
 @pytest.fixture(scope="module")
 def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
-    home, workspace = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("workspace")
-    servers = {"notes": fault_server("--resources", "1")}
-    with serve_gateway(home, servers, **{"files.workspace": str(workspace)}) as served:
+    workspace = tmp_path_factory.mktemp("workspace")
+    home = workspace / "home"  # so that the file tools refuse its files because they are private
+    home.mkdir()
+    servers = {"notes": fault_server("--resources", "1"), "diary": attacker("diary")}
+    settings = {
+        "files.workspace": str(workspace),
+        "telemetry.prometheus": True,
+        "tools.rag_embed_model": "light",
+    }
+    with serve_gateway(home, servers, **settings) as served:
         tokens = [
             served.tokens.add(name, ["server:notes", "file", "terminal"], user_id=user.id)
             for name in ("ann", "bob")
@@ -124,10 +144,21 @@ async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None
         assert "slept" in response.text
 
 
-async def test_user_cannot_read_files_with_accounts_results_or_settings(tenants: Tenants) -> None:
+async def test_user_cannot_read_files_with_accounts_results_settings_use_or_credentials(
+    tenants: Tenants,
+) -> None:
     runtime = tenants.served.runtime
+    state = runtime.config.paths.state_dir
+    write_keys(find_key_file(runtime.config), [make_key()])
+    credentials = open_credentials(runtime.config, None)
+    credentials.set("bob", "notes", "TOKEN", "what bob has read")
+    credentials.close()
+    use = [state / name for name in ("gateway/quotas.db", "usage.db", "jobs.db", "learned/learned.sqlite")]
+    for each in use:
+        each.parent.mkdir(exist_ok=True)
+        each.touch()
     own = tenants.served.client(NEWEST, token=tenants.ann)
-    foreign = runtime.config.paths.state_dir / "results" / "session-of-bob"
+    foreign = state / "results" / "session-of-bob"
     foreign.mkdir(parents=True, exist_ok=True)
     (foreign / "secret.txt").write_text("what bob has read")
     async with own as ann:
@@ -135,11 +166,19 @@ async def test_user_cannot_read_files_with_accounts_results_or_settings(tenants:
             foreign / "secret.txt",
             tenants.home / "users.json",
             tenants.home / "tokens.json",
-            SettingsRecord(runtime.config.paths.state_dir).file,
+            SettingsRecord(state).file,
+            state / CREDENTIALS_FILE,
+            find_key_file(runtime.config),
+            *use,
         ):
             result = await ann.call_tool("read_file", {"path": str(path)})
             assert result.is_error, path
-            assert "what bob has read" not in result_text(result)
+            assert "Toolfold's own settings and state" in result_text(result), path
+        (tenants.home.parent / "own.txt").write_text("what bob has read is not known here")
+        search = {"pattern": "what bob has read", "path": str(tenants.home.parent)}
+        found = result_text(await ann.call_tool("search_files", search))
+        assert "own.txt" in found
+        assert "secret.txt" not in found
 
 
 def test_resources_and_subscriptions_of_a_user_are_its_own(tenants: Tenants) -> None:
@@ -157,6 +196,98 @@ def test_resources_and_subscriptions_of_a_user_are_its_own(tenants: Tenants) -> 
             assert "was not found" in denied["message"]
             assert denied["code"] == missing["code"]
             assert denied["message"] == missing["message"].replace("x' was", "' was")
+
+
+@pytest.fixture
+def limited_token(tenants: Tenants) -> Iterator[str]:
+    """The token of a user whom a rule denies the server `diary`."""
+    tokens = tenants.served.tokens
+    user = tokens.users.add_user("eve")
+    tokens.users.change_user("eve", lambda each: replace(each, denied=("server:diary",)))
+    yield tokens.add("eve", user_id=user.id)
+    tokens.revoke("eve")
+    tokens.users.remove_user("eve")
+
+
+async def test_arguments_of_prompts_and_resources_of_a_denied_server_cannot_be_completed(
+    tenants: Tenants, limited_token: str
+) -> None:
+    def list_references(server: str) -> list[mcp_types.PromptReference | mcp_types.ResourceTemplateReference]:
+        return [
+            mcp_types.PromptReference(type="ref/prompt", name=f"{server}_plan"),
+            mcp_types.ResourceTemplateReference(type="ref/resource", uri=f"{server}+note://{{which}}"),
+        ]
+
+    argument = {"name": "which", "value": ""}
+    async with (
+        tenants.served.client(NEWEST) as unlimited,
+        tenants.served.client(NEWEST, token=limited_token) as eve,
+    ):
+        assert (await eve.list_prompts()).prompts != []
+        for allowed, denied, missing in zip(
+            *(list_references(server) for server in ("diary", "diary", "diarx")), strict=True
+        ):
+            completion = await unlimited.complete(ref=allowed, argument=argument)
+            assert "diary-value" in completion.completion.values
+            errors = []
+            for reference in (denied, missing):
+                with pytest.raises(MCPError, match="was not found") as refused:
+                    await eve.complete(ref=reference, argument=argument)
+                errors.append((refused.value.error.code, str(refused.value).replace("diarx", "diary")))
+            assert errors[0] == errors[1]
+
+
+@pytest.mark.thorough(keep=1)
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_tool_denied_by_a_rule_cannot_be_called_under_any_spelling_or_by_tool_call(
+    tenants: Tenants, limited_token: str, revision: str
+) -> None:
+    wanted = {"text": "reached"}
+    async with tenants.served.client(revision, token=limited_token) as eve:
+        allowed = {"name": "notes_echo", "arguments": wanted}
+        assert "reached" in await call_text(eve, "tool_call", allowed)
+        for name in (
+            *("diary_echo", "DIARY_ECHO", "mcp_diary_echo", "mcp__diary__echo", "mcp-diary", "server:diary"),
+            *("diary_echo\u200b", "\uff44iary_echo", " diary_echo", "diary_echo ", "diary.echo"),
+            *("../diary_echo", "tool:diary_echo", "diary_read_resource", "diary_get_prompt"),
+        ):
+            inner = {"name": name, "arguments": wanted}
+            for outer, args in (
+                (name, wanted),
+                ("tool_call", inner),
+                ("tool_call", {"name": "tool_call", "arguments": inner}),
+                ("tool_call", {"name": "tool_call", "arguments": json.dumps(inner)}),
+            ):
+                assert "reached" not in await call_text(eve, outer, args), (outer, args)
+        for outer, rest in (("tool_call", {"arguments": wanted}), ("tool_describe", {})):
+            denied = await call_text(eve, outer, {"name": "diary_echo", **rest})
+            missing = await call_text(eve, outer, {"name": "diarx_echo", **rest})
+            assert denied == missing.replace("diarx", "diary")
+        assert "diary_echo" not in await call_text(eve, "tool_search", {"query": "diary echo"})
+
+
+async def test_metrics_contain_no_names_of_users_teams_clients_or_tools(
+    tenants: Tenants, tmp_path: Path
+) -> None:
+    tokens = tenants.served.tokens
+    user = tokens.users.add_user("metered")
+    tokens.users.add_team("meteredteam")
+    tokens.users.join_team("meteredteam", "metered")
+    tokens.users.change_user("metered", lambda each: replace(each, limits={"calls_per_day": 1.0}))
+    tokens.quotas = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), tokens.users.directory)
+    try:
+        async with tenants.served.client(token=tokens.add("meteredclient", user_id=user.id)) as client:
+            assert not (await client.call_tool("notes_echo", {"text": "x"})).is_error
+            with pytest.raises(MCPError, match="limit of 1 calls per day"):
+                await client.call_tool("notes_echo", {"text": "x"})
+        async with httpx2.AsyncClient(timeout=TIMEOUT_S) as http:
+            metrics = (await http.get(tenants.served.url.replace("/mcp", "/metrics"))).text
+    finally:
+        tokens.quotas.close()
+        tokens.quotas = None
+    assert 'toolfold_limit_refusals_total{limit="calls_per_day"} 1' in metrics
+    for name in ("metered", user.id, "notes", "echo", "ann"):
+        assert name not in metrics
 
 
 async def test_approval_for_the_session_of_one_user_does_not_hold_for_another(
