@@ -58,7 +58,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSite:
-    """Place where commands run (machine, container, sandbox), and what matters for their danger there."""
+    """The place where commands run (machine, container, sandbox), and which directories it shares."""
 
     name: str
     home: str = ""
@@ -87,7 +87,7 @@ class ExecutionSite:
         )
 
     def can_escape(self, runs: Iterable[ProgramRun]) -> bool:
-        """Return True if one of the programs may have effects outside the execution site (container)."""
+        """Return True if one of the programs may have effects outside the container or sandbox it runs in."""
         if self.shared_directories is None or not self.is_certain:
             return True
         return any(not run.name.is_known or run.name in _ESCAPING_PROGRAMS for run in runs)
@@ -107,7 +107,7 @@ class ExecutionSite:
         return effect.kind in _FILE_EFFECTS and self._is_site_only(effect.target)
 
     def _is_site_only(self, path: str) -> bool:
-        """Return True if a path is in a container or sandbox only, in no directory shared with the host."""
+        """Return True if a path exists only in the container or sandbox, and is not shared with the host."""
         components = _known_components(path)
         if not self.home or not path.startswith("/") or _SITE_DIRECTORIES.isdisjoint(components[:1]):
             return False

@@ -191,7 +191,7 @@ class Judge:
         cwd: str,
         budget: Budget,
     ) -> Iterator[Finding]:
-        """Judge commands inside text that a program may run: an argument, its input, a file written before.
+        """Judge commands in text that a program may run: its arguments, its input, and files written before.
 
         Whether such a command runs is a guess, so only severe findings count, and all can be approved.
         """
@@ -252,7 +252,7 @@ def _moves_files(run: ProgramRun) -> bool:
 
 
 def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
-    """Return the program run with unknown text removed from its words; None if there is no unknown text."""
+    """Return a copy of a program run without the unknown text in its arguments; None if it has none."""
     words = tuple(word.without_unknown_parts for word in run.argv)
     targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:
@@ -299,7 +299,7 @@ def _absolute_path(path: PathLike | None, default: str) -> str:
 
 
 def _classify_effect(effect: CommandEffect, paths: PathClassifier) -> CommandEffect:
-    """Add the traits of its target path (home, system …) to an effect found in embedded code."""
+    """Return an effect of embedded code with the traits of its target path (home, system …) added."""
     if effect.kind not in PATH_EFFECTS or not effect.target:
         return effect
     info = paths.classify(effect.target, recursive="recursive" in effect.traits)

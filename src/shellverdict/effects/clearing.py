@@ -24,7 +24,7 @@ _GENERATED = split_names("site public _site book _book")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClearingRule:
-    """Rule that tells when a build tool empties its output directory, and which arguments name it.
+    """Rule that tells when a build tool empties its output directory, and which arguments name the directory.
 
     `words` is the subcommand. One of `switches` must be given, unless there are none; with one of `unless`
     nothing is emptied. `implicit` means that directories inside the project are emptied without the switch.
@@ -123,7 +123,7 @@ _FALSE = split_names("false 0 no off")
 
 
 def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield a deletion for each output directory that a tool empties, unless it can be generated again."""
+    """Yield a deletion effect for each output directory that a build tool empties with a loss of data."""
     argv = _strip_launcher(context.run.argv)
     for rule in _CLEARING_RULES.get(argv[0].lower(), ()) if argv else ():
         for word in _cleared_directories(rule, argv, context.run.env_assignments):
@@ -161,7 +161,7 @@ def _cleared_directories(
 
 
 def _is_requested(rule: _ClearingRule, argv: Sequence[Word], effect: CommandEffect) -> bool:
-    """Return True if a build tool empties its output directory because of an option or by default."""
+    """Return True if the options, or the defaults, of a build tool make it empty its output directory."""
     if not rule.implicit:
         return True
     long_options = {word.partition("=")[0]: word.partition("=")[2] for word in argv if word.startswith("--")}

@@ -45,7 +45,7 @@ def _split_operands(context: RunContext, options: Options) -> tuple[tuple[Word, 
 def _put_effects(
     context: RunContext, sources: Sequence[Word], destination: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the effects of copying or moving files on their destination, a file or a directory."""
+    """Yield the effects that copying or moving files has on the destination file or directory."""
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
     make_effect = (
         context.fill_effect
@@ -88,7 +88,7 @@ def _is_directory_destination(context: RunContext, sources: Sequence[Word], dest
 def _effects_inside_directory(
     context: RunContext, destination_effect: CommandEffect, word: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the write to a sensitive file inside the destination directory, as in `cp .bashrc ~`."""
+    """Yield a write effect if a copied file becomes a sensitive file in a directory, as in `cp .bashrc ~`."""
     file_effect = context.write_effect(word, *traits)
     relevant_traits = {
         f"in:{place}"
@@ -108,13 +108,13 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return the trait `whole` for `cp -r -T`, which copies over the destination directory, not into it."""
+    """Return the trait `whole` for `cp -r -T`, which copies over the destination instead of into it."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 
 
 def _link_source_effects(context: RunContext, sources: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield an effect for each hard or symbolic link to a protected file: it would bypass the protection."""
+    """Yield an effect for each new link to a protected file, because the link would bypass the protection."""
     for source in context.iter_operands(sources):
         kinds_inside = context.paths.kinds_replaced_by_filling(source, context.run.cwd)
         protected_kinds = (context.classify(source).kinds | kinds_inside) & {
@@ -170,7 +170,7 @@ def _install_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_readable_by_others(context: RunContext, word: Word) -> bool:
-    """Return True if the file at `word` is readable by other users of the machine."""
+    """Return True if other users of the machine can read the file that `word` names."""
     return bool(context.classify(word).kinds & {PathKind.OUTSIDE, PathKind.SYSTEM, PathKind.TEMP})
 
 

@@ -125,7 +125,7 @@ _PROTECTED_KINDS = (PathKind.AGENT, PathKind.OWN, PathKind.GUARD)
 
 
 def _protected_search_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield changes to protected files that a `find` command searches for by name and then modifies."""
+    """Yield an effect for each protected file that a `find` command finds by its name and then modifies."""
     if not {"!", "-not", "-prune"}.isdisjoint(words):
         return
     acts = any(a.startswith(("-exec", "-ok")) and b in _CHANGING_PROGRAMS for a, b in pairwise(words))
@@ -145,7 +145,7 @@ def _protected_search_effects(context: RunContext, words: Sequence[Word]) -> Ite
 
 
 def _change_below_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield the changes to protected files in a directory tree if `find` modifies every file in the tree."""
+    """Yield effects for the protected files in a directory tree if `find` modifies every file in the tree."""
     for start in context.iter_operands(_find_starts(words)):
         wide = not context.classify(start).kinds.isdisjoint({PathKind.HOME, PathKind.ROOT})
         within = context.paths.kinds_replaced_by_filling(start, context.run.cwd)
@@ -167,7 +167,7 @@ def _selects_some_files(words: Sequence[Word]) -> bool:
 
 
 def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
-    """Replace the traits of a deletion by weaker ones, because the tests of `find` select only some files."""
+    """Return a deletion effect with less severe traits, because tests of `find` select only some files."""
     narrower = {
         f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
         f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",

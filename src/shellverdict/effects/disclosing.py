@@ -107,7 +107,7 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the arguments to search for `-i` (edit in place): those of `sed` and `perl`, else none."""
+    """Return the arguments of `sed` or `perl`, where `-i` means edit in place; empty for other programs."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 
@@ -246,7 +246,7 @@ def prints_secrets(run: ProgramRun, name: str) -> bool:
 
 
 def _contains_in_order(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
-    """Return True if a command's first words contain the given verbs in this order."""
+    """Return True if a command's first words contain the given subcommands in the given order."""
     wanted = iter(verbs)
     verb = next(wanted)
     for word in words[:12]:

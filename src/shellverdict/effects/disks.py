@@ -21,13 +21,13 @@ _MKFS_VALUES = split_names(
 
 
 def find_mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects of programs that create a file system and are recognised by name: `mkfs.*`."""
+    """Yield the effects of programs that create file systems, recognised by a name such as `mkfs.ext4`."""
     if _MKFS.fullmatch(name):
         yield from _mkfs_effects(name, context)
 
 
 def _mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield an effect for every argument of a file system maker that may be the device to format."""
+    """Yield an effect for every argument of a program such as `mkfs` that may be the device to format."""
     words = context.run.argv[1:]
     if not words or words[0] in ("-V", "-h", "--help", "--version"):
         return

@@ -18,7 +18,7 @@ def _kernel_effect(context: RunContext, *traits: str, target: Word = EMPTY) -> C
 
 
 def _machine_settings_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield changes of the machine's clock, host name or locale."""
+    """Yield an effect if the command changes the machine's clock, host name or locale."""
     words = context.run.argv[1:]
     sets = any(
         word.startswith(("set-", "--set", "-s", "--systohc", "--hctosys")) or word == "-w" for word in words

@@ -32,7 +32,7 @@ def _kill_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _parse_signal(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
-    """Return the signal and the targets of `kill`.
+    """Return the signal and the target processes of a `kill` command.
 
     The first word with a dash is the signal; later ones are process groups.
     """

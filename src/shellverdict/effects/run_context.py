@@ -70,7 +70,7 @@ class RunContext:
     def write_effect(
         self, word: Word, *traits: str, kind: EffectKind = EffectKind.OVERWRITE
     ) -> CommandEffect:
-        """Return the effect of writing to `word`.
+        """Return the effect of writing to the file that `word` names.
 
         A home directory as the target is written into, not replaced.
         """
@@ -99,7 +99,7 @@ class RunContext:
         return self.new_effect(kind, *traits, *all_traits, target=path_info.path or word)
 
     def fill_effect(self, word: Word, *traits: str) -> CommandEffect:
-        """Return the effect of writing files with unknown names into the directory `word`."""
+        """Return the effect of writing files with unknown names into the directory that `word` names."""
         effect = self.write_effect(word, *traits)
         replaced = frozenset(
             f"in:{place}" for place in self.paths.kinds_replaced_by_filling(word, self.run.cwd)
@@ -115,7 +115,7 @@ class RunContext:
         )
 
     def delete_effect(self, word: Word, *traits: str, recursive: bool = False) -> CommandEffect:
-        """Return the effect of deleting the file or directory `word`."""
+        """Return the effect of deleting the file or directory that `word` names."""
         recursive = recursive and not self.paths.is_plain_file(word, self.run.cwd)
         path_info = self.classify(word, follow_link=False, recursive=recursive)
         if (recursive or path_info.covers_everything) and self.paths.is_regenerable(
@@ -130,7 +130,7 @@ class RunContext:
     def destroy_effect(
         self, kind: EffectKind, word: Word, path_info: PathInfo, *traits: str
     ) -> CommandEffect:
-        """Return an effect that destroys a path.
+        """Return the effect of destroying the file, directory or device that `word` names.
 
         If the path has unknown parts, the effect also has the traits for the case that they are empty.
         """

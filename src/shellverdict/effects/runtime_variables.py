@@ -1,4 +1,4 @@
-"""Detect commands that write text to a file, such as a shell script, that sets a variable of Toolfold."""
+"""Detect commands that write environment variables of Toolfold into a file, such as a shell script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOCUMENTS = (".md", ".rst", ".txt", ".py", ".html", ".log", ".adoc")
 
 
 def find_runtime_variable_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield an effect for each file in which a program sets an environment variable of Toolfold.
+    """Yield an effect for each file to which a program writes an environment variable of Toolfold.
 
     Toolfold reads these environment variables. Documentation files may mention them and are left out.
     """

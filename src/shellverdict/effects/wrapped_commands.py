@@ -96,7 +96,7 @@ def _may_wrap_command(name: str, context: RunContext, known: bool) -> bool:
 def _find_destroyer(
     words: Sequence[Word], context: RunContext, find_effects: _EffectFinder, lines: int
 ) -> Word | None:
-    """Return the first word that names a program such as `rm` which would destroy data with its arguments.
+    """Return the first word that, with the words after it, is a destructive command such as `rm -rf x`.
 
     `lines` limits the nesting of arguments that are whole command lines.
     """
@@ -135,7 +135,7 @@ def _would_destroy(argv: tuple[Word, ...], context: RunContext, find_effects: _E
 
 
 def _is_loss(effect: CommandEffect) -> bool:
-    """Return True if an effect means the loss of valuable data."""
+    """Return True if an effect of a command is the loss of valuable data."""
     if effect.kind is EffectKind.FORMAT:
         return True
     if effect.kind is EffectKind.DELETE and not effect.traits.isdisjoint(

@@ -105,7 +105,7 @@ def _in_place_edit_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _disk_image_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the write to the last operand of programs that write disk images, such as `qemu-img`."""
+    """Yield a write effect for the last operand of a program that writes disk images, such as `qemu-img`."""
     operands = context.parse_options(split_names("-f -O -o -S -m -l --bmap")).operands
     if len(operands) > 1 and operands[0] in ("convert", "create", "copy", "restore", "write"):
         yield context.write_effect(operands[-1], "raw")
@@ -160,7 +160,7 @@ def _create_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _rescue_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the write to the second operand of disk copiers such as `ddrescue`."""
+    """Yield a write effect for the second operand of disk copying programs such as `ddrescue`."""
     values = split_names("-b -B -c -d -e -E -g -G -H -i -I -K -l -m -o -O -p -Q -r -s -S -T -X -Z")
     operands = context.parse_options(values).operands
     if len(operands) > 1:
@@ -176,7 +176,7 @@ def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _last_operand_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the write to the last operand of programs that take an input file and an output file."""
+    """Yield a write effect for the last operand of a program that takes an input and an output file."""
     operands = context.parse_options(split_names("-f -s -w --skip-chars -l -c -o -S")).operands
     if len(operands) > 1:
         yield context.write_effect(operands[-1])

@@ -160,7 +160,7 @@ class CallScanner(ExpressionReader):
         return is_passed and action in ("delete", "tree", "tree-if")
 
     def _note_directory_walk(self, at: int) -> None:
-        """Record a glob pattern for the files of a directory that a call such as `opendir D, "."` lists."""
+        """Record a glob pattern for the files of a directory that code lists, as in `opendir D, "."`."""
         name = self.tokens[at].text
         if name not in _DIRECTORY_WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
             return
@@ -410,7 +410,7 @@ class CallScanner(ExpressionReader):
             self._note_file_read(rest[0] if mode.startswith("<") and rest else mode.lstrip("<").strip())
 
     def _add_fed_program(self, program: str) -> None:
-        """Add a program to which the analyzed code writes input.
+        """Add a program that the analyzed code starts and to whose standard input it writes.
 
         If the program is a shell, each string in the code is added as a script, because it may be the input.
         """

@@ -161,7 +161,7 @@ class ExpressionReader:
         return token.text if token is not None and token.kind == "name" else ""
 
     def record_assignment(self, at: int) -> None:
-        """Record the value that `name = "text"` or `name .= "text"` assigns, or a function's alias."""
+        """Record the text or function that code such as `name = "text"` or `name .= "text"` assigns."""
         name = self.tokens[at].text.lstrip("$@%&")
         mark = self.mark_at(at + 1)
         if mark == ":" and name in self.actions and (other := self.name_at(at + 2)):
@@ -350,7 +350,7 @@ class ExpressionReader:
         return at
 
     def _skip_brackets(self, words: Sequence[Token], at: int) -> int:
-        """Return the index of the token after the bracket that closes the bracket at or after `at`."""
+        """Return the index of the token after the bracket expression that starts at or after index `at`."""
         depth = 0
         for place in range(at, len(words)):
             self.steps += 1

@@ -20,7 +20,7 @@ _RUNTIME_MODULE = re.compile(r"toolfold(?:\.\w+)+")
 
 
 def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yield commands for the shell rules (as argument lists) if Python code would change Toolfold itself."""
+    """Yield equivalent shell commands, as argument lists, if Python code would change Toolfold itself."""
     for module in _named_modules(node):
         if module.split(".")[1:2] and module.split(".")[1] in _ADMINISTRATIVE and module not in _HARMLESS:
             yield "toolfold-code", module

@@ -206,7 +206,7 @@ _CALLS_SQL = frozenset({"SP_EXECUTESQL", "DBLINK_EXEC", "DBLINK", "EXECUTE_IMMED
 
 
 def _opens_block(token: _SqlToken) -> bool:
-    """Return True if an SQL token only opens a block, such as BEGIN, and a statement follows it."""
+    """Return True if an SQL token such as BEGIN only opens a block, so that a statement follows the token."""
     return token.upper in _OPENERS or not token.text.strip("(")
 
 
@@ -362,7 +362,7 @@ class _SqlStatement:
                 _analyze_statements(_unquote_token(token), self.dialect, self.analysis, self.depth + 1)
 
     def _add_unseparated_drops(self, tokens: Sequence[_SqlToken]) -> None:
-        """Add the effects of DROP and TRUNCATE inside the tokens: Transact-SQL may omit semicolons."""
+        """Add the effects of DROP and TRUNCATE without a semicolon before them, which Transact-SQL allows."""
         for place in range(1, len(tokens) - 1):
             word, after = tokens[place].upper, tokens[place + 1].upper
             if (
@@ -437,7 +437,7 @@ def _affects_every_row(tokens: Sequence[_SqlToken]) -> bool:
 
 
 def _grants_broadly(words: Sequence[str]) -> bool:
-    """Return True if a GRANT gives all privileges, superuser rights or the right to grant."""
+    """Return True if a GRANT gives all privileges, superuser rights or the right to grant privileges."""
     unique_words = set(words)
     return bool(unique_words & {"ALL", "SUPER", "PUBLIC", "SUPERUSER", "DBA", "OWNERSHIP"}) or (
         "OPTION" in unique_words and bool(unique_words & {"GRANT", "ADMIN"}) and "WITH" in unique_words

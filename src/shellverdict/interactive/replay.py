@@ -200,7 +200,7 @@ class _Replay:
                     self._report_code(frame, scenario.is_most_likely)
 
     def _step_partial(self, scenarios: list[Scenario], partial: str) -> list[Scenario]:
-        """Process a line without line end, which only some programs read before it is complete."""
+        """Process the unfinished last input line, which only some programs read before it is complete."""
         if not partial:
             return scenarios
         self._check_tabs(scenarios, partial)
@@ -215,7 +215,7 @@ class _Replay:
     def _start_reporting(
         self, reading: CommandReading, scenarios: list[Scenario], runs: int, effects: int
     ) -> None:
-        """Report findings from here on; discard those about earlier input, which was already judged."""
+        """Report findings from now on; discard findings about earlier input, which was already judged."""
         del reading.runs[runs:], reading.effects[effects:]
         self._is_reporting = True
         for scenario in scenarios:
@@ -370,7 +370,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge a line that continues an unfinished command also as if it were a command by itself."""
+        """Judge a line that continues an unfinished command also as a command of its own."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
@@ -502,7 +502,7 @@ class _Replay:
 
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
-    """Return a copy of a scenario in which the innermost program may miss lines, as another may read them."""
+    """Return a copy of a scenario in which another program may read lines instead of the innermost one."""
     copy = scenario.copy()
     copy.innermost.may_miss_lines = True
     return copy

@@ -1,4 +1,4 @@
-"""Classify paths: root, home, system, device, secret, the runtime's own files, project and so on.
+"""Classify paths: root, home, system, device, secret, Toolfold's own files, project and so on.
 
 A word is resolved lexically, including its gaps (unknown text) and wildcards, and additionally through
 symbolic links if the path is fully known and on this machine. The path does not need to exist. This package
@@ -370,7 +370,7 @@ class PathClassifier:
         return None if real is None else _ParsedPath("/", real + base.parts[known:])
 
     def _path_with_parent_references(self, word: Word, cwd: Word) -> str | None:
-        """Return the absolute path of a word that contains `..`; None if it has none or is not known.
+        """Return the absolute path of a word that contains `..`; None for a word without `..` or if unknown.
 
         The `..` stays, because it must be resolved after the symbolic links before it.
         """
@@ -417,7 +417,7 @@ class PathClassifier:
         return kinds
 
     def _parts_below_session(self, path: _ParsedPath) -> tuple[str, ...]:
-        """Return the components of a path without those of the initial working directory."""
+        """Return the components of a path relative to the initial working directory."""
         return path.parts[len(self._session_parts or ()) :] if path.anchor == "/" else path.parts
 
     def _kinds_by_anchor(self, path: _ParsedPath) -> frozenset[PathKind]:

@@ -243,7 +243,7 @@ ABSOLUTE_PATHS: Mapping[str, tuple[_KnownPath, ...]] = {
 
 
 def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
-    """Return the kinds of a path by well-known names in it, such as `.ssh`, whatever its location."""
+    """Return the kinds of a path by well-known names in the path, such as `.ssh`, whatever its location."""
     if not parts:
         return frozenset()
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
@@ -266,7 +266,7 @@ def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
 
 
 def kinds_below_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of the well-known paths below a directory: for `.ssh`, those of `.ssh/config` too."""
+    """Return the kinds of all well-known paths below a directory, such as those of `config` in `.ssh`."""
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
     kinds: set[PathKind] = set()
     for at, part in enumerate(lowered):

@@ -181,7 +181,7 @@ def _candidate_rules(
 
 
 def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
-    """Return the rules that certainly match; fallback rules only if no other rule does.
+    """Return the rules that certainly match; fallback rules only if no other rule matches.
 
     If none certainly matches but one may, return the rule for unknown subcommands.
     """
@@ -218,7 +218,7 @@ def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSynt
 def _add_option_values(
     programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
 ) -> dict[str, ProgramSyntax]:
-    """Return the syntax of the programs, completed by the options for which a rule checks the value."""
+    """Return the command-line syntax by program, with the options added whose values a rule checks."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule.condition, RunCondition):

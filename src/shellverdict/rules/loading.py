@@ -124,7 +124,7 @@ def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
 
 
 def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSyntax]:
-    """Read the names of a program and its command-line syntax from a table."""
+    """Read the names of a program and its command-line syntax from a table of a rule file."""
     keys = _TableReader(table, f"program {_program_label(table)}")
     keys.check_known_keys(*PROGRAM_KEYS)
     if not keys.has_key("names"):

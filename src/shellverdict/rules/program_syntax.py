@@ -196,7 +196,7 @@ def _module_arguments(argv: Sequence[Word]) -> tuple[Word, ...] | None:
 
 
 def _count_leading_values(argv: Sequence[Word], operands: Sequence[Word]) -> int:
-    """Count the leading operands that are probably values, because they follow an option."""
+    """Count the leading operands that are probably values of options, because each follows an option."""
     count = 0
     for before, word in pairwise(argv[:MAX_WORDS_BEFORE_SUBCOMMAND]):
         if count == len(operands):

@@ -77,7 +77,7 @@ class WrittenTexts:
     """For each text given to a file-writing program, the position of that program's command."""
 
     def record_edit(self, run: ProgramRun) -> None:
-        """Record text that looks like a command and is given to a program that writes files.
+        """Record text that looks like a command and is passed to a program that writes files.
 
         A script that runs later may contain the text.
         """
@@ -147,7 +147,7 @@ def has_indirect_call(code: str, language: str = "") -> bool:
 
 
 def detect_language(path: str, text: str) -> str:
-    """Return the language of a file by its name or first line; empty if neither tells."""
+    """Return the language of a file, judged by its name or first line; empty if the language is unknown."""
     name = path.rpartition("/")[2].lower()
     if name in _load_table()["named"]:
         return str(_load_table()["named"][name])
@@ -205,7 +205,7 @@ def _input_text(run: ProgramRun) -> Word:
 
 
 def _is_text_only(run: ProgramRun) -> bool:
-    """Return True if a program only treats text as data, or if its code is analyzed by language instead."""
+    """Return True if a program does not run its text as code, or runs only code that is analyzed anyway."""
     name = _name_without_version(run)
     if name not in _table_names("interpreters"):
         return name in _table_names("text_programs") or run.name in _table_names("text_programs")

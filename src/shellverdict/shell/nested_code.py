@@ -31,7 +31,7 @@ TOP_LEVEL_CONTEXT = ExecutionContext()
 
 
 class NestedCodeReader(ControlFlowReader):
-    """Analyzes code that programs run in turn; a subclass analyzes the commands in that code."""
+    """Analyzes code that programs such as `sh -c` run; a subclass analyzes the commands in that code."""
 
     def __init__(
         self, reading: CommandReading, budget: Budget, span: tuple[int, int], branch_policy: BranchPolicy
@@ -83,7 +83,7 @@ class NestedCodeReader(ControlFlowReader):
     def _analyze_inner(
         self, inner_command: InnerCommand, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        """Analyze one command or piece of code that a program runs in turn."""
+        """Analyze one command or piece of code that a program such as `sudo` or `sh -c` runs."""
         wrappers = (*context.wrappers, inner_command.wrapper) if inner_command.wrapper else context.wrappers
         context = replace(
             context,

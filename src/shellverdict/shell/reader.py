@@ -145,7 +145,7 @@ def _exported_values(state: ShellState) -> dict[str, Word]:
 
 
 class ShellReader(NestedCodeReader):
-    """Analyzes shell commands, the commands that they run in turn, and the text they print."""
+    """Analyzes shell commands, the commands that these run themselves (as `sudo` does), and their output."""
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class ShellReader(NestedCodeReader):
     def _record_run(
         self, run: ProgramRun, context: ExecutionContext, state: ShellState | None = None
     ) -> TextStream:
-        """Record a program that would be started, analyze what it runs in turn, and return its output."""
+        """Record a program that would be started, analyze the commands it runs, and return its output."""
         self._reading.runs.append(run)
         self._reading.effects += check_redirect_targets(run, self._is_confidential)
         if state is None:
@@ -467,7 +467,7 @@ class ShellReader(NestedCodeReader):
     def _check_hook_variable(
         self, name: str, value: Word, state: ShellState, context: ExecutionContext
     ) -> None:
-        """Analyze values of variables that a shell runs by itself, such as PROMPT_COMMAND."""
+        """Analyze the code in variables that a shell runs by itself, such as PROMPT_COMMAND."""
         if name == "PROMPT_COMMAND":
             self.analyze_text(value, state.copy(), replace(context, depth=context.depth + 1))
         elif name in PROMPT_VARIABLES and ("$(" in value or "`" in value):

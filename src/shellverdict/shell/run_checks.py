@@ -89,7 +89,7 @@ def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[Command
 
 
 def check_file_names(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield an effect for a new file named like an option, and for unread files that a program loads.
+    """Yield an effect for a new file named like an option, and for files of unknown content that are loaded.
 
     The program loads them by default because of their name, such as `Makefile`.
     """

@@ -29,7 +29,7 @@ class TextStream:
     listed_directories: tuple[Word, ...] = ()
 
     def to_unknown_word(self) -> Word:
-        """Return a word that stands for one item of this unknown text.
+        """Return a word that stands for one unknown item of this stream, such as a line.
 
         If the text lists the files of a directory, the word stands for any file in it.
         """

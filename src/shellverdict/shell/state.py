@@ -51,7 +51,7 @@ class ShellState:
 
     @property
     def absolute_cwd(self) -> Word:
-        """Return the working directory, made absolute by `initial_cwd` if that is known."""
+        """Return the working directory; a relative one is made absolute if `initial_cwd` is known."""
         if not self.initial_cwd or self.cwd[:1] in ("/", "~", GAP):
             return self.cwd
         return (
@@ -150,7 +150,7 @@ class ShellState:
         )
 
     def forget_changes_since(self, before: ShellState) -> None:
-        """Make every value unknown that has changed since `before`, the previous iteration of a loop."""
+        """Mark every value as unknown that has changed since `before`, the previous iteration of a loop."""
         for name, value in self.variables.items():
             if before.variables.get(name) != value:
                 self.variables[name] = unknown_word()

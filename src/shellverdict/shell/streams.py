@@ -30,7 +30,7 @@ def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
 
 
 def merge_alternatives(first: TextStream, second: TextStream) -> TextStream:
-    """Return a stream that may be either of two; if they differ, its text is unknown."""
+    """Merge the output streams of two alternatives; if they differ, the text of the result is unknown."""
     if first == second or (first.text == "" and not first.taints):
         return second
     return TextStream(None, first.taints | second.taints)

@@ -1,4 +1,4 @@
-"""Find commands and code that a program runs in turn: the command of `sudo`, the code of `sh -c`.
+"""Find commands and code that a program runs from its arguments, as `sudo` and `sh -c` do.
 
 Uses only the arguments of one run: no file and no environment. Most programs are described by data
 (`programs.toml`); those whose arguments follow a grammar of their own have a reader function in one of the

@@ -1,4 +1,4 @@
-"""Find the commands that programs run in turn, for programs described in the program table."""
+"""Find the commands in the arguments of wrapper programs that the program table describes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def read_table_program(run: ProgramRun, program: ProgramSpec, name: str) -> Iterator[InnerCommand]:
-    """Yield the commands and code that a program runs in turn, as the program table describes."""
+    """Yield the commands and code that a program runs from its arguments, as the program table describes."""
     yield from _read_with_spec(run, run.argv[1:], program, name)
 
 
@@ -184,7 +184,7 @@ def _strip_double_dash(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the command that consists of the words.
+    """Yield the given words as one command.
 
     Without words, but with unknown arguments, an unknown command is yielded.
     """

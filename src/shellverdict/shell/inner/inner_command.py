@@ -16,7 +16,7 @@ UNKNOWN_WORD = Word(GAP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerCommand:
-    """A command or a piece of code that a program runs in turn, as `sudo` and `sh -c` do.
+    """A command or a piece of code that another program runs, as `sudo` and `sh -c` do.
 
     Either `argv`, a program with its arguments; or `code`, text in `language` that is part of the command
     itself and may have unknown parts; or, if both are None, code from standard input or from `file`.
@@ -33,7 +33,7 @@ class InnerCommand:
 
 
 InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
-"""Function that yields the commands that a program such as `sudo` runs in turn."""
+"""Function that yields the commands that a program such as `sudo` runs."""
 
 
 def to_literal(word: str) -> Word:

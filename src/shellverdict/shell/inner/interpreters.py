@@ -156,7 +156,7 @@ _DELETE_ALL_COMMAND = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?
 
 
 def _read_saved_files(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Yield commands, such as `sed -i`, that change the same files as Vim does, if Vim saves them."""
+    """Yield equivalent commands, such as `sed -i`, for the files that Vim changes and saves."""
     if not any(_SAVE_COMMAND.search(command[:4096]) for command in commands):
         return
     empties = any(_DELETE_ALL_COMMAND.search(command[:4096]) for command in commands)

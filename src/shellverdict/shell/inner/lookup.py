@@ -1,4 +1,4 @@
-"""Find the commands that a program runs in turn: by the program table, or by the program's own function."""
+"""Find the commands that a wrapper program runs, by the program table or by a function for the program."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _READERS: Mapping[str, InnerCommandReader] = MappingProxyType(
 
 
 def find_inner_commands(run: ProgramRun) -> tuple[InnerCommand, ...]:
-    """Return all commands and code that a program runs in turn; empty if it runs nothing else.
+    """Return all commands and code that a program runs, as `sudo` and `sh -c` do; empty if it runs none.
 
     Standard input counts as code only if it is known to be redirected (`run.stdin`).
     """

@@ -54,7 +54,7 @@ def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextSt
 
 
 def _filter_input(run: ProgramRun, files: FileLookup) -> TextStream:
-    """Return what a filter reads: the files in its arguments, otherwise standard input."""
+    """Return the input of a filter: the files in its arguments, or else standard input."""
     operands = _file_operands(run)
     parts = [_file_content(run, name, files) for name in operands] or [run.stdin or unknown_stream()]
     taints = _taints_of_named_files(run, files).union(*(part.taints for part in parts))
@@ -76,7 +76,7 @@ def _file_content(run: ProgramRun, name: Word, files: FileLookup) -> TextStream:
 
 
 def _file_operands(run: ProgramRun) -> list[Word]:
-    """Return the operands that name files, without those before them, such as the pattern of `grep`."""
+    """Return the operands that name files, without other operands such as the pattern of `grep`."""
     values = _VALUE_OPTIONS.get(run.name, frozenset())
     skip = _LEADING_OPERANDS.get(run.name, 0)
     if run.name == "sed" and any(word.startswith(("--expression=", "--file=")) for word in run.argv[1:]):
@@ -329,7 +329,7 @@ def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
 def _create_decoder_filter(
     decoder: decoders.Decoder, *options: str
 ) -> Callable[[ProgramRun, TextStream], TextStream]:
-    """Return a function that predicts the output of a program which decodes its input if given an option."""
+    """Return a function that predicts the output of a program that decodes its input, with given options."""
 
     def filtering(run: ProgramRun, text_input: TextStream) -> TextStream:
         if not options or Options.parse(run.argv).has(*options):
