@@ -318,7 +318,7 @@ def _can_carry_mark(block: Any) -> bool:
 
 
 def _known_counts(usage: Any) -> Json:
-    """Return the token counts in a usage object that are not null, to be merged with earlier counts."""
+    """Return the token counts of a usage object, without null values."""
     return (
         {key: value for key, value in usage.items() if value is not None}
         if isinstance(usage, Mapping)
@@ -349,7 +349,7 @@ def _stream_error(error: Any) -> ProviderError:
 
 
 def find_references(messages: Sequence[Message]) -> set[str]:
-    """Return the names of tools that tool results refer to; the request must contain their definitions."""
+    """Return the names of the tools to which tool results refer; the request must define these tools."""
     return {
         str(reference.get("tool_name"))
         for message in messages

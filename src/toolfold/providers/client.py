@@ -216,7 +216,7 @@ async def _relay_events(
 
 
 def _required_arguments(body: Json) -> Json:
-    """Remove from the body the fields that the official packages require as arguments, and return them."""
+    """Remove from the request body, and return, the fields that the official packages take as arguments."""
     return {key: body.pop(key) for key in ("messages", "max_tokens", "input") if key in body}
 
 
@@ -284,7 +284,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _read_retry_after(headers: Any) -> float | None:
-    """Return the seconds that the provider asks to wait; dates are ignored, because clocks differ."""
+    """Return the seconds that the provider asks to wait; None if it states no number of seconds."""
     for key, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers.get(key, "")) / unit)

@@ -70,7 +70,7 @@ class Dialect(ABC):
         *,
         deferred: Mapping[str, Definition] | None = None,
     ) -> list[Json]:
-        """Return the message parts that contain one tool result, in order."""
+        """Return the parts of a message that together contain one tool result, in order."""
 
     @abstractmethod
     def is_result_part(self, part: Json) -> bool:
@@ -98,7 +98,7 @@ class Dialect(ABC):
         return self.wrap_parts(sorted(parts, key=lambda part: not self.is_result_part(part)))
 
     def wrap_parts(self, parts: list[Json]) -> list[Json]:
-        """Combine message parts to messages; in most dialects each part is a whole message already."""
+        """Combine message parts into messages; in most dialects each part already is a whole message."""
         return parts
 
     def append_text(self, message: Message, text: str) -> Json:
@@ -113,7 +113,7 @@ class Dialect(ABC):
         return {"type": "text", "text": text}
 
     def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
-        """Return an input item that adds tools, for dialects with `accepts_tools_in_input`."""
+        """Return an input item that adds tools, for dialects in which input items can do that."""
         raise TypeError(f"the {self.name} format does not support tool definitions between messages")
 
     @abstractmethod
@@ -167,7 +167,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def explain_missing_native(self, model: str) -> str:
-        """Return why the model does not support loading tools on demand; empty if it does or may do."""
+        """Return why a model cannot load tools on demand; empty if it can or if that is not known."""
 
     def is_other_vendor(self, model: str) -> bool:
         """Return True if the model was not made by the provider that defined this API."""
@@ -225,7 +225,7 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
-    """Return True if a result comes from tool_search and can make the provider load deferred tools."""
+    """Return True if a result of `tool_search` can make the provider load the tools that it names."""
     return deferred is not None and result.name == BRIDGE_SEARCH
 
 

@@ -333,7 +333,7 @@ def _ask_arguments(signature: str, asked: str) -> str:
 
 
 def _plain_messages(request: ModelRequest) -> list[Json]:
-    """Return the conversation with only system, user and assistant roles, for any chat template."""
+    """Return the messages with only the roles system, user and assistant, which every chat template has."""
     messages = [{"role": "system", "content": request.system}] if request.system else []
     names = dict(OpenAIChat().find_calls(request.messages))
     for message in request.messages:
@@ -357,7 +357,7 @@ def _plain_message(message: Json, names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of the last message if the user wrote it; empty if it is a tool result."""
+    """Return the text of the last message if the user wrote that message; empty if it is a tool result."""
     newest = messages[-1] if messages else {}
     return shorten(OpenAIChat().find_text(newest), MAX_REQUEST_CHARS) if is_user_message(newest) else ""
 

@@ -44,7 +44,7 @@ class Question:
 
 
 class ModelAccess:
-    """The models of the configuration, by their names PROVIDER:MODEL."""
+    """Asks the models of the configuration, which are named PROVIDER:MODEL."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -55,7 +55,7 @@ class ModelAccess:
         return self._config.agent.model
 
     def check(self, model: str, key: str) -> None:
-        """Raise ModelFailed if a model, which the setting `key` names, has no known provider or no key."""
+        """Raise ModelFailed if the provider of a model is unknown or its API key is missing."""
         if not model:
             raise ModelFailed(f"No model is configured: set {key}, for example to openai:gpt-5-mini.")
         name = self._parse(model, key)
@@ -65,7 +65,7 @@ class ModelAccess:
             raise ModelFailed(f"The key of the model provider {name.provider!r} is missing: set {where}.")
 
     def is_paid(self, model: str) -> bool:
-        """Return True if calls of a model may cost money: its provider needs a key."""
+        """Return True if calls of a model may cost money, because its provider needs an API key."""
         try:
             name = self._parse(model, "")
         except ModelFailed:

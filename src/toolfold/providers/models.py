@@ -151,7 +151,7 @@ def _guess_provider(model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """Size of a model's context window and of its replies, in tokens."""
+    """Maximum size of a model's context window and of its replies, in tokens."""
 
     context: int
     output: int
@@ -201,7 +201,7 @@ async def find_published_context(name: ModelName, client: ModelClient) -> int | 
 
 
 def read_listed_context(listing: list[Json], model: str) -> int | None:
-    """Return a model's context window as stated in the provider's model list; None if it is not."""
+    """Return a model's context window from the provider's model list; None if the list does not state it."""
     for entry in listing:
         if entry.get("id") != model:
             continue

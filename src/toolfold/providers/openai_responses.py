@@ -237,7 +237,7 @@ class _ResponsesReplyReader(ReplyReader):
         )
 
     def _find_kept_items(self) -> list[int]:
-        """Return the output items of an interrupted response that may be sent in the next request.
+        """Return those output items of an interrupted response that may be part of the next request.
 
         Reasoning is valid only directly before the message it led to. Calls are dropped.
         """
@@ -263,7 +263,7 @@ def _read_call(item: Json) -> ToolCall:
 
 
 def _strip_empty(item: Json) -> Json:
-    """Return an output item without null keys, as the API accepts it in a later input."""
+    """Return an output item without keys whose value is null, which the API refuses as input."""
     return {key: value for key, value in item.items() if value is not None}
 
 

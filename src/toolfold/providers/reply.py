@@ -72,7 +72,7 @@ class Reply:
 
 
 class ReplyReader(ABC):
-    """Builds a reply from the events of one stream. Unknown events are ignored."""
+    """Builds a reply from the events of one stream. Skips unknown events."""
 
     @abstractmethod
     def feed(self, event: Json) -> Iterator[Delta]:

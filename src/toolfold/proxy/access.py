@@ -1,4 +1,4 @@
-"""Separate a proxy client's Toolfold token from its API key of a model provider.
+"""Separate a proxy client's Toolfold token from its API key for a model provider.
 
 A client may send a Toolfold token, its own key of a provider, or both. A token is never forwarded, and a
 provider's key is never taken for a token.
@@ -28,7 +28,7 @@ _TOKEN_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class AdmittedClient:
-    """A client that the access policy admits, and which headers of its request contain a Toolfold token."""
+    """A client that may use the proxy, and the names of its request headers that contain a Toolfold token."""
 
     client: GatewayClient
     token_headers: frozenset[str]
@@ -37,7 +37,7 @@ class AdmittedClient:
 
 
 async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedClient:
-    """Return the client that made a request. Raises RequestRefused if it is not accepted."""
+    """Return the client that made a request. Raises RequestRefused if the client is not accepted."""
     if refusal := policy.find_refusal(dict(headers)):
         raise RequestRefused(*refusal)
     if headers.get("sec-fetch-site") == "cross-site" and "origin" not in headers:
@@ -59,7 +59,7 @@ async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> Admi
 
 
 def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise RequestRefused if a header for keys or tokens is repeated: a provider may use another value."""
+    """Raise RequestRefused if a header for keys or tokens occurs twice: the provider might read the other."""
     names = [name.decode("latin-1").lower() for name, _ in sent]
     for name in (*KEY_HEADERS, TOKEN_HEADER):
         if names.count(name) > 1:
@@ -69,7 +69,7 @@ def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
 def _find_client(
     policy: AccessPolicy, headers: Mapping[str, str], token_headers: frozenset[str]
 ) -> GatewayClient | None:
-    """Return the client that all tokens of a request belong to; None if the request is refused.
+    """Return the client to which all tokens of a request belong; None if the request must be refused.
 
     Without a token it is the anonymous client, if the policy allows that. A wrong token is refused even
     where none is needed.
@@ -86,7 +86,7 @@ def _find_token_headers(policy: AccessPolicy, headers: Mapping[str, str]) -> fro
 
 
 def _is_own_token(policy: AccessPolicy, credential: str) -> bool:
-    """Return True for a token of this gateway: an access token of the identity provider for it, or its own.
+    """Return True for a token meant for this gateway: issued by it, or for it by the identity provider.
 
     Providers accept access tokens too, which are issued for them and are passed on like other keys.
     """
@@ -95,6 +95,6 @@ def _is_own_token(policy: AccessPolicy, credential: str) -> bool:
 
 
 def _credential(value: str) -> str:
-    """Return the token or key in a header's value, without the scheme `Bearer` if it is there."""
+    """Return the token or key in a header's value, without a leading `Bearer`."""
     scheme, *rest = value.split(maxsplit=1) or [""]
     return rest[0].strip() if rest and scheme.lower() == "bearer" else value.strip()

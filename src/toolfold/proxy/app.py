@@ -77,7 +77,7 @@ _ERROR_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """A request to a path below /v1 whose client may use the proxy."""
+    """A request to a URL path below /v1, from a client that may use the proxy."""
 
     method: str
     path: str
@@ -142,7 +142,7 @@ class Proxy:
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the bytes of the bodies of all open requests."""
+        """Return the number of bytes that the bodies of all open requests use in memory."""
         return self._bodies.buffered_bytes
 
     async def close(self) -> None:
@@ -180,7 +180,7 @@ class Proxy:
                 del self._open_by_client[client]
 
     async def _require_quota(self, admitted: AdmittedClient) -> None:
-        """Count a model request of the client's user. Raises RequestRefused if a limit is reached."""
+        """Count a model request for the client's user. Raises RequestRefused if a limit is reached."""
         try:
             await self._policy.tokens.require_quota(admitted.client, MODEL_METERS)
         except QuotaExceeded as error:
@@ -191,14 +191,14 @@ class Proxy:
             raise RequestRefused(503, problem, retry_after_s=RETRY_AFTER_S) from None
 
     def _note_usage(self, client: GatewayClient, usage: Usage, cost: float | None) -> None:
-        """Count the tokens and the cost of a reply of a model."""
+        """Count the tokens and the cost of a model's reply for the client's user."""
         quotas = self._policy.tokens.quotas
         if quotas is not None and client.user_id:
             tokens = float(usage.input_tokens + usage.output_tokens)
             quotas.spend(client.user_id, {"tokens_per_day": tokens, "cost_per_day": cost or 0.0})
 
     def _require_free_slot(self, admitted: AdmittedClient) -> None:
-        """Raise RequestRefused if too many requests are open, of all clients or of this one."""
+        """Raise RequestRefused if this client, or all clients together, have too many open requests."""
         if self.open_requests >= self._max_requests:
             raise RequestRefused(503, f"More than {self._max_requests:,} requests are open. Try again later.")
         share = max(1, int(self._max_requests * CLIENT_SHARE))
@@ -231,7 +231,7 @@ class Proxy:
         await send_error(send, family, error.status, error.problem, retry_after_s=error.retry_after_s)
 
     def _require_known_model(self, request: ProxyRequest) -> None:
-        """Raise RequestRefused if the client's key may belong to a provider that cannot be determined."""
+        """Raise RequestRefused if it is not known to which provider the client's API key must be sent."""
         if not request.model and self.upstreams.receive_client_keys:
             raise RequestRefused(
                 400,
@@ -240,7 +240,7 @@ class Proxy:
             )
 
     def _require_key_permission(self, request: ProxyRequest) -> None:
-        """Raise RequestRefused if a request would use a configured key that its token may not use."""
+        """Raise RequestRefused if the client's token does not permit the use of the configured API key."""
         upstream, client = self.upstreams.find(request.model, request.family), request.admitted.client
         if not upstream.uses_client_key and not client.may_use_keys:
             raise RequestRefused(
@@ -252,7 +252,7 @@ class Proxy:
     async def _read_request(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody
     ) -> ProxyRequest:
-        """Read a JSON request completely; leave the body of any other request to be streamed."""
+        """Read the body of a JSON request completely; the body of any other request is streamed later."""
         request = ProxyRequest(
             scope["method"], path, scope["query_string"], list(scope["headers"]), admitted, family, None
         )
@@ -312,7 +312,7 @@ class Proxy:
     async def _respond_folded(
         self, request: ProxyRequest, upstream: Upstream, send: _StartRecorder, events: RequestEvents
     ) -> bool:
-        """Shorten the tools of a request and answer it; return False if it must be forwarded unchanged."""
+        """Answer a request with a reduced tools array; return False if it must be forwarded unchanged."""
         wire = _find_wire(request.path)
         if self._folder is None or wire is None or not (request.content and request.content.get("tools")):
             return False
@@ -341,7 +341,7 @@ class Proxy:
         *,
         native: bool,
     ) -> bool:
-        """Answer a request with one way to shorten its tools; return False if they stay as they are.
+        """Try one way to reduce a request's tools array and answer it; return False if the tools must stay.
 
         Raises FoldingFailed or AccessEnded if nothing was sent to the client.
         """
@@ -368,13 +368,13 @@ class Proxy:
         return True
 
     def _choose_max_rounds(self, fold: Fold) -> int:
-        """Return how many replies are answered in the proxy: more if it added tools that it runs itself."""
+        """Return how often the proxy may answer tool calls itself: more often if it added its own tools."""
         if fold.added is None:
             return self._max_search_rounds
         return max(self._max_search_rounds, self._max_tool_rounds)
 
     async def _fold(self, request: ProxyRequest, wire: Wire, *, native: bool) -> Fold | None:
-        """Shorten the tools of a request, in a thread if that may take some time."""
+        """Return a request with a reduced tools array, made in a thread if that may take some time."""
         client, content, tools = request.admitted.client, request.content or {}, self._tools
         if self._folder is None:
             return None
@@ -397,7 +397,7 @@ class Proxy:
     def _open_round(
         self, request: ProxyRequest, upstream: Upstream, added_headers: Mapping[str, str], body: Json
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
-        """Send a rewritten request to a provider, whose response must not be compressed."""
+        """Send a rewritten request to a provider, and ask for a response that is not compressed."""
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
         headers.append((b"accept-encoding", b"identity"))
@@ -413,7 +413,7 @@ class Proxy:
             self._stored.popitem(last=False)
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
-        """Return the request with the id and the results that the stored reply before it needs."""
+        """Return the request with the provider's id of the reply it continues, and its search results."""
         wire, content = _find_wire(request.path), request.content
         previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):
@@ -429,7 +429,7 @@ class Proxy:
     async def _forward(
         self, request: ProxyRequest, upstream: Upstream, body: _ClientBody, send: Send
     ) -> None:
-        """Pass a request on unchanged, and its response back."""
+        """Send a request to the provider unchanged, and its response to the client."""
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         url = upstream.build_url(request.path, request.query)
         content: bytes | AsyncIterator[bytes] | None = request.body
@@ -451,14 +451,14 @@ class _ClientBody:
         self._is_complete = asyncio.Event()
 
     async def receive(self) -> Any:
-        """Return the next ASGI message of the client."""
+        """Return the next ASGI message from the client."""
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
             self._is_complete.set()
         return message
 
     async def stream(self, max_bytes: int) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raises UpstreamFailed if the client goes away before its end."""
+        """Yield the request body as it arrives. Raises UpstreamFailed if the client disconnects early."""
         while not self._is_complete.is_set():
             async with asyncio.timeout(MAX_BODY_PAUSE_S):
                 message = await self.receive()
@@ -519,7 +519,7 @@ def _find_wire(path: str) -> Wire | None:
 
 
 def _find_family(path: str, headers: dict[str, str]) -> Family:
-    """Return whose API a request uses, judged by its path and the header `anthropic-version`."""
+    """Return whether a request uses OpenAI's or Anthropic's API, judged by its path and headers."""
     if path == "messages" or path.startswith("messages/") or "anthropic-version" in headers:
         return "anthropic"
     return "openai"

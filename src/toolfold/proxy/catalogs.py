@@ -1,4 +1,4 @@
-"""The tools of clients: recognised across requests, so that each set is prepared and indexed once.
+"""Recognise the tools of a client in all of its requests, so that they are prepared and indexed once.
 
 A catalog is the set of function tools of one tools array. Requests of the same conversation share a session
 over it, which keeps their prompts alike. Clients run their tools themselves; nothing here can.
@@ -36,7 +36,7 @@ _INDEX_DIRECTORY = "clients"
 
 @dataclass(slots=True)
 class Catalog:
-    """The function tools of a client's requests, and the sessions of its conversations over them."""
+    """The function tools that a client sends with its requests, and a session for each conversation."""
 
     tools: Mapping[str, ClientTool]
     snapshot: Snapshot
@@ -60,13 +60,13 @@ class Catalog:
 
     @property
     def total_tokens(self) -> int:
-        """Return the tokens of the definitions of all tools."""
+        """Return the number of tokens in the definitions of all tools."""
         if self._total_tokens is None:
             self._total_tokens = sum(map(self.weights.count_tool, self.snapshot.values()))
         return self._total_tokens
 
     def open_session(self, prompts: bytes, caller: Caller) -> Session:
-        """Return the session that builds certain requests of a client; a new one if there is none yet."""
+        """Return the session that builds the requests with this key; a new one if there is none yet."""
         with self._lock:
             session = self._sessions.pop(prompts, None)
             if session is None:
@@ -77,7 +77,7 @@ class Catalog:
             return session
 
     def count_tokens(self, names: Sequence[str]) -> int:
-        """Return the tokens of the definitions of these tools; the last number is cached."""
+        """Return the number of tokens in the definitions of these tools; the last result is cached."""
         key, counted = tuple(names), self._counted  # read once: another thread may replace it
         if counted[0] != key:
             counted = key, sum(self.weights.count_tool(self.snapshot[name]) for name in names)
@@ -86,7 +86,7 @@ class Catalog:
 
 
 class Catalogs:
-    """The catalogs of all clients, the latest used last. Thread-safe."""
+    """The tool catalogs of all clients, the most recently used last. Thread-safe."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -105,7 +105,7 @@ class Catalogs:
         return catalog
 
     def is_prepared(self, checksum: bytes) -> bool:
-        """Return True if these tools are known, and are not searched for each message."""
+        """Return True if these tools are already known and need no search for each message."""
         is_searched = self._runtime.config.tools.selection != "eager"
         return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
 
@@ -135,7 +135,7 @@ class Catalogs:
 
 
 def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
-    """Return a key for the requests of a conversation that one session builds, with a common prefix.
+    """Return a key for the requests of a conversation that are built by the same session.
 
     Requests to another model or in the provider's own form of folding are built by another session.
     """
@@ -143,7 +143,7 @@ def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
 
 
 def hash_tools(tools: Sequence[ClientTool]) -> bytes:
-    """Return a checksum of tools, by which a set of tools is recognised."""
+    """Return a checksum by which a set of tools is recognised in later requests."""
     text = json.dumps([tool.entry for tool in tools])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 

@@ -1,4 +1,4 @@
-"""Recognise the requests of one conversation, although clients send no name of it.
+"""Recognise which requests belong to the same conversation, because clients send no conversation id.
 
 Requests of a conversation start with the same message and, from the second on, with the same reply. So
 conversations that start with the same message are told apart by the reply that each got to it.
@@ -25,7 +25,7 @@ CACHE_MARK = "cache_control"
 
 
 class Conversations:
-    """The conversations of all clients that had their first reply, the latest last. Thread-safe."""
+    """The conversations of all clients that have received a first reply, the newest last. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Conversations:
         """Checksum of the first message and the first reply → key of the conversation."""
 
     def find(self, client: str, messages: Sequence[Json], wire: Wire, *, is_counted: bool = False) -> bytes:
-        """Return a key that is the same for all requests of a client's conversation; a new one at its start.
+        """Return a key that is the same for all requests of a conversation; a new key for a new conversation.
 
         With `is_counted`, the request only counts tokens and starts no conversation.
         """
@@ -60,7 +60,7 @@ class Conversations:
 
 
 def identify_reply(call_ids: Sequence[str], text: str) -> str:
-    """Return what identifies a reply: its first call, or its text without regard to spaces."""
+    """Return what identifies a reply: its first tool call, or its text without spaces."""
     if call_ids:
         return call_ids[0]
     return hashlib.blake2b("".join(text.split()).encode(errors="replace"), digest_size=16).hexdigest()
@@ -73,13 +73,13 @@ def hash_json(value: Any) -> bytes:
 
 
 def _hash_start(client: str, messages: Sequence[Json], call_ids: Sequence[str], text: str) -> bytes:
-    """Return a checksum of a reply and the first message, without cache marks, which clients move."""
+    """Return a checksum of a conversation's first message and reply, without the client's cache marks."""
     first = next((each for each in messages if not is_instruction(each)), None)
     return hash_json([client, first and _normalize_message(first), identify_reply(call_ids, text)])
 
 
 def _normalize_message(message: Json) -> Json:
-    """Return a message as it is without cache marks; clients write a text with a mark as a block."""
+    """Return a message without cache marks, and with its text as a content block."""
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if isinstance(blocks, list):

@@ -1,4 +1,4 @@
-"""Shorten the tools of a model request: send those that it needs now, and let it search for the others.
+"""Reduce a model request's tools array to those needed now, and let the model search for the others.
 
 The tools are chosen by a session over the client's own tools, with the rules of every other session. Tools
 of other kinds, tools that `tool_choice` names and tools that the conversation has called stay in the request.
@@ -39,7 +39,7 @@ FindAdded = Callable[[bytes, set[str]], AddedTools]
 
 @dataclass(slots=True)
 class FoldReport:
-    """What shortening the tools of a request saved, and what it cost so far."""
+    """How many tokens a reduced tools array has saved in a request, and how many its searches have cost."""
 
     folded: int
     """Number of the client's tools that were not sent."""
@@ -70,7 +70,7 @@ class FoldReport:
 
 @dataclass(slots=True)
 class Fold:
-    """A request with a reduced tools array, and what turns its replies into those for the client."""
+    """A request with a reduced tools array; converts the model's replies to what the client expects."""
 
     wire: Wire
     original: Json
@@ -117,7 +117,7 @@ class Fold:
             return None
 
     def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
-        """Remember the messages behind a reply in which the client saw these calls and this text."""
+        """Remember the messages exchanged with the provider for a reply of which the client saw this part."""
         self.memory.remember(self.conversation, call_ids, text, messages)
 
     @property
@@ -145,7 +145,7 @@ class Fold:
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of a tool that the proxy runs, direct or through `tool_call`; None for others."""
+        """Return the call if the proxy itself runs its tool, called directly or by `tool_call`; else None."""
         try:
             inner = unwrap(call)
         except CallError:
@@ -160,7 +160,7 @@ def _refuse(call: ToolCall, problem: str) -> ToolResult:
 
 
 class Folder:
-    """Decides for each model request whether and how its tools are shortened. Thread-safe."""
+    """Decides for each model request whether its tools array is reduced, and how. Thread-safe."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
@@ -253,7 +253,7 @@ class Folder:
         )
 
     def is_prepared(self, body: Json, wire: Wire) -> bool:
-        """Return True if a request takes almost no time to shorten: its tools are known and not searched."""
+        """Return True if reducing the tools takes almost no time: they are known and need no search."""
         tools = body.get("tools")
         with self._lock:
             known = self._arrays.get((id(tools), wire.dialect.name))
@@ -264,7 +264,7 @@ class Folder:
     def _restore_history(
         self, conversation: bytes, written: list[Json], wire: Wire, native: bool
     ) -> list[Json]:
-        """Return a client's history with the searches that it did not see.
+        """Return the message history of a client, with the tool searches that the client did not see.
 
         Without the provider's own form, replies that were remembered in it stay as the client saw them.
         """
@@ -275,7 +275,7 @@ class Folder:
         return written
 
     def _read_array(self, body: Json, wire: Wire) -> _ClientArray | None:
-        """Return the tools of a request; None if they cannot be shortened."""
+        """Return the tools of a request; None if its tools array cannot be reduced."""
         if wire.explain_unfoldable(body):
             return None
         key = id(body["tools"]), wire.dialect.name
@@ -292,7 +292,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class _ClientArray:
-    """A tools array of a client, read once."""
+    """The tools array of a client's request, with its function tools and other tools apart."""
 
     entries: list[Json]
     tools: list[ClientTool]
@@ -311,7 +311,7 @@ def _find_successful_calls(messages: Sequence[Json], wire: Wire, tools: Collecti
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
-    """Return the tools of an array, without function tools if it must stay as it is."""
+    """Return the parts of a tools array; without function tools if the array must be forwarded unchanged."""
     reason = wire.explain_unfoldable_tools(entries)
     tools = [] if reason else [tool for entry in entries for tool in wire.read_tools(entry)]
     names = {tool.name for tool in tools}
@@ -330,7 +330,7 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
 def _write_tools(
     array: _ClientArray, catalog: Catalog, request: Request, needed: set[str], wire: Wire
 ) -> list[Json]:
-    """Return the tools array to send: what changes least first, and the client's entries unchanged.
+    """Return the tools array to send: the tools that change least come first, as the client wrote them.
 
     Tools that the provider loads on demand are last: they are no part of the prompt.
     """
@@ -351,12 +351,12 @@ def _write_tools(
 
 
 def _list_names(array: _ClientArray) -> set[str]:
-    """Return the names of all tools of a client, also of those that are no functions."""
+    """Return the names of all tools of a client, including those that are not function tools."""
     return {tool.name for tool in array.tools} | {str(entry.get("name")) for entry in array.others}
 
 
 def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list[Json]:
-    """Return the tools with a cache mark at the end of the constant ones, if the client had set a mark."""
+    """Return the tools, with the client's cache mark, if any, on the last tool that is in every request."""
     tools = [*constant, *added]
     if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
         tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}

@@ -49,7 +49,7 @@ class UpstreamFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
-    """A provider's response, whose body was not read yet."""
+    """A provider's response, before its body is read."""
 
     status_code: int
     headers: Headers
@@ -113,7 +113,7 @@ class UpstreamConnections:
             self._http = None
 
     def _is_direct(self, url: SplitResult) -> bool:
-        """Return False if the environment names a forward proxy for a URL, or the URL is unusual."""
+        """Return False if a proxy is set in the environment for a URL, or the URL is unusual."""
         key = f"{url.scheme}://{url.netloc}"
         known = self._direct.get(key)
         if known is None:
@@ -189,7 +189,7 @@ def _render_request(
 
 
 async def _add_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body in the transfer coding `chunked`."""
+    """Yield the pieces of a body in HTTP's chunked transfer coding."""
     async for part in body:
         if part:
             yield b"%x\r\n%b\r\n" % (len(part), part)
@@ -199,7 +199,7 @@ async def _add_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def relay_response(
     response: UpstreamResponse, send: Send, added: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Pass a provider's response on, with added headers. Raises UpstreamFailed if it ends early."""
+    """Send a provider's response and added headers to the client. Raises UpstreamFailed if it ends early."""
     await send(
         {
             "type": "http.response.start",
@@ -213,7 +213,7 @@ async def relay_response(
 
 
 def select_response_headers(response: UpstreamResponse) -> Headers:
-    """Return the headers of a provider's response that the client gets."""
+    """Return those headers of a provider's response that are passed on to the client."""
     lowered = [(name.lower(), value) for name, value in response.headers]
     return [each for each in lowered if each[0] not in _OWN_RESPONSE_HEADERS]
 

@@ -19,14 +19,14 @@ MAX_REFUSED = 1_000
 
 
 class NativeForms:
-    """The setting `proxy.native`, and the models whose provider refused the native form."""
+    """The setting `proxy.native`, and the models whose provider has refused native deferred tools."""
 
     def __init__(self, setting: Literal["auto", "on", "off"]) -> None:
         self._setting = setting
         self._refused: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def are_used(self, upstream: Upstream, wire: Wire, model: str) -> bool:
-        """Return True if requests for a model use the provider's own form.
+        """Return True if requests for a model use the provider's native deferred tools.
 
         Other servers with the same API may ignore what they do not know, and the model would find no tool.
         """
@@ -37,7 +37,7 @@ class NativeForms:
         return not wire.dialect.explain_missing_native(model)
 
     def mark_refused(self, upstream: Upstream, model: str) -> None:
-        """Use the bridge tools for a model from now on, because its provider refused the native form."""
+        """Use `tool_search` for a model from now on, because its provider refused native deferred tools."""
         log.warning(
             "%r does not support tools that are loaded on demand with model %r; the tool search is used",
             upstream.provider,
@@ -49,7 +49,7 @@ class NativeForms:
 
 
 def add_header_value(headers: Headers, name: str, value: str) -> Headers:
-    """Return the headers with a value added to a header that is a list, such as `anthropic-beta`."""
+    """Return the headers with a value added to a comma-separated one, such as `anthropic-beta`."""
     key, added = name.lower().encode(), value.encode()
     present = [each for each in headers if each[0].lower() == key]
     values = [part.strip() for _, each in present for part in each.split(b",") if part.strip()]

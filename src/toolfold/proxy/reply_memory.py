@@ -24,7 +24,7 @@ MAX_REMEMBERED_BYTES = 64_000_000
 
 @dataclass(frozen=True, slots=True)
 class RememberedReply:
-    """A reply that the client saw in another form."""
+    """A provider's reply of which the client saw a different form, without tool searches."""
 
     call_ids: tuple[str, ...]
     """The calls that the client saw."""
@@ -34,7 +34,7 @@ class RememberedReply:
 
 
 class ReplyMemory:
-    """The replies in all conversations, the latest last, within a limit of bytes."""
+    """The remembered replies of all conversations, the newest last, up to a total size in bytes."""
 
     def __init__(self, max_bytes: int = MAX_REMEMBERED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -45,7 +45,7 @@ class ReplyMemory:
     def remember(
         self, conversation: bytes, call_ids: Sequence[str], text: str, messages: Sequence[Json]
     ) -> None:
-        """Remember the messages behind a reply in which a client saw these calls and this text.
+        """Remember the messages exchanged with the provider for a reply of which a client saw this part.
 
         They are restored in this conversation only: they may contain results of tools that the proxy ran.
         """
@@ -58,7 +58,7 @@ class ReplyMemory:
                 self._bytes -= self._replies.popitem(last=False)[1].size
 
     def restore(self, conversation: bytes, messages: Sequence[Json], wire: Wire) -> list[Json]:
-        """Return a history with the remembered messages in the place of what the client saw."""
+        """Return a history in which remembered messages replace those that the client saw."""
         restored: list[Json] = []
         for is_reply, run in groupby(messages, wire.is_reply_message):
             group = list(run)
@@ -66,7 +66,7 @@ class ReplyMemory:
         return restored
 
     def _find(self, conversation: bytes, group: Sequence[Json], wire: Wire) -> Sequence[Json]:
-        """Return the remembered form of the messages of one reply; empty if it is not known."""
+        """Return the remembered messages of one reply; an empty list if the reply is not remembered."""
         call_ids = tuple(call_id for call_id, _ in wire.dialect.find_calls(group))
         text = "" if call_ids else "".join(map(wire.dialect.find_text, group))
         with self._lock:
@@ -77,7 +77,7 @@ class ReplyMemory:
 
 
 def _carry_cache_mark(group: Sequence[Json], messages: Sequence[Json]) -> Sequence[Json]:
-    """Return the messages with the cache mark that the client set in the messages they replace."""
+    """Return the messages with the cache mark, if any, of the client's messages that they replace."""
     blocks = [block for message in group for block in select_mappings(message.get("content"))]
     mark = next((block[CACHE_MARK] for block in reversed(blocks) if block.get(CACHE_MARK)), None)
     *first, last = messages

@@ -20,7 +20,7 @@ MAX_PROBLEM_CHARS = 500
 
 
 class RequestEvents:
-    """The events of one model request of a client."""
+    """Publishes the events of one model request from a client."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class RequestEvents:
         self._started = time.monotonic()
 
     def start_round(self, fold: Fold, *, has_all_tools: bool = False) -> None:
-        """Publish which tools the next request to the provider contains."""
+        """Publish an event that says which tools the next request to the provider contains."""
         self._started = time.monotonic()
         self._session_id = fold.session.id
         if not self._bus.has_listeners_for(ToolsSelected):
@@ -60,7 +60,7 @@ class RequestEvents:
         )
 
     def end_round(self, reply: Reply) -> None:
-        """Publish that the provider has replied."""
+        """Publish an event that says that the provider has replied."""
         model = reply.model or self._model
         self._on_usage(reply.usage, _find_cost(model, reply.usage))
         if self._bus.has_listeners_for(ModelReplied):
@@ -68,12 +68,12 @@ class RequestEvents:
             self._publish_reply(model, reply.usage, calls)
 
     def note_forwarded(self) -> None:
-        """Publish that the provider has replied to a request that was forwarded unread."""
+        """Publish an event that says that the provider replied to a request that was forwarded unchanged."""
         if self._model and self._bus.has_listeners_for(ModelReplied):
             self._publish_reply(self._model, Usage(), ())
 
     def note_failure(self, problem: str) -> None:
-        """Publish that a request failed."""
+        """Publish an event that says that a request failed."""
         if self._bus.has_listeners_for(TurnFinished):
             text = f"{self._model or 'a model request'}: {problem}"[:MAX_PROBLEM_CHARS]
             self._bus.publish(TurnFinished(session_id=self._session_id, turn=0, reason="error", error=text))

@@ -43,7 +43,7 @@ OpenRound = Callable[[Json], AbstractAsyncContextManager[UpstreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """A reply that the provider stores, as far as the client does not know it."""
+    """The id of a reply that the provider stores, and the search results that the client did not see."""
 
     client_id: str
     """The id under which the client knows it."""
@@ -68,7 +68,7 @@ class AccessEnded(Exception):
 
 
 class _ResponseRelayed(Exception):
-    """The provider's response was passed on to the client as it is."""
+    """The provider's error response was passed on to the client unchanged."""
 
 
 class FoldedExchange:
@@ -117,7 +117,7 @@ class FoldedExchange:
             log.info("a request was folded: %s", self._fold.report, extra={NO_SECRETS: True})
 
     async def count(self) -> None:
-        """Answer a request that counts tokens, with those of the shortened request. Raises FoldingFailed."""
+        """Answer a request for a token count, made with the reduced tools array. Raises FoldingFailed."""
         self._fold.report.rounds = 1
         with suppress(_ResponseRelayed):
             async with self._open_round(self._fold.body) as response:
@@ -151,7 +151,7 @@ class FoldedExchange:
         await client.end()
 
     async def _stream_rounds(self, merger: StreamMerger, client: _StreamClient) -> bool:
-        """Send what the client sees of all replies; return False if the provider reported an error in one."""
+        """Send the client its part of all replies; return False if the provider reported an error."""
         fold, body = self._fold, self._fold.body
         for number in range(1, self._max_rounds + 2):
             merger.start_round()
@@ -215,7 +215,7 @@ class FoldedExchange:
         await self._send({"type": "http.response.body", "body": merged})
 
     async def _continue(self, body: Json, reply: Reply, merger: StreamMerger | BodyMerger) -> Json:
-        """Answer the hidden calls of a reply, and return the next model request. Raises AccessEnded."""
+        """Answer tool calls hidden from the client, and return the next model request. Raises AccessEnded."""
         self._fold.report.spent += reply.usage
         self._require_access()
         results = await self._fold.answer(merger.hidden_calls)
@@ -239,7 +239,7 @@ class FoldedExchange:
     async def _keep(
         self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "", *, is_last: bool
     ) -> None:
-        """Keep what the client does not know of a reply, for the requests that continue the conversation."""
+        """Store the parts of a reply that the client does not see, for later requests of the conversation."""
         hidden = merger.hidden_calls
         results = await self._fold.answer(hidden, run=False) if hidden else []
         if reply.id and (results or alias):
@@ -252,7 +252,7 @@ class FoldedExchange:
             self._remember(reply, shown, results, is_renamed=merger.has_renamed_calls)
 
     def _remember(self, reply: Reply, shown: list[str], results: list[Json], *, is_renamed: bool) -> None:
-        """Remember how the provider gave a reply that the client sees in another form.
+        """Remember the provider's original form of a reply that the client sees in a changed form.
 
         The results of searches beside calls of the client come before those that the client will send.
         """
@@ -262,7 +262,7 @@ class FoldedExchange:
             self._fold.remember(shown, self._text + reply.text, messages)
 
     async def _require_success(self, response: UpstreamResponse, number: int, *, has_started: bool) -> None:
-        """Pass on or report a response that is no reply, and raise an exception that says which."""
+        """Raise an exception if the provider answered with an error status; some are relayed first."""
         status = response.status_code
         if status == 200:
             return
@@ -278,7 +278,7 @@ class FoldedExchange:
         raise _ResponseRelayed
 
     async def _read_events(self, response: UpstreamResponse, merger: StreamMerger) -> AsyncIterator[bytes]:
-        """Yield what the client sees of a reply: all events that arrived together as one part."""
+        """Yield the part of a reply that the client gets; events that arrived together are one piece."""
         parser = EventParser()
         received = 0
         async for part in response.read():
@@ -291,7 +291,7 @@ class FoldedExchange:
             yield shown
 
     def _client_headers(self, response: UpstreamResponse) -> Headers:
-        """Return the headers for the client: the provider's, and last the report."""
+        """Return the response headers for the client: the provider's, and a report of the saved tokens."""
         kept = [each for each in select_response_headers(response) if each[0] not in _REWRITTEN_HEADERS]
         return [*kept, self._report_header()]
 
@@ -300,7 +300,7 @@ class FoldedExchange:
 
 
 class _StreamClient:
-    """The client of a streamed reply; gets its headers with the first event."""
+    """Sends a streamed reply to the client; the response headers are sent with the first event."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -326,7 +326,7 @@ class _StreamClient:
 
     @asynccontextmanager
     async def keep_alive(self, merger: StreamMerger, interval_s: float) -> AsyncIterator[None]:
-        """Send something after each interval in which the client got nothing, in the `async with` block."""
+        """Send a keep-alive after each interval without data for the client, in an `async with` block."""
         self._is_kept_alive = True
         self._schedule_sign(merger, interval_s, interval_s)
         try:
@@ -342,7 +342,7 @@ class _StreamClient:
                     await self._sign
 
     def stop_keep_alive(self) -> None:
-        """Send nothing from now on that the exchange itself does not write."""
+        """Send no more keep-alives."""
         self._is_kept_alive = False
         if self._timer is not None:
             self._timer.cancel()
@@ -352,7 +352,7 @@ class _StreamClient:
         self._timer = loop.call_later(delay_s, self._send_sign, merger, interval_s)
 
     def _send_sign(self, merger: StreamMerger, interval_s: float) -> None:
-        """Send a sign if the client has got nothing for an interval, and its headers are known."""
+        """Send a keep-alive if the client has received nothing for an interval and its headers are known."""
         left_s = self._written_at + interval_s - asyncio.get_running_loop().time()
         if left_s <= 0 and self.headers and not self._lock.locked():
             self._sign = asyncio.create_task(self._write_sign(merger))
@@ -364,7 +364,7 @@ class _StreamClient:
 
 
 def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:
-    """Yield what the client sees of events as one part, also if one of them cannot be read."""
+    """Yield, as one piece, what the client gets of some events, even if a later one cannot be read."""
     shown: list[bytes] = []
     try:
         for event in events:
@@ -378,7 +378,7 @@ def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> 
 
 
 def _parse_reply(content: bytes) -> Json:
-    """Return the JSON object of a reply. Raises ValueError or TypeError for anything else."""
+    """Return the JSON object in a reply's body. Raises ValueError or TypeError if there is none."""
     parsed = json.loads(content)
     if not isinstance(parsed, dict):
         raise TypeError(f"the reply is a {type(parsed).__name__}")

@@ -37,7 +37,7 @@ IDLE_TIMEOUT_S = 3_600.0
 
 @dataclass(slots=True)
 class ConversationSession:
-    """The session that runs the added tools of one conversation."""
+    """The session that runs the tools that the proxy added to one conversation."""
 
     session: Session
     client: GatewayClient
@@ -58,7 +58,7 @@ class ConversationSession:
 
 @dataclass(frozen=True, slots=True)
 class AddedTools:
-    """The tools that are added to one request, and the session that runs them."""
+    """The tools that the proxy adds to one request, and the session that runs them."""
 
     tools: tuple[ClientTool, ...]
     conversation: ConversationSession
@@ -68,7 +68,7 @@ class AddedTools:
         return frozenset(tool.name for tool in self.tools)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Run a call of one of these tools through the one dispatch path."""
+        """Run a call of one of the added tools in the session."""
         with self.conversation.mark_running() as session:
             result = await session.call(call.name, call.arguments, call_id=call.id)
         log.info("the proxy ran %s: %s", result.name, "ok" if result.ok else "failed")
@@ -76,7 +76,7 @@ class AddedTools:
 
 
 class RuntimeTools:
-    """Finds the tools that are added to a client's requests. Thread-safe."""
+    """Finds the tools that the proxy adds to a client's requests. Thread-safe."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class RuntimeTools:
         idle_timeout: float = IDLE_TIMEOUT_S,
         tokens: TokenStore | None = None,
     ) -> None:
-        """Raises UnknownToolset if a toolset of the setting does not exist."""
+        """Read the setting `proxy.toolsets`. Raises UnknownToolset if one of its toolsets does not exist."""
         self._tokens = tokens
         runtime.toolsets().require(toolsets)
         self._runtime, self._toolsets, self._idle_timeout = runtime, toolsets, idle_timeout
@@ -97,7 +97,7 @@ class RuntimeTools:
     def find(
         self, client: GatewayClient, wire: Wire, conversation: bytes, taken: Collection[str]
     ) -> AddedTools:
-        """Return the tools for a client's request, without those whose names the client itself uses."""
+        """Return the tools to add to a client's request, without those whose names the client itself uses."""
         opened = self._open_session(client, conversation)
         granted = opened.session.granted()
         offered = [tool for tool in opened.session.assemble().offered if tool.name in granted]
@@ -156,7 +156,7 @@ class RuntimeTools:
         return whole.delegate(name for name in self._toolsets if known.knows(name))
 
     def close(self) -> None:
-        """Close what tools hold open for the clients."""
+        """Close the sessions of all clients, with everything that their tools have open."""
         with self._lock:
             sessions = list(self._sessions.values())
             self._sessions.clear()

@@ -30,7 +30,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class ToolArrays:
-    """The tools arrays of recent requests, the latest used last. Thread-safe."""
+    """The tools arrays of recent requests, the most recently used last. Thread-safe."""
 
     def __init__(self) -> None:
         self._placeholder = secrets.token_hex(16)
@@ -38,7 +38,7 @@ class ToolArrays:
         self._lock = threading.Lock()
 
     def parse(self, data: bytes) -> Json | None:
-        """Return the JSON object in a body; None if it is something else."""
+        """Return the JSON object in a request body; None if the body is not a JSON object."""
         try:
             content = self._parse_known(data) or json.loads(text := data.decode())
         except (ValueError, RecursionError):
@@ -52,7 +52,7 @@ class ToolArrays:
         return content
 
     def _parse_known(self, data: bytes) -> Json | None:
-        """Return the object in a body whose tools are a known array; None if they are not.
+        """Return the JSON object in a body if its tools array is already known; None if it is not.
 
         A tools array in a string of the body has escaped quotation marks, and so is not found there.
         """
@@ -71,7 +71,7 @@ class ToolArrays:
         return {**content, "tools": tools}
 
     def _find_known(self, data: bytes) -> tuple[int, bytes]:
-        """Return where a known array follows a key `tools`, and the array; empty if none does."""
+        """Return the position and text of a known tools array in a body; empty if there is none."""
         known = list(reversed(self._known))
         for match in itertools.islice(_TOOLS_KEY_BYTES.finditer(data), MAX_KEYS if known else 0):
             for array in known:
@@ -83,7 +83,7 @@ class ToolArrays:
         return any(tools is known for known in list(self._known.values()))
 
     def _learn(self, text: str, tools: list[Any]) -> None:
-        """Remember the text of an array, if it can be found in the request."""
+        """Remember the text of a tools array, if that text can be found in the request."""
         for match in itertools.islice(_TOOLS_KEY.finditer(text), MAX_LEARN_ATTEMPTS):
             found, end = _decode(text, match.end())
             if found != tools or json.dumps(found) != json.dumps(tools):  # for Python, 0 equals False

@@ -65,7 +65,7 @@ class Upstream:
         return urlsplit(self.base_url).hostname in _OFFICIAL_HOSTS
 
     def build_url(self, path: str, query: bytes) -> str:
-        """Return the URL of a path below /v1, with the client's query string.
+        """Return this provider's URL for a path below /v1, with the client's query string.
 
         A provider that gets the proxy's own key does not get query parameters in which clients send theirs.
         """
@@ -79,7 +79,7 @@ class Upstream:
         return f"{base}/{quote(path, safe=_PATH_CHARS)}" + (f"?{'&'.join(sent)}" if sent else "")
 
     def build_headers(self, sent: Iterable[tuple[bytes, bytes]], token_headers: frozenset[str]) -> Headers:
-        """Return the headers of a request to this provider, from those that the client sent."""
+        """Return the headers of a request to this provider, made from those that the client sent."""
         dropped = _OWN_REQUEST_HEADERS | (token_headers if self.uses_client_key else KEY_HEADERS)
         kept = [
             (name, value)
@@ -96,7 +96,7 @@ class Upstream:
 
 
 class Upstreams:
-    """Chooses the provider of each model by the settings."""
+    """Chooses the provider for each model as the settings say."""
 
     def __init__(self, config: Config) -> None:
         """Read the settings. Raises ConfigError for an unknown provider or a missing key."""
@@ -110,7 +110,7 @@ class Upstreams:
 
     @property
     def depend_on_model(self) -> bool:
-        """Return True if the name of a model decides about its provider."""
+        """Return True if the provider of a request depends on the name of its model."""
         return bool(self._by_pattern)
 
     @property
@@ -122,7 +122,7 @@ class Upstreams:
         )
 
     def find(self, model: str, family: Family) -> Upstream:
-        """Return the provider of a model; without a match, the default one of the API in use."""
+        """Return the provider that the settings name for a model; else the default one of the API in use."""
         for pattern, upstream in self._by_pattern.items():
             if fnmatchcase(model, pattern):
                 return upstream

@@ -92,7 +92,7 @@ class BridgeAnswers:
         return answer | _direct_tools(turn, queries) | _held_for_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
-        """Return the full definitions of the named tools, as many as fit into one result."""
+        """Return the full definitions of the named tools, as many as fit into one tool result."""
         names = _read_texts(BRIDGE_DESCRIBE, args, "name", "names", most=MAX_DESCRIBED_TOOLS)
         if len(names) == 1:
             return _render_definition(turn, _require_tool(turn, names[0]))
@@ -114,7 +114,7 @@ class BridgeAnswers:
     def _search_one(
         self, turn: Turn, query: str, *, limit: int, offered: frozenset[str], client: str
     ) -> _QueryMatches:
-        """Return the matches for one search query among the tools with the offered names."""
+        """Return the tools that match one search query, out of those with the given names."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._run_search(turn, query, limit, offered, client) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
@@ -155,7 +155,7 @@ def to_single_line(text: str, limit: int) -> str:
 
 
 def _read_texts(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
-    """Return the distinct texts given as `query` or `queries` (or `name` or `names`), in order."""
+    """Return the texts in the arguments `query` and `queries` (or `name` and `names`), each once."""
     given = [args.get(one), *(args.get(many) or ())]
     asked = list(dict.fromkeys(each.strip() for each in given if each and each.strip()))
     if not asked:
@@ -248,7 +248,7 @@ def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
 
 
 def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return tools that match the queries but cannot be used until a person has reviewed them."""
+    """Return tools that match the search queries but cannot be used until a person has reviewed them."""
     names = sorted(turn.held_names)
     likely = dict.fromkeys(name for query in queries for name in _similar_names(names, query))
     if not likely:
@@ -257,7 +257,7 @@ def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
 
 
 def _similar_tool_names(turn: Turn, query: str) -> list[str]:
-    """Return names of searchable tools that resemble the query."""
+    """Return names of searchable tools that are similar to the query."""
     return _similar_names([tool.name for tool in _searchable_tools(turn)], query)
 
 
@@ -266,7 +266,7 @@ def _searchable_tools(turn: Turn) -> list[Tool]:
 
 
 def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return tools that a query names and that need no search, because the model's tool list has them."""
+    """Return the tools named in a query that the model can call directly, without searching for them."""
     named = (tool.name for query in queries for tool in turn.snapshot.named(query))
     direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
     if not direct:
@@ -275,7 +275,7 @@ def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
 
 
 def _similar_names(names: Sequence[str], query: str) -> list[str]:
-    """Return names that resemble the query, and names with a part that resembles one of its words."""
+    """Return names similar to the query, and names with a part similar to one of the query's words."""
     by_part: dict[str, list[str]] = {}
     for name in names:
         for part in _NAME_PART.findall(name.casefold()):
@@ -286,7 +286,7 @@ def _similar_names(names: Sequence[str], query: str) -> list[str]:
 
 
 def _count_sources(tools: Iterable[Tool]) -> dict[str, Any]:
-    """Return the number of tools of each source; only the largest sources if there are too many."""
+    """Return the number of tools from each source; only the largest sources if there are too many."""
     counts = Counter(map(source_name, tools))
     kept = sorted(counts.most_common(MAX_LISTED_SOURCES))
     left = len(counts) - len(kept)

@@ -1,4 +1,4 @@
-"""Build a Turn from a session's granted tools: which work now, and how each is described."""
+"""Build a Turn: decide which of a session's granted tools work now, and how each is described."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The tools that a session has in one turn. Later changes of the registry affect only the next turn."""
+    """The tools that a session has in one turn. Tools that change later are seen only in the next turn."""
 
     snapshot: Snapshot
     granted: frozenset[str]
@@ -58,7 +58,7 @@ class Turn:
         return tool
 
     def find_visible(self, name: str) -> Tool:
-        """Return the tool with this name if it may be mentioned to the model; some callable tools may not."""
+        """Return the tool with this name if the model may know about it; some callable tools are hidden."""
         tool = self._find_listed(name)
         if self.visible_names is not None and tool.name not in self.visible_names:
             raise self._not_available(name)
@@ -90,12 +90,12 @@ class Turn:
         return copy_definitions(self.tools)
 
     def described(self, tool: Tool) -> Definition:
-        """Return the definition of one tool; its description mentions only tools of this turn."""
+        """Return the definition of one tool, with a description that mentions only tools of this turn."""
         return _adapt_definition(tool, self.offered_names) if tool.adapt else tool.definition()
 
     @property
     def searchable_names(self) -> frozenset[str]:
-        """Return the names that `tool_search` may find: offered tools that are not in the model's list."""
+        """Return the names of the tools that `tool_search` may find: those not already in the tools array."""
         return self.offered_names - self.direct if self.direct else self.offered_names
 
     @property
@@ -119,7 +119,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the granted tool with this name, even if other authors have chosen the same name."""
+        """Return the granted tool with this name, even if tools of other authors have the same name."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
@@ -193,7 +193,7 @@ def begin_turn(
 
 
 def select_showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
-    """Return those of the named tools, in the same order, that the model may be shown in this turn."""
+    """Return the named tools, in the same order, without those that the model may not see in this turn."""
     tools = (grant.snapshot.get(name) for name in names if name in grant.shown)
     return [tool for tool in tools if tool is not None and tool.name not in turn.unavailable]
 

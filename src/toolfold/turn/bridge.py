@@ -81,7 +81,7 @@ class Bridge:
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:
-        """Return `tool_search` or `tool_describe` as a tool that knows the tools of this turn."""
+        """Return `tool_search` or `tool_describe` as a tool that finds the tools of this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 
@@ -113,7 +113,7 @@ def unwrap(call: ToolCall) -> ToolCall:
 
 
 def _explain_extra_keys(extra: Json) -> str:
-    """Explain to the model where arguments belong that it passed to `tool_call` at the wrong level.
+    """Explain to the model that it must move arguments of `tool_call` into the object `arguments`.
 
     They are not moved automatically: the tool may have a parameter with the same name.
     """

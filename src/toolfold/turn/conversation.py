@@ -1,4 +1,4 @@
-"""Read from a conversation what selecting tools needs: the user's texts and the tools called so far.
+"""Read from a conversation what is needed to select tools: the user's texts and the tools called.
 
 Accepts histories in any provider's format. Input is untrusted and bounded; unknown parts are skipped.
 Knows nothing of the tools that exist.
@@ -35,7 +35,7 @@ _CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The parts of a conversation that selecting tools needs."""
+    """The parts of a conversation that are used to select tools."""
 
     user_texts: tuple[str, ...]
     """The user's texts, latest last."""
@@ -89,7 +89,7 @@ def find_failed_ids(messages: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _is_failed_result(block: Mapping[str, Any]) -> bool:
-    """Return True if a tool result is marked as an error or, in formats without a mark, begins like one."""
+    """Return True if a tool result is marked as an error, or begins like one in formats without marks."""
     if block.get("is_error") is True or block.get("status") in ("incomplete", "failed"):
         return True
     text = block.get("output", block.get("content"))
@@ -126,7 +126,7 @@ def _strip_notes(text: str) -> str:
 
 
 def _after_note(noted: str) -> str:
-    """Return the text after the end of a note about tools; all of it if the note does not end."""
+    """Return the text after the end of a note about tools; the whole text if the note has no end."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
@@ -148,7 +148,7 @@ def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
-    """Yield the name of the tool that a call runs, directly or by `tool_call`; nothing if it is invalid."""
+    """Yield the name of the tool that a call runs, directly or by `tool_call`; nothing for invalid calls."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:

@@ -1,4 +1,4 @@
-"""Compute the cost of a conversation in dollars for each strategy of showing tools to the model.
+"""Compute what a conversation costs in dollars with each strategy of showing tools to the model.
 
 Each strategy writes one dialogue down as the model calls it would make; `pricing` adds them up. Sends
 nothing, reads no file and knows tools only by name and size.
@@ -59,7 +59,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSizes:
-    """Token counts of tools in each format in which a model sees them, and how many are shown at once.
+    """Token counts of tools in each format that a model can see, and how many tools are shown at once.
 
     The defaults are those of the settings, with the bridge tools without a listing.
     """
@@ -91,7 +91,7 @@ _SIGNATURE_OVERHEAD_TOKENS = 4
 def measure_tools(
     tools: Iterable[Tool], counter: TokenCounter, settings: ToolsSettings, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
-    """Count the tokens of tools in every format in which a model may see them."""
+    """Count the tokens of tools in every format that a model can see, such as a search result."""
     tools, slimmer = list(tools), Slimmer()
     brief = {tool.name: _HIT_OVERHEAD_TOKENS + counter.text(_hit_text(tool)) for tool in tools}
     return ToolSizes(
@@ -189,7 +189,7 @@ class _CallScript:
         return self.calls
 
     def ask(self, output: int) -> None:
-        """Record one model call of the simulation; its output is added to the history."""
+        """Record one simulated model call; its output becomes part of the simulated history."""
         self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
         self._now += _MODEL_CALL_SECONDS
         self.hear("reply", output)
@@ -198,7 +198,7 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """Return the results of the simulated searches for a tool: one list, or two if the first lacks it."""
+        """Return the results of simulated searches for a tool; a second search follows if the first fails."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 
@@ -229,7 +229,7 @@ def _constant_segments(tools: ToolSizes, sizes: Mapping[str, int], names: Iterab
 
 
 class _SelectionState:
-    """The tools that a strategy has selected for a message, plus those called before."""
+    """The tools that a strategy selects for a message, plus those called earlier in the conversation."""
 
     def __init__(self, tools: ToolSizes) -> None:
         self.tools = tools
@@ -323,7 +323,7 @@ def best_placement(
 
 
 def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
-    """Return how many tools to select per message at the lowest cost, up to the configured number."""
+    """Return the number of tools per message that costs least, up to the configured number."""
     write = STRATEGIES[placement]
     counts = range(1, max(tools.shown, 1) + 1)
     spent = {
@@ -348,7 +348,7 @@ def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
 
 
 def cheapest(bills: Mapping[str, Mapping[str, Bill]], turns: int) -> dict[str, list[str]]:
-    """Return, for each strategy, the models for which it is cheapest after the given number of turns."""
+    """Return, for each strategy, the models with which it is the cheapest after this number of turns."""
     won: dict[str, list[str]] = {}
     for model, by_strategy in bills.items():
         spent = {name: each.by_turn()[turns - 1] for name, each in by_strategy.items()}

@@ -1,4 +1,4 @@
-"""Divide the granted tools into those that may be deferred behind tool search and those that may not.
+"""Divide the granted tools into those that may be hidden behind tool search and those always shown.
 
 Computed once per grant from the configured lists. When tools are deferred is decided in `disclosure`.
 """
@@ -88,14 +88,14 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Return True if a token count, exact or a bound, shows whether the limit `enough` is reached."""
+    """Return True if a token count, exact or a bound, is enough to tell if the limit `enough` is reached."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)
 
 
 def _is_named_in(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
-    """Return True if a configured list of tools and toolsets contains this tool.
+    """Return True if a configured list names this tool or one of its toolsets.
 
     The name of a tool is never taken as the name of a toolset.
     """

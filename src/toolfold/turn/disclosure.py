@@ -71,7 +71,7 @@ class Disclosure:
         chosen: Collection[str] | None = None,
         forced: bool = False,
     ) -> Turn:
-        """Return the turn with the tools that the model is to see; the other tools can be found by search.
+        """Return the turn with only the tools that the model is to see; it can search for the others.
 
         `forced` means that selection failed: the model has to search, and keeps the tools that are never
         deferred.
@@ -94,7 +94,7 @@ class Disclosure:
     def _show_tools(
         self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False
     ) -> Turn:
-        """Return the turn with the given visible tools.
+        """Return a copy of the turn in which the model sees only the given tools.
 
         Search finds core tools only if they are not visible.
         """
@@ -188,7 +188,7 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True)
 class _LoggedDecision:
-    """What was logged about a turn, and what it depends on."""
+    """The last logged decision about showing tools, and the tools that it was about."""
 
     offered: Sequence[Tool]
     shown: Sequence[Tool]
@@ -196,7 +196,7 @@ class _LoggedDecision:
     summary: str
 
     def is_for(self, turn: Turn, verdict: DisclosureDecision) -> bool:
-        """Return True if the same would be logged about another turn of the same grant."""
+        """Return True if the log line for another turn of the same tools would say the same."""
         return (
             turn.offered is self.offered
             and len(turn.tools) == len(self.shown)

@@ -1,4 +1,4 @@
-"""Compute the tools that a scope grants, once per state of the registry.
+"""Compute the tools that a scope grants; the result is cached until the registry changes.
 
 Cached by scope: sessions with the same scope share a grant, and a change of the registry creates a new
 one. Knows nothing of availability or of what a model is shown.
@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple[tuple[_Rule, ...], frozenset[str]]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Grant:
-    """The tools that one scope grants out of one snapshot of the registry."""
+    """The tools in one snapshot of the registry that a session with a given scope may use."""
 
     snapshot: Snapshot
     names: frozenset[str]
@@ -43,13 +43,13 @@ class Grant:
     def from_names(
         cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()
     ) -> Grant:
-        """Create a grant of the named tools; the `hidden` ones are callable but never shown to the model."""
+        """Create a grant that contains the named tools; `hidden` ones are callable but never shown."""
         shown = names - hidden
         return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in shown], shown)
 
 
 class GrantCache:
-    """Caches the tools that each scope grants, as long as the toolsets do not change."""
+    """Caches which tools each scope grants, as long as the toolsets do not change."""
 
     def __init__(self) -> None:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}

@@ -40,7 +40,7 @@ class NativePolicy:
 
 
 def _explain_unknown_vendor(dialect: Dialect, model: str) -> str:
-    """Explain that only the user knows whether this model of an unknown vendor can load tools on demand."""
+    """Return a hint to pass `native=True` if the model is from an unknown vendor; empty if it is not."""
     if not dialect.is_other_vendor(model):
         return ""
     return f"it is unknown whether {shorten(model)!r} can load tools on demand (pass native=True if it can)"

@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """A message of the history. System instructions have no entry, as they may change between requests."""
+    """A message of the history, except system instructions, which may change between requests."""
 
     position: int
     """Index of the message among all messages."""
@@ -60,7 +60,7 @@ class _HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class _NoteRemover:
-    """Removes a note from a message. Stores the length of the note instead of the text, which may be long."""
+    """Removes a note about tools from a message. Stores the note's length, because its text may be long."""
 
     length: int
     """Characters that the note added to a text."""
@@ -68,7 +68,7 @@ class _NoteRemover:
     """The content of a message that was empty before, if the key existed."""
 
     def remove_note(self, message: Message) -> Message:
-        """Return the message as the caller wrote it, without the note."""
+        """Return the message as the caller wrote it, without the added note about tools."""
         content = message["content"]
         if isinstance(content, (list, tuple)):
             return {**message, "content": content[:-1]}
@@ -166,11 +166,11 @@ class Notes:
         return History(messages, said, self._find_notes(said))
 
     def refresh(self, history: History) -> History:
-        """Return the same history with the notes that were added to its messages after it was read."""
+        """Return the history with notes about tools that were added to its messages since it was read."""
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """Return the messages with their notes; a new user message at the end gets the note `newest`."""
+        """Return the messages with their notes about tools; a new user message at the end gets `newest`."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())

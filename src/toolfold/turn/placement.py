@@ -41,7 +41,7 @@ _MARKUP_LIKE = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", r
 
 
 class PlacementPolicy:
-    """Chooses the cheapest placement of tools in requests for a model; computed once per set of prices."""
+    """Chooses where to put tools in requests so that they cost least; computed once per set of prices."""
 
     def __init__(self) -> None:
         self._best: dict[Prices, Placement] = {}
@@ -65,16 +65,16 @@ class DefinitionCache:
         self._lines: weakref.WeakKeyDictionary[Tool, str] = weakref.WeakKeyDictionary()
 
     def definition(self, turn: Turn, tool: Tool) -> Definition:
-        """Return the shortened definition of a tool; its description mentions only tools of the turn."""
+        """Return a tool's definition in fewer tokens; its description mentions only tools of the turn."""
         return slim(turn.described(tool)) if tool.adapt else self._slimmer(tool)
 
     def array(self, tools: Sequence[Tool]) -> list[Definition]:
-        """Return the shortened definitions of tools; descriptions mention no tool that is not among them."""
+        """Return the definitions of tools in fewer tokens; their descriptions mention only these tools."""
         written = zip(tools, render_definitions(tools), strict=True)
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
-        """Return the line that describes a tool in a note; untrusted text cannot end the line or the note."""
+        """Return the line that describes a tool in a note; the tool's text cannot end the line or note."""
         if tool.adapt:  # its description may mention other tools of this turn
             return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
@@ -160,7 +160,7 @@ class Request:
 
 
 class SessionPlacement:
-    """State of a session's requests that lets the next request start exactly like the last. Thread-safe."""
+    """What a session's last request contained, so that the next can start exactly like it. Thread-safe."""
 
     def __init__(self, wording: DefinitionCache, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
@@ -172,7 +172,7 @@ class SessionPlacement:
         self._last: Placement | None = None
 
     def export_state(self) -> Json:
-        """Return the state that makes the next request start like the last one, as JSON data."""
+        """Return, as JSON data, the state from which another process can build the next request."""
         with self._lock:
             return {
                 "notes": self._notes.export_state(),
@@ -188,7 +188,7 @@ class SessionPlacement:
             self._last = state["placement"]
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with the notes that earlier requests added to it."""
+        """Return the caller's history with the notes about tools that earlier requests added to it."""
         with self._lock:
             return self._notes.read(messages)
 
@@ -203,7 +203,7 @@ class SessionPlacement:
         dialect: Dialect,
         native: bool = False,
     ) -> PlacedTools:
-        """Place the `fixed` tools, and those `chosen` for the newest message, in a request.
+        """Put the `fixed` tools, and those `chosen` for the newest message, into a request.
 
         `native` uses the provider's own way of loading tools on demand.
         """
@@ -256,7 +256,7 @@ class SessionPlacement:
     def _place_natively(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> PlacedTools:
-        """Place tools so that the tools array stays constant and the provider loads the others on demand."""
+        """Put tools into a request so that its tools array stays constant; others are loaded on demand."""
         if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
         why = self._keep_array(turn, fixed)
@@ -273,7 +273,7 @@ class SessionPlacement:
         return replace(placed, deferred=late)
 
     def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Keep the tools array unchanged if possible; return the reason if it had to be reset."""
+        """Keep the last tools array if it still fits; return the reason if it had to be replaced."""
         why = self._array.explain_outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
@@ -327,14 +327,14 @@ class SessionPlacement:
         }
 
     def _forget_removed(self, wanted: Collection[str]) -> None:
-        """Drop the oldest definitions of removed tools if there are more than the limit."""
+        """Drop the oldest definitions of tools that no longer exist, if there are more than the limit."""
         gone = [name for name in self._deferred if name not in wanted]
         for name in gone[: max(0, len(gone) - MAX_KEPT_DEFINITIONS)]:
             del self._deferred[name]
 
 
 class _ToolsArray:
-    """The tools array of a request as it was last sent. Definitions in it never change."""
+    """The tools array that a session sent last. Definitions in it are never changed."""
 
     def __init__(self, wording: DefinitionCache) -> None:
         self._wording = wording
@@ -368,7 +368,7 @@ class _ToolsArray:
         self._held = {}
 
     def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Return why the previous tools array cannot be sent again: a tool is gone or changed; else empty.
+        """Return why the last tools array cannot be sent again (a tool is gone or has changed); else empty.
 
         A tool that is only unavailable at the moment stays in the array.
         """
@@ -385,7 +385,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; if `anew` is a reason to start over, replace the array."""
+        """Append missing tools to the tools array; if `anew` gives a reason, clear the array first."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -420,7 +420,7 @@ def _render_line(tool: Tool, description: str) -> str:
 
 
 def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: DefinitionCache) -> Note:
-    """Return a note with one line per selected tool, without lines that the request already contains."""
+    """Return a note with one line for each selected tool that the request does not describe already."""
     new: list[str] = []
     room = MAX_TAIL_CHARS
     lines = {tool.name: wording.line(turn, tool) for tool in chosen}
@@ -442,7 +442,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """Return the text of the note for the newest message; a note that was already sent is repeated."""
+    """Return the note about tools for the newest message; if one was already sent, return the same again."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

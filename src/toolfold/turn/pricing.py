@@ -20,7 +20,7 @@ PRICES_AS_OF = "November 2026"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a request with an identity: the same identity means the same text."""
+    """A piece of a request; two pieces with the same identity have the same text."""
 
     identity: str
     tokens: int
@@ -105,7 +105,7 @@ class Bill:
         return math.fsum(charge.dollars for charge in self.charges)
 
     def by_turn(self) -> list[float]:
-        """Return the dollars spent after each turn."""
+        """Return how many dollars the conversation has cost after each turn."""
         dollars = [0.0] * (max((charge.turn for charge in self.charges), default=-1) + 1)
         for charge in self.charges:
             dollars[charge.turn] += charge.dollars

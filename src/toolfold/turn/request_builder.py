@@ -1,4 +1,4 @@
-"""Build the model requests of a session: choose the placement of tools, and the tools always sent.
+"""Build the model requests of a session: choose where tools are placed, and which are always sent.
 
 Holds the state of one session's requests. Knows nothing of how a session is granted its tools.
 """
@@ -34,14 +34,14 @@ class RequestPolicy:
 
 
 class RequestBuilder:
-    """Builds the requests of one session, each starting like the one before so that prompt caches apply."""
+    """Builds the requests of one session; each starts like the one before, so that prompt caches apply."""
 
     def __init__(self, policy: RequestPolicy) -> None:
         self._policy = policy
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def use_policy(self, policy: RequestPolicy) -> None:
-        """Use changed settings from now on; the parts that repeat earlier requests stay unchanged."""
+        """Use changed settings from now on; parts repeated from earlier requests stay unchanged."""
         self._policy = policy
         self._placing.max_appended = policy.settings.rag_append_max
 

@@ -47,7 +47,7 @@ _AnswerKey: TypeAlias = tuple[str, frozenset[str], Context, str, object]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The tools selected for a message, beyond those that are always shown, with reasons."""
+    """The tools selected for a message in addition to those always shown, each with the reason."""
 
     names: tuple[str, ...]
     """Names of the selected tools, best first."""
@@ -108,7 +108,7 @@ class Selector:
     def __call__(
         self, grant: Grant, turn: Turn, conversation: Conversation, *, client: str = ""
     ) -> Selection:
-        """Return the tools that fit the conversation, out of those that this turn could show.
+        """Return those tools of the turn that fit the conversation.
 
         `client` is whose use of tools the ranking learns from; empty for users of this machine.
         """
@@ -191,7 +191,7 @@ class Selector:
     def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str], count: int
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the `count` best tools, best first, and those over the limits; each with its reason.
+        """Return the `count` best tools, and the tools that exceed the limits; each with its reason.
 
         Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
@@ -213,7 +213,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """Candidates and recent search results that all selections from the same granted tools share."""
+    """Candidate tools and recent search results, shared by all selections from the same granted tools."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -255,7 +255,7 @@ class _TokenBudget:
         self._left -= guess
 
     def try_take(self, name: str, *, leaving: int = 0) -> bool:
-        """Select a tool if its tokens fit and at least `leaving` tokens remain; return False if not."""
+        """Select a tool if at least `leaving` tokens of the budget remain after it; return False if not."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
@@ -277,7 +277,7 @@ def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return the registered name of a tool; its author's name for it is accepted if only one tool has it."""
+    """Return the registered name of a tool, given that name or its author's name if only one tool has it."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
@@ -285,12 +285,12 @@ def _resolve_name(turn: Turn, name: str) -> str:
 
 
 def _reason(hit: Hit, used: Sequence[str]) -> str:
-    """Return why a tool that was found is selected."""
+    """Return the reason for selecting a tool that a search found."""
     if not hit.from_context:
         return LEARNED if hit.learned > 0 else FITS
     return USED if hit.name in used else FITTED
 
 
 def _resolve_context(turn: Turn, context: Context) -> Context:
-    """Return the context with the names under which the called tools are registered."""
+    """Return the context of a message, with called tools under the names by which they are registered."""
     return Context(context.earlier, tuple(_resolve_name(turn, name) for name in context.used))

@@ -150,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """Facts about a schema and all schemas nested in it that shortening needs."""
+    """Facts about a schema and the schemas nested in it, which are needed to shorten it."""
 
     nodes: list[Json]
     """All schemas, the root first."""
@@ -321,7 +321,7 @@ def _inline_definitions(schema: FrozenDict, moved: Json, depth: int = 0) -> Froz
 
 
 def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDict]) -> FrozenDict:
-    """Return the schema with `change` applied to each schema directly inside it."""
+    """Return the schema after applying `change` to each schema directly inside it."""
     changed: Json = {}
     for key, value in schema.items():
         if key not in _ALL_SCHEMA_KEYS:
@@ -347,7 +347,7 @@ def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDic
 def _map_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
-    """Return only the entries that `change` modifies, each in its modified form."""
+    """Apply `change` to each schema in a dict, and return only the schemas that it modified."""
     changed = {}
     for place, each in held.items():
         if type(each) is FrozenDict:

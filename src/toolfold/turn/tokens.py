@@ -114,7 +114,7 @@ class TokenCounter:
         return known[1]
 
     def definitions(self, definitions: Iterable[Definition]) -> int:
-        """Return the number of tokens of a tools array, without what the provider adds to it."""
+        """Return the number of tokens of a tools array, without text that the provider adds around it."""
         return sum(map(self.definition, definitions))
 
     def _remember(self, memo: dict[Any, Any], key: Any, value: Any) -> None:
@@ -130,7 +130,7 @@ def count_tokens(definitions: Iterable[Definition]) -> int:
 
 
 def compact(function: object, *, escaped: bool = False) -> str:
-    """Return a definition as compact JSON; with `escaped`, as ASCII."""
+    """Return a tool definition as JSON without spaces; with `escaped`, as ASCII."""
     return json.dumps(function, ensure_ascii=escaped, separators=(",", ":"))
 
 
@@ -155,5 +155,5 @@ def _count_tokens_of(text: str, encoding: str) -> int:
 
 
 def _split_long_runs(text: str) -> list[str]:
-    """Split 256 or more similar characters in a row, for which the tokenizer needs quadratic time."""
+    """Split runs of 256 or more similar characters, for which the tokenizer would need quadratic time."""
     return [text] if _LONG_RUN.search(text) is None else [piece for piece in _LONG_RUN.split(text) if piece]

@@ -55,11 +55,11 @@ class ToolTokenCounts:
         return int(self._count_bytes(tool) / _MIN_BYTES_PER_TOKEN)
 
     def estimate(self, tools: Iterable[Tool]) -> int:
-        """Return about how many tokens the definitions of tools have, without loading the tokenizer."""
+        """Return an estimate of the tokens in the definitions of tools, without loading the tokenizer."""
         return round(sum(map(self._count_bytes, tools)) / BYTES_PER_TOKEN)
 
     def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
-        """Return the tokens of all tools: the exact number, or a bound that is above or below `enough`."""
+        """Return the token count of all tools: exact, or a bound that shows whether it reaches `enough`."""
         at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
             return TokenCount(at_most, "at most")
@@ -78,7 +78,7 @@ class ToolTokenCounts:
         return TokenCount(tokens)
 
     def _sum_bytes(self, tools: Sequence[Tool], enough: int) -> int:
-        """Return the bytes of the tools' definitions, an upper bound of their tokens; stops at `enough`."""
+        """Return the size of the tools' definitions in bytes; stop counting once it reaches `enough`."""
         total = 0
         for tool in tools:
             total += self._count_bytes(tool)

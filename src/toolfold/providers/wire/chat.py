@@ -26,7 +26,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class ChatWire(Wire):
-    """Chat completions: tools as `function` objects, streams of unnamed chunks."""
+    """Requests and replies of OpenAI's chat completions API, as the proxy reads and rewrites them."""
 
     dialect = OpenAIChat()
     names_events = False
@@ -69,7 +69,7 @@ class ChatWire(Wire):
 
 
 def read_function(function: Json, entry: Json) -> ClientTool | None:
-    """Return a function tool; None if it has no name or its parameters are no schema."""
+    """Return a function tool; None if its name is missing or its parameters are not a JSON schema."""
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not name or not (parameters is None or isinstance(parameters, dict)):
         return None
@@ -160,7 +160,7 @@ class _ChatStreamMerger(StreamMerger):
         yield from self._render_delta(chunk, choice, delta, visible)
 
     def _read(self, chunk: Json, choice: Json | None, delta: Json, parts: list[Json]) -> None:
-        """Add a chunk to the reply, with calls that are numbered one by one."""
+        """Add a chunk of the stream to the reply, and number its tool calls from 0."""
         if parts or choice is None or choice.get("delta") is not delta:
             numbered = [{**choice, "delta": {**delta, "tool_calls": parts}}] if choice else []
             chunk = {**chunk, "choices": numbered}
@@ -171,7 +171,7 @@ class _ChatStreamMerger(StreamMerger):
             return
 
     def _number_part(self, part: Json) -> Json:
-        """Return a piece of a call with its number; some servers give every call the index 0."""
+        """Return a piece of a tool call with the correct index; some servers give every call the index 0."""
         index = part.get("index")
         key = index if isinstance(index, int) else -1
         call_id = text_of(part.get("id"))
@@ -184,7 +184,7 @@ class _ChatStreamMerger(StreamMerger):
         return {**part, "index": number}
 
     def _split_parts(self, parts: list[Json]) -> list[Json]:
-        """Return the pieces of calls that the client gets now; hold the others."""
+        """Return the pieces of tool calls that the client gets now; keep the others until the reply ends."""
         visible: list[Json] = []
         for part in parts:
             number, function = part["index"], part.get("function") or {}
@@ -208,7 +208,7 @@ class _ChatStreamMerger(StreamMerger):
         return self._next_index - 1
 
     def _render_delta(self, chunk: Json, choice: Json, delta: Json, visible: list[Json]) -> Iterator[bytes]:
-        """Yield the chunk without the calls that are held, its finish reason and its usage."""
+        """Yield the chunk without its finish reason, its usage, and the calls that are sent later."""
         left = {key: value for key, value in delta.items() if key != "tool_calls"}
         if self._is_continued:
             left.pop("role", None)
@@ -222,7 +222,7 @@ class _ChatStreamMerger(StreamMerger):
         yield from self._show(render_event({**kept, **self._first, "choices": [shown]}, named=False))
 
     def _show(self, event: bytes) -> Iterator[bytes]:
-        """Yield an event, behind the chunks that start the stream."""
+        """Yield an event for the client; before the first one, the chunks that start the stream."""
         held, self._starting, self._has_shown = self._starting, [], True
         yield from held
         yield event
@@ -322,5 +322,5 @@ def _message_of(body: Json) -> Json:
 
 
 def _finish_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the finish reason for the client: calls that it does not see are no reason to stop."""
+    """Return the finish reason for the client; not `tool_calls` if the client sees none of the calls."""
     return "stop" if reason == "tool_calls" and not visible_calls else reason

@@ -47,16 +47,16 @@ class Wire(ABC):
         """Return an entry of the tools array as a function tool; None for any other kind of tool."""
 
     def read_tools(self, entry: Json) -> list[ClientTool]:
-        """Return the function tools of an entry of the tools array; none if it must stay as it is."""
+        """Return the function tools in an entry of the tools array; none if the entry must stay as it is."""
         tool = self.read_tool(entry)
         return [] if tool is None else [tool]
 
     def join_entries(self, entries: Sequence[Json]) -> list[Json]:
-        """Return the entries of function tools as a tools array, those of one group as one entry."""
+        """Return a tools array with these entries of function tools; tools of a group share one entry."""
         return list(entries)
 
     def find_calls(self, messages: Sequence[Message], names: Collection[str]) -> list[tuple[str, str]]:  # noqa: ARG002
-        """Return the ids of the calls in a conversation, and which of the tools `names` each calls."""
+        """Return the id and the tool name of every call in a conversation; `names` are the known tools."""
         return self.dialect.find_calls(messages)
 
     @abstractmethod
@@ -64,11 +64,11 @@ class Wire(ABC):
         """Return the names of the tools to which `tool_choice` refers."""
 
     def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
-        """Return why the tools of a request cannot be shortened, whatever they are; empty if they can."""
+        """Return why the tools array of a request cannot be reduced, whatever it contains; else empty."""
         return ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
-        """Return why a tools array must stay as it is; empty if it can be shortened."""
+        """Return why a tools array must stay as it is; empty if it can be reduced."""
         if not isinstance(tools, list) or not all(isinstance(entry, dict) for entry in tools):
             return "it has no list of tools"
         if any(map(_defers_loading, tools)):
@@ -76,20 +76,20 @@ class Wire(ABC):
         return ""
 
     def explain_missing_native(self, tools: Sequence[ClientTool]) -> str:  # noqa: ARG002
-        """Return why tools cannot be loaded on demand in the provider's own form; empty if they can be."""
+        """Return why the provider cannot load these tools on demand; empty if it can."""
         return ""
 
     def defer_tool(self, entry: Json) -> Json:
-        """Return an entry of the tools array that the provider loads on demand."""
+        """Return an entry of the tools array, marked so that the provider loads the tool on demand."""
         kept = {key: value for key, value in entry.items() if key != "cache_control"}  # an error there
         return kept | {"defer_loading": True}
 
     def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:  # noqa: ARG002
-        """Return the names of the tools that a conversation has loaded in the provider's own form."""
+        """Return the names of the tools that the provider has loaded on demand in a conversation."""
         return set()
 
     def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:  # noqa: ARG002
-        """Return the messages with the client's own definitions of tools that are loaded in them."""
+        """Return the messages; tools that are loaded in them get the definitions that the client wrote."""
         return list(messages)
 
     def read_messages(self, body: Json) -> list[Json] | None:
@@ -98,7 +98,7 @@ class Wire(ABC):
         return messages if _is_list_of_objects(messages) else None
 
     def replace_messages(self, body: Json, messages: Sequence[Json]) -> Json:
-        """Return the request with another conversation."""
+        """Return the request with its messages replaced by others."""
         return {**body, "messages": list(messages)}
 
     def append_messages(self, body: Json, added: Sequence[Json]) -> Json:
@@ -106,15 +106,15 @@ class Wire(ABC):
         return self.replace_messages(body, [*(self.read_messages(body) or []), *added])
 
     def render_reply(self, reply: Reply) -> list[Json]:
-        """Return a reply as messages of the next request."""
+        """Return a model's reply as messages for the next request."""
         return list(reply.messages)
 
     def is_reply_message(self, message: Json) -> bool:
-        """Return True if the model wrote a message; consecutive ones are one reply."""
+        """Return True if the model wrote this message; consecutive messages of the model are one reply."""
         return message.get("role") == "assistant"
 
     def forbid_calls(self, body: Json) -> Json:
-        """Return the request with a `tool_choice` that allows no call."""
+        """Return the request with a `tool_choice` that forbids tool calls."""
         return {**body, "tool_choice": "none"}
 
     @abstractmethod
@@ -161,20 +161,20 @@ class StreamMerger(ABC):
 
     @abstractmethod
     def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
-        """Read an event of the current reply, and yield the events that the client gets now."""
+        """Read an event of the current reply, and yield the events to send to the client now."""
 
     @abstractmethod
     def end_round(self) -> Iterator[bytes]:
-        """Yield the calls that were held back until the reply was complete."""
+        """Yield the events of tool calls that were not sent to the client before the reply was complete."""
 
     @property
     @abstractmethod
     def reply(self) -> Reply:
-        """The current reply, as it is sent back to the provider in the next request."""
+        """Return the current reply, as it is repeated in the next request to the provider."""
 
     @property
     def alias(self) -> str:
-        """The id under which the client knows the reply, if the provider stores it under another."""
+        """Return the reply's id in the client's stream if it differs from the provider's; else empty."""
         return ""
 
     @abstractmethod
@@ -186,7 +186,7 @@ class StreamMerger(ABC):
         """Return the event with which the API reports an error in a stream."""
 
     def render_keep_alive(self) -> bytes:
-        """Return what tells the client between two events that the stream goes on: a comment."""
+        """Return a comment that tells the client between two events that the stream is still open."""
         return KEEP_ALIVE_COMMENT
 
     def is_hidden(self, name: Any) -> bool:
@@ -194,7 +194,7 @@ class StreamMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of the client's own tool that a call of `tool_call` stands for, and count it."""
+        """Return the call of the client's own tool that a call of `tool_call` contains, and count it."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -215,18 +215,18 @@ class BodyMerger(ABC):
 
     @abstractmethod
     def add(self, body: Json) -> Reply:
-        """Add the response body of one model request, and return the reply in it."""
+        """Add the response body of one model request, and return the model's reply in it."""
 
     @abstractmethod
     def merge(self) -> Json:
-        """Return the response body for the client."""
+        """Return the merged response body for the client."""
 
     def is_hidden(self, name: Any) -> bool:
         """Return True for the name of a tool whose calls the client does not see."""
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of the client's own tool that a call of `tool_call` stands for, and count it."""
+        """Return the call of the client's own tool that a call of `tool_call` contains, and count it."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -236,7 +236,7 @@ class BodyMerger(ABC):
 
 
 def _defers_loading(entry: Json) -> bool:
-    """Return True if an entry of a tools array defers tools, or searches among deferred ones."""
+    """Return True if an entry of a tools array is a deferred tool, or a search for deferred tools."""
     default = entry.get("default_config")
     return bool(
         entry.get("defer_loading")
@@ -246,12 +246,12 @@ def _defers_loading(entry: Json) -> bool:
 
 
 def render_arguments(call: ToolCall) -> str:
-    """Return the arguments of a resolved call as JSON text."""
+    """Return the arguments of a tool call as JSON text."""
     return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def add_usage(first: Any, second: Any) -> Any:
-    """Return the sum of two usage objects, number by number; what is no number is taken from the second."""
+    """Return the sum of two usage objects, field by field; other values are taken from the second."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {
             key: add_usage(first.get(key), second.get(key)) if key in second else first[key]

@@ -25,7 +25,7 @@ _THINKING = ("thinking", "redacted_thinking")
 
 
 class MessagesWire(Wire):
-    """Messages: tools with an `input_schema`, streams of content blocks."""
+    """Requests and replies of Anthropic's Messages API, as the proxy reads and rewrites them."""
 
     dialect = AnthropicMessages()
 
@@ -71,7 +71,7 @@ class MessagesWire(Wire):
 
 
 class _MessagesStreamMerger(StreamMerger):
-    """Merges content blocks. Thinking that only led to a search is not shown: without it, it is not valid."""
+    """Merges the content blocks of several replies, without thinking before calls hidden from the client."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -132,7 +132,7 @@ class _MessagesStreamMerger(StreamMerger):
                 yield from self._show(event.raw)
 
     def _show(self, event: bytes) -> Iterator[bytes]:
-        """Yield an event, behind those that start the message."""
+        """Yield an event for the client; before the first one, the events that start the message."""
         held, self._starting, self._has_shown = self._starting, [], True
         yield from held
         yield event
@@ -166,7 +166,7 @@ class _MessagesStreamMerger(StreamMerger):
         yield self._renumber(content, event)
 
     def _release_thinking(self) -> Iterator[bytes]:
-        """Yield the thinking before a block that the client sees."""
+        """Yield the thinking that precedes a content block that the client sees."""
         for content, event in self._thinking:
             if content["type"] == "content_block_start":
                 self._indexes[content["index"]] = self._take_index()
@@ -280,5 +280,5 @@ def _known_counts(usage: Any) -> Json:
 
 
 def _stop_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the stop reason for the client: calls that it does not see are no reason to stop."""
+    """Return the stop reason for the client; not `tool_use` if the client sees none of the calls."""
     return "end_turn" if reason == "tool_use" and not visible_calls else reason

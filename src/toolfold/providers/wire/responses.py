@@ -38,7 +38,7 @@ _SEPARATOR = "__"
 
 
 class ResponsesWire(Wire):
-    """Responses: input and output items, with a response object at the start and the end of a stream."""
+    """Requests and replies of OpenAI's Responses API, as the proxy reads and rewrites them."""
 
     dialect = OpenAIResponses()
 
@@ -118,7 +118,7 @@ class ResponsesWire(Wire):
         ]
 
     def _replace_entries(self, item: Json, entries: Mapping[str, Json]) -> Json:
-        """Return an item that loads tools, with the client's own definitions."""
+        """Return an item that loads tools, with the definitions that the client wrote."""
         tools = [
             _load_entry(
                 entries.get(text_of(each.get("name")), each), is_deferred=bool(each.get("defer_loading"))
@@ -157,7 +157,7 @@ class ResponsesWire(Wire):
 
 
 def _join_name(namespace: str, name: str) -> str:
-    """Return one name for a function in a namespace."""
+    """Return a single name that contains a namespace and a function's name."""
     return f"{namespace.removesuffix(_SEPARATOR)}{_SEPARATOR}{name}" if namespace else name
 
 
@@ -207,12 +207,12 @@ class _ClientNames:
 
 
 def _as_input(item: Json) -> Json:
-    """Return an output item as input: `status` is not accepted there for reasoning."""
+    """Return an output item as an input item; reasoning loses its `status`, which input may not have."""
     return {key: value for key, value in item.items() if key != "status"}
 
 
 class _ResponsesStreamMerger(StreamMerger):
-    """Merges output items. Reasoning that only led to a search is not shown: alone it is not valid input."""
+    """Merges the output items of several replies, without reasoning before calls hidden from the client."""
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -269,7 +269,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(content)
 
     def _release_start(self) -> Iterator[bytes]:
-        """Yield the events that start the response, in front of the first that the client sees."""
+        """Yield the events that start the response, before the first event that the client sees."""
         held, self._starting = self._starting, []
         for content in held:
             response = self._restore(content.get("response"))
@@ -299,7 +299,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield from self._release_reasoning()
 
     def _release_reasoning(self) -> Iterator[bytes]:
-        """Yield the reasoning before an item that the client sees."""
+        """Yield the reasoning that precedes an output item that the client sees."""
         held, self._reasoning = self._reasoning, []
         yield from self._release_start()
         for index, content in held:
@@ -320,7 +320,7 @@ class _ResponsesStreamMerger(StreamMerger):
         return self._render({**content, "output_index": self._indexes[index]})
 
     def _adapt(self, item: Json) -> Json:
-        """Return an output item as the client knows its function."""
+        """Return an output item with the name and namespace of its function that the client uses."""
         shown = self._names.adapt(item)
         self.has_renamed_calls |= shown != item
         return shown
@@ -369,7 +369,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(event)
 
     def end_round(self) -> Iterator[bytes]:
-        """Yield events for what only the final response object contains, and for reasoning at its end."""
+        """Yield events for output items that were only in the final response object, and for reasoning."""
         output = select_mappings((self._end or {}).get("response", {}).get("output"))
         for index, item in enumerate(output):
             if index in self._done:
@@ -438,7 +438,7 @@ class _ResponsesBodyMerger(BodyMerger):
 
 
 def _restore_tools(response: Json, request: Json) -> Json:
-    """Return a response object that repeats the client's own tools instead of those that were sent."""
+    """Return a response object that lists the client's own tools instead of the reduced tools array."""
     return {**response, "tools": request["tools"]} if "tools" in response else response
 
 
@@ -450,7 +450,7 @@ def _is_hidden_call(item: Json, is_hidden: Callable[[Any], bool]) -> bool:
 
 
 def _is_client_call(item: Json) -> bool:
-    """Return True if the client has to answer an output item."""
+    """Return True if an output item is a call that the client has to answer."""
     return text_of(item.get("type")) in (
         "function_call",
         "custom_tool_call",

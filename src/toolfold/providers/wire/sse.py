@@ -34,7 +34,7 @@ class ServerSentEvent:
     raw: bytes
 
     def parse(self) -> Json | None:
-        """Return the JSON object in the data; None for comments, `[DONE]` and malformed data."""
+        """Return the JSON object in the event's data; None for comments, `[DONE]` and malformed data."""
         try:
             parsed = json.loads(self.data)
         except (ValueError, RecursionError):
@@ -49,7 +49,7 @@ class EventParser:
         self._received = bytearray()
 
     def feed(self, part: bytes) -> Iterator[ServerSentEvent]:
-        """Yield the events that are complete with this part of the stream. Raises EventTooLong."""
+        """Read a part of the stream and yield the events that are complete now. Raises EventTooLong."""
         received = self._received
         start = max(0, len(received) - 3)  # a blank line may be split between two parts
         received += part
@@ -69,7 +69,7 @@ class EventParser:
 
 
 def render_event(content: Json, *, named: bool) -> bytes:
-    """Return an event with this content; a named one carries the content's `type` as its name."""
+    """Return a server-sent event with this content as data; if named, its name is the content's `type`."""
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return (f"event: {content['type']}\n" if named else "").encode() + f"data: {data}\n\n".encode()
 
