@@ -92,7 +92,7 @@ def test_agent_run_sync_works_without_an_event_loop(runtime: Runtime, store: Sql
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_agent_stream_names_the_tool_behind_tool_call_and_ends_with_the_turn(
+async def test_agent_stream_names_the_real_tool_of_a_call_through_tool_call_and_ends_with_the_turn(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -191,7 +191,7 @@ async def test_interrupting_a_tool_leaves_a_valid_history(
     assert (await agent.run("Continue")).text == "Next answer"
 
 
-async def test_session_is_claimed_until_another_process_has_it(
+async def test_agent_renews_its_claim_on_the_session_until_another_process_takes_it_over(
     runtime: Runtime,
     store: SqliteSessionStore,
     tmp_path: Path,

@@ -43,7 +43,7 @@ async def wait_for_blocked_write(url: str) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_other_work_goes_on_while_the_database_keeps_a_write_waiting(
+async def test_event_loop_stays_responsive_while_a_database_write_is_blocked(
     runtime: Runtime, database: Database, database_url: str
 ) -> None:
     store = PostgresSessionStore(database)
@@ -57,7 +57,9 @@ async def test_other_work_goes_on_while_the_database_keeps_a_write_waiting(
     assert [each.text for each in store.load_messages(agent.session_id)] == ["Hi", "Hello."]
 
 
-async def test_text_is_stored_before_it_is_shown(runtime: Runtime, database: Database) -> None:
+async def test_text_of_a_streamed_answer_is_stored_in_the_database_before_it_is_shown(
+    runtime: Runtime, database: Database
+) -> None:
     store = PostgresSessionStore(database)
     shown: list[str] = []
     stored: list[str] = []
@@ -76,7 +78,7 @@ async def test_text_is_stored_before_it_is_shown(runtime: Runtime, database: Dat
         assert draft.startswith("".join(shown[: number + 1]))
 
 
-async def test_interrupted_write_is_completed_and_the_history_is_the_stored_one(
+async def test_cancelled_turn_waits_for_its_database_write_and_keeps_the_stored_history(
     runtime: Runtime, database: Database, database_url: str
 ) -> None:
     store = PostgresSessionStore(database)

@@ -100,7 +100,7 @@ def test_concurrent_calls_of_the_todo_tool_lose_no_items(fast_thread_switching: 
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_class_local_agent_offers_only_the_todo_tool() -> None:
+def test_local_agent_offers_only_the_todo_tool() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}

@@ -130,7 +130,7 @@ def test_concurrent_processes_do_not_mix_or_lose_audit_log_lines(tmp_path: Path)
         assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
 
 
-def test_log_that_is_written_and_rotated_during_its_check_is_intact(tmp_path: Path) -> None:
+def test_audit_log_can_be_verified_while_it_is_written_and_rotated(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, max_file_bytes=600)
     ended = threading.Event()
 
@@ -152,7 +152,7 @@ def test_log_that_is_written_and_rotated_during_its_check_is_intact(tmp_path: Pa
     assert reports[-1].first > 1  # files were rotated and deleted during the checks
 
 
-def test_check_of_a_log_without_files_creates_none(tmp_path: Path) -> None:
+def test_verifying_a_missing_audit_log_creates_no_files(tmp_path: Path) -> None:
     report = AuditLog(tmp_path / "state").verify()
     assert (report.is_intact, report.entries) == (True, 0)
     assert list(tmp_path.iterdir()) == []

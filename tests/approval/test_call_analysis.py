@@ -276,12 +276,12 @@ class TestWrittenPaths:
 
 
 @check_cases("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_tool_with_an_invalid_value_of_judged_as_is_rejected(meaning: Any) -> None:
+def test_tool_with_an_invalid_value_of_the_option_judged_as_is_rejected(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_judged_as_for_an_argument_that_the_tool_does_not_have_is_rejected() -> None:
+def test_option_judged_as_that_names_an_unknown_argument_of_the_tool_is_rejected() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",
@@ -337,7 +337,7 @@ class TestRuntime:
         assert not (tmp_path / "toolfold.yaml").exists()
 
 
-def test_building_approval_does_not_import_the_command_analyser() -> None:
+def test_creating_the_approval_check_does_not_import_the_command_analyser() -> None:
     code = (
         "import sys, toolfold.approval.factory as _\n"
         "print([name for name in sys.modules if name.startswith("

@@ -303,7 +303,7 @@ class TestBackends:
         local = Local(home=tmp_path, state_dir=tmp_path / "n", environment={})
         assert (local.has_own_files, local.shared_directories) == (False, None)
 
-    def test_container_shares_its_writable_mounts_and_a_privileged_one_does_not_count_as_a_sandbox(
+    def test_container_shares_its_writable_mounts_and_a_privileged_container_is_no_sandbox(
         self,
     ) -> None:
         mounts = (

@@ -39,14 +39,14 @@ def bump_mtime(file: Path) -> None:
 
 
 class TestSessionGrants:
-    def test_session_grant_covers_one_session_and_one_call(self) -> None:
+    def test_session_grant_covers_only_its_session_and_the_call_that_was_approved(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_session_grant_with_an_empty_key_or_without_kinds_covers_nothing(self) -> None:
+    def test_session_grant_with_an_empty_key_or_without_kinds_of_findings_covers_nothing(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())

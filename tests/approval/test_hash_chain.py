@@ -26,13 +26,13 @@ def make_lines(count: int) -> list[str]:
     return lines
 
 
-def test_first_entry_follows_a_fixed_hash_and_each_other_the_one_before() -> None:
+def test_each_audit_entry_contains_the_hash_of_the_previous_one_and_the_first_a_fixed_hash() -> None:
     first, second = (json.loads(line) for line in make_lines(2))
     assert (first["number"], first["previous"]) == (1, FIRST_HASH)
     assert (second["number"], second["previous"]) == (2, first["hash"])
 
 
-def test_intact_chain_has_no_problems() -> None:
+def test_intact_hash_chain_of_the_audit_log_has_no_problems() -> None:
     report = verify_chain(make_lines(5))
     assert report.is_intact
     assert (report.entries, report.first) == (5, 1)
@@ -75,13 +75,13 @@ def replace_start_without_hash(lines: list[str]) -> list[str]:
         *(replace_with_new_hash, replace_start_without_hash),
     ],
 )
-def test_forged_chain_is_detected(forge: Callable[[list[str]], list[str]]) -> None:
+def test_forged_hash_chain_of_the_audit_log_is_detected(forge: Callable[[list[str]], list[str]]) -> None:
     report = verify_chain(forge(make_lines(5)))
     assert not report.is_intact
     assert all("entry" in problem or "entries" in problem for problem in report.problems)
 
 
-def test_removed_end_is_detected_with_a_hash_that_was_noted_before() -> None:
+def test_removal_of_the_last_audit_entries_is_detected_by_a_hash_recorded_earlier() -> None:
     lines = make_lines(5)
     head = verify_chain(lines).head
     assert verify_chain(lines[:3]).is_intact
@@ -89,7 +89,7 @@ def test_removed_end_is_detected_with_a_hash_that_was_noted_before() -> None:
     assert verify_chain(lines, known=verify_chain(lines[:3]).head).is_intact
 
 
-def test_entries_of_older_versions_and_an_incomplete_line_are_counted_and_are_no_problem() -> None:
+def test_audit_entries_without_hashes_and_incomplete_lines_are_counted_but_not_reported_as_forged() -> None:
     lines = make_lines(3)
     report = verify_chain(['{"command":"ls"}', *lines[:2], '{"command":"r', lines[2]])
     assert report.is_intact
@@ -112,7 +112,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         yield open_here
 
 
-def test_entries_of_several_writers_form_one_chain(open_log: Callable[[], DecisionLog]) -> None:
+def test_audit_entries_of_several_writers_form_one_hash_chain(open_log: Callable[[], DecisionLog]) -> None:
     logs = [open_log(), open_log()]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: logs[number % 2].write({"command": f"rm {number}"}), range(30)))
@@ -124,7 +124,7 @@ def test_entries_of_several_writers_form_one_chain(open_log: Callable[[], Decisi
     assert [entry["command"] for entry in logs[1].read_entries(1)] == [logs[0].read_entries()[-1]["command"]]
 
 
-def test_changed_entry_in_the_database_is_detected(database_url: str) -> None:
+def test_changed_audit_entry_in_the_database_is_detected(database_url: str) -> None:
     database = open_database(database_url)
     assert database is not None
     log = SharedAuditLog(database)

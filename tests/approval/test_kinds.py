@@ -266,7 +266,7 @@ class TestPermanentKinds:
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_tool_that_declares_itself_destructive_cannot_be_allowed_as_a_kind(
+    def test_destructive_tool_cannot_be_allowed_as_a_kind_of_finding(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -284,7 +284,7 @@ class TestPermanentKinds:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_program_with_a_name_like_an_allowlist_prefix_cannot_add_entries_for_rules_or_kinds(
+    def test_approving_a_program_named_like_an_allowlist_prefix_adds_no_entry_for_a_rule_or_kind(
         self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)

@@ -87,9 +87,7 @@ def test_invalid_targets_of_approvals_allow_are_explained(
     assert read_file_value(notes, KEY) is None
 
 
-def test_approvals_revoke_removes_the_named_entry_of_allowed_commands_or_tools_only(
-    notes: Path, toolfold: Toolfold
-) -> None:
+def test_approvals_revoke_removes_only_the_given_entry(notes: Path, toolfold: Toolfold) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])
     assert toolfold("approvals", "allow", "notes").code == 0
     assert toolfold("approvals", "revoke", "2").code == 0

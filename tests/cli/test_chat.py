@@ -665,7 +665,7 @@ class TestFirstStart:
 
 class TestDemo:
     @pytest.mark.thorough
-    def test_demo_answers_suggested_messages_and_asks_before_it_deletes(
+    def test_demo_answers_suggested_messages_and_asks_for_approval_before_it_deletes_data(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:

@@ -434,7 +434,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert read_all_files(person) == before
 
-    def test_several_connects_with_other_changes_in_between_are_undone_one_by_one(
+    def test_repeated_connects_with_other_edits_in_between_are_undone_one_by_one(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -473,7 +473,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
         assert set(read_servers(person, "cursor")) == {"git"}
 
-    def test_unreadable_record_of_connections_is_an_error(
+    def test_unreadable_file_with_the_changes_made_by_connect_is_an_error(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         (home / "state").mkdir(parents=True)
@@ -494,7 +494,9 @@ class TestCommand:
         below_a_file = person / FILES["cursor"] / "mcp.json"
         assert "cannot be read" in toolfold("connect", "cursor", "--file", str(below_a_file), "--yes").err
 
-    def test_gateway_entry_for_codex_names_required_variables(self, person: Path, toolfold: Toolfold) -> None:
+    def test_gateway_entry_for_codex_names_the_environment_variables_that_servers_need(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         words = (
             "--env",
             "A=${ONE:-x}",

@@ -86,7 +86,9 @@ def parse_file(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_base_url_is_added_once_and_undone_exactly(program: str, person: Path, toolfold: Toolfold) -> None:
+def test_connect_adds_the_proxy_url_once_and_undo_restores_the_file_exactly(
+    program: str, person: Path, toolfold: Toolfold
+) -> None:
     file = write_file(person, program)
     before = file.read_bytes()
     done = toolfold("connect", program, "--proxy", "--yes")
@@ -106,7 +108,7 @@ def test_base_url_is_added_once_and_undone_exactly(program: str, person: Path, t
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_new_settings_file_is_created_and_deleted_by_undo(
+def test_connect_creates_a_missing_settings_file_and_undo_deletes_it(
     program: str, person: Path, toolfold: Toolfold
 ) -> None:
     assert toolfold("connect", program, "--proxy", "--yes").code == 0
@@ -116,7 +118,9 @@ def test_new_settings_file_is_created_and_deleted_by_undo(
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_undo_keeps_later_edits_on_request(program: str, person: Path, toolfold: Toolfold) -> None:
+def test_undo_with_keep_changes_keeps_later_edits_of_the_settings_file(
+    program: str, person: Path, toolfold: Toolfold
+) -> None:
     file = write_file(person, program)
     before = parse_file(file)
     toolfold("connect", program, "--proxy", "--yes")
@@ -136,14 +140,16 @@ def test_undo_keeps_later_edits_on_request(program: str, person: Path, toolfold:
     assert ROOT not in file.read_text()
 
 
-def test_nothing_is_written_without_confirmation(person: Path, toolfold: Toolfold) -> None:
+def test_connect_to_the_proxy_without_confirmation_writes_nothing(person: Path, toolfold: Toolfold) -> None:
     done = toolfold("connect", "claude-code", "--proxy")
     assert done.code == 1
     assert '+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:8765"' in done.out
     assert list(person.iterdir()) == []
 
 
-def test_gateway_and_proxy_in_one_file_are_undone_separately(person: Path, toolfold: Toolfold) -> None:
+def test_gateway_and_proxy_entries_in_one_settings_file_are_undone_separately(
+    person: Path, toolfold: Toolfold
+) -> None:
     file = write_file(person, "codex")
     before = file.read_bytes()
     assert toolfold("connect", "codex", "--yes").code == 0
@@ -156,7 +162,7 @@ def test_gateway_and_proxy_in_one_file_are_undone_separately(person: Path, toolf
     assert file.read_bytes() == before
 
 
-def test_only_the_name_of_the_variable_with_the_token_is_written(
+def test_connect_writes_the_name_of_the_token_variable_and_not_the_token(
     person: Path, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_TOKEN", "tf_secret")
@@ -170,7 +176,7 @@ def test_only_the_name_of_the_variable_with_the_token_is_written(
     assert options["headers"] == {"X-Toolfold-Token": "{env:TF_TOKEN}"}
 
 
-def test_keys_in_the_file_are_not_printed(person: Path, toolfold: Toolfold) -> None:
+def test_connect_does_not_print_api_keys_of_the_settings_file(person: Path, toolfold: Toolfold) -> None:
     file = person / FILES["claude-code"]
     file.parent.mkdir()
     file.write_text('{\n  "env": {\n    "MY_API_KEY": "hunter2hunter2"\n  }\n}\n')
@@ -180,7 +186,7 @@ def test_keys_in_the_file_are_not_printed(person: Path, toolfold: Toolfold) -> N
     assert "hunter2hunter2" in file.read_text()
 
 
-def test_previous_address_of_the_model_api_is_reported(person: Path, toolfold: Toolfold) -> None:
+def test_connect_reports_the_model_api_url_that_it_replaces(person: Path, toolfold: Toolfold) -> None:
     file = person / FILES["claude-code"]
     file.parent.mkdir()
     file.write_text('{"env": {"ANTHROPIC_BASE_URL": "https://models.example.com"}}')
@@ -189,7 +195,7 @@ def test_previous_address_of_the_model_api_is_reported(person: Path, toolfold: T
     assert parse_file(file)["env"]["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:9000"
 
 
-def test_programs_that_cannot_use_the_proxy_are_refused(person: Path, toolfold: Toolfold) -> None:
+def test_connecting_a_program_that_cannot_use_the_proxy_is_refused(person: Path, toolfold: Toolfold) -> None:
     assert "uses Google's API" in toolfold("connect", "gemini", "--proxy", "--yes").err
     assert "has no settings file in which" in toolfold("connect", "cursor", "--proxy", "--yes").err
     assert "aider is not an MCP client" in toolfold("connect", "aider", "--yes").err

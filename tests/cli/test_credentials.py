@@ -42,7 +42,9 @@ def test_credential_is_stored_and_listed_without_its_value(store: Toolfold, tool
     assert "very-secret" not in toolfold("credentials", "list").out
 
 
-def test_credential_for_an_unknown_or_shared_server_is_refused(store: Toolfold, toolfold: Toolfold) -> None:
+def test_credential_for_an_unknown_server_or_one_with_shared_credentials_is_refused(
+    store: Toolfold, toolfold: Toolfold
+) -> None:
     assert store("x", "gti", "TOKEN", "--user", "ann").code == 4
     assert store("x", "git", "TOKEN", "--user", "nobody").code != 0
     toolfold("config", "set", "mcp.servers.git.credentials", "shared")
@@ -52,7 +54,9 @@ def test_credential_for_an_unknown_or_shared_server_is_refused(store: Toolfold, 
     assert list_stored(toolfold) == []
 
 
-def test_credentials_are_removed_alone_and_with_their_user(store: Toolfold, toolfold: Toolfold) -> None:
+def test_credentials_can_be_removed_one_by_one_and_are_removed_with_their_user(
+    store: Toolfold, toolfold: Toolfold
+) -> None:
     for name in ("ONE", "TWO", "THREE"):
         store("secret", "git", name, "--user", "ann")
     assert toolfold("credentials", "remove", "git", "ONE", "--user", "ann").code == 0
@@ -62,7 +66,9 @@ def test_credentials_are_removed_alone_and_with_their_user(store: Toolfold, tool
     assert list_stored(toolfold) == []
 
 
-def test_key_is_replaced_and_the_old_one_retired(store: Toolfold, toolfold: Toolfold, home: Path) -> None:
+def test_rotate_key_encrypts_credentials_with_a_new_key_and_can_remove_the_old_key(
+    store: Toolfold, toolfold: Toolfold, home: Path
+) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
     before = list_stored(toolfold)[0]["key"]
     assert "1 credentials were encrypted" in toolfold("credentials", "rotate-key").out
@@ -75,7 +81,7 @@ def test_key_is_replaced_and_the_old_one_retired(store: Toolfold, toolfold: Tool
     assert "0 credentials were encrypted" not in toolfold("credentials", "rotate-key").out
 
 
-def test_lost_key_is_reported_and_the_credential_is_kept(
+def test_missing_encryption_key_is_reported_and_the_credential_is_kept(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

@@ -61,7 +61,9 @@ def list_messages(toolfold: Toolfold) -> dict[str, list[str]]:
     return {row["name"]: row["messages"] for row in rows if row["from"] != "phrasebook"}
 
 
-def test_messages_are_written_shown_and_removed(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_example_messages_can_be_written_shown_and_removed(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     done = toolfold("enrich", *TOOLS, "--again", "--yes", "--model", write_script(REPLY))
     assert done.code == 0, done.err
     assert done.out.startswith("wrote messages for 2 tools")
@@ -78,7 +80,7 @@ def test_messages_are_written_shown_and_removed(toolfold: Toolfold, write_script
     assert list_messages(toolfold) == {}
 
 
-def test_tools_with_messages_are_skipped_unless_written_again(
+def test_enrich_skips_tools_that_have_example_messages_unless_told_to_write_new_ones(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     one = json.dumps({"1": ["first wording of it"]})
@@ -92,7 +94,9 @@ def test_tools_with_messages_are_skipped_unless_written_again(
     assert list_messages(toolfold)["read_file"] == ["second wording of it"]
 
 
-def test_model_is_not_called_without_consent(toolfold: Toolfold, server: ScriptedServer) -> None:
+def test_enrich_does_not_call_the_model_without_confirmation(
+    toolfold: Toolfold, server: ScriptedServer
+) -> None:
     options = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
     done = toolfold("enrich", *TOOLS, "--again", *options)
     assert done.code == 1
@@ -102,7 +106,7 @@ def test_model_is_not_called_without_consent(toolfold: Toolfold, server: Scripte
 
 
 @pytest.mark.thorough  # embeds the sample catalog
-def test_openai_compatible_server_writes_messages_in_batches(
+def test_openai_compatible_server_writes_example_messages_in_batches(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
     server.failures.append((429, {"retry-after": "0"}, {"error": {"message": "slow down"}}))
@@ -117,7 +121,7 @@ def test_openai_compatible_server_writes_messages_in_batches(
     assert "Polish" in json.dumps(server.requests[0][1])
 
 
-def test_interrupted_run_continues_with_the_remaining_tools(
+def test_interrupted_enrich_continues_with_the_remaining_tools(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
     model = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
@@ -132,7 +136,9 @@ def test_interrupted_run_continues_with_the_remaining_tools(
     assert toolfold("enrich", *names, *options, "--json").json["written"] == 2
 
 
-def test_task_file_is_exported_and_imported(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_task_file_for_example_messages_can_be_exported_and_imported(
+    toolfold: Toolfold, tmp_path: Path
+) -> None:
     file = tmp_path / "task.jsonl"
     assert "toolfold enrich --import" in toolfold("enrich", *TOOLS, "--again", "--export", str(file)).out
     assert toolfold("enrich", *TOOLS, "--again", "--export", str(file)).code == 1

@@ -191,7 +191,7 @@ class TestConversations:
 
 
 class TestPlacement:
-    def test_explain_shows_tools_that_placement_tail_adds_to_the_message(
+    def test_explain_shows_the_tools_added_to_the_message_with_placement_tail(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (
@@ -214,7 +214,7 @@ class TestPlacement:
         assert "placement tail" in rows_by_name
         assert "- invoice_create(" in rows_by_name
 
-    def test_explain_chooses_the_placement_of_tools_in_the_request_by_model(
+    def test_explain_shows_the_placement_of_tools_that_is_used_for_the_model(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")

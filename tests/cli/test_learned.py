@@ -25,7 +25,7 @@ def learned(home: Path) -> Path:
     return home
 
 
-def test_list_shows_tool_message_client_and_uses(toolfold: Toolfold, learned: Path) -> None:
+def test_learned_list_shows_tool_message_client_and_number_of_uses(toolfold: Toolfold, learned: Path) -> None:
     rows = toolfold("learned", "list", "--json").json
     assert {(row["tool"], row["message"], row["client"], row["origin"]) for row in rows} == {
         ("search_files", MESSAGES[0], "", "message"),
@@ -39,7 +39,9 @@ def test_list_shows_tool_message_client_and_uses(toolfold: Toolfold, learned: Pa
     assert MESSAGES[0] not in shown
 
 
-def test_forget_removes_one_message_a_tool_a_client_or_everything(toolfold: Toolfold, learned: Path) -> None:
+def test_learned_forget_removes_one_message_or_all_of_a_tool_or_client_or_everything(
+    toolfold: Toolfold, learned: Path
+) -> None:
     number = toolfold("learned", "list", "search_files", "--json").json[0]["number"]
     assert toolfold("learned", "forget", str(number)).out == "forgot 1 message\n"
     assert toolfold("learned", "forget", "search_files").out == "forgot 1 message\n"
@@ -48,7 +50,9 @@ def test_forget_removes_one_message_a_tool_a_client_or_everything(toolfold: Tool
     assert "nothing was learned yet" in toolfold("learned", "list").err
 
 
-def test_forget_names_what_is_unknown(toolfold: Toolfold, learned: Path) -> None:
+def test_learned_forget_of_an_unknown_tool_is_an_error_that_names_it(
+    toolfold: Toolfold, learned: Path
+) -> None:
     done = toolfold("learned", "forget", "no_such_tool")
     assert done.code == 4
     assert "nothing was learned under 'no_such_tool'" in done.err
@@ -56,7 +60,7 @@ def test_forget_names_what_is_unknown(toolfold: Toolfold, learned: Path) -> None
     assert len(toolfold("learned", "list", "--json").json) == 3
 
 
-def test_learning_is_turned_off_and_on(toolfold: Toolfold, learned: Path) -> None:
+def test_learning_from_messages_can_be_turned_off_and_on(toolfold: Toolfold, learned: Path) -> None:
     assert toolfold("learned", "off").code == 0
     assert toolfold("config", "get", "tools.learn_from_use").out == "false\n"
     assert "Learning is off" in toolfold("learned", "list").err
@@ -64,7 +68,7 @@ def test_learning_is_turned_off_and_on(toolfold: Toolfold, learned: Path) -> Non
     assert toolfold("config", "get", "tools.learn_from_use").out == "true\n"
 
 
-def test_damaged_file_is_reported_and_forgetting_everything_replaces_it(
+def test_damaged_file_of_learned_messages_is_reported_and_replaced_by_forgetting_everything(
     toolfold: Toolfold, learned: Path
 ) -> None:
     file = learned / "state" / "learned" / "learned.sqlite"
@@ -76,7 +80,9 @@ def test_damaged_file_is_reported_and_forgetting_everything_replaces_it(
     assert toolfold("learned", "list", "--json").json == []
 
 
-def test_tools_show_gives_count_and_date_without_the_messages(toolfold: Toolfold, learned: Path) -> None:
+def test_tools_show_prints_the_number_and_last_use_of_learned_messages_but_not_their_text(
+    toolfold: Toolfold, learned: Path
+) -> None:
     learned_part = toolfold("tools", "show", "search_files", "--json").json["learned"]
     assert (learned_part["messages"], learned_part["clients"]) == (2, 1)
     shown = toolfold("tools", "show", "search_files").out
@@ -84,7 +90,9 @@ def test_tools_show_gives_count_and_date_without_the_messages(toolfold: Toolfold
     assert MESSAGES[0] not in shown
 
 
-def test_explain_gives_gain_count_and_date(toolfold: Toolfold, learned: Path) -> None:
+def test_explain_shows_how_much_learned_messages_raise_the_score_of_a_tool(
+    toolfold: Toolfold, learned: Path
+) -> None:
     light = ("--set", "tools.rag_embed_model=light", "--set", "tools.pinned=")
     query = "which of my files mention the word invoice"
     rows = toolfold(*light, "explain", query, "--mode", "hybrid", "--json").json["tools"]

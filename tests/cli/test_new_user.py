@@ -26,7 +26,7 @@ def test_mistyped_command_gets_a_suggestion(toolfold: Toolfold) -> None:
     assert "'search'" in done.err
 
 
-def test_demo_ends_quietly_if_its_reader_has_closed_the_pipe(home: Path) -> None:
+def test_demo_prints_no_error_if_the_pipe_of_its_output_is_closed(home: Path) -> None:
     # The pipe is closed before the conversation, whose events come from another thread.
     command = [sys.executable, "-m", "toolfold", "demo", "hello"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -43,7 +43,7 @@ def test_demo_ends_quietly_if_its_reader_has_closed_the_pipe(home: Path) -> None
     assert "BrokenPipe" not in errors
 
 
-def test_next_commands_have_the_path_of_a_program_that_is_not_in_path(
+def test_suggested_commands_contain_the_full_path_if_toolfold_is_not_in_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["my env/bin/toolfold"])
@@ -53,21 +53,21 @@ def test_next_commands_have_the_path_of_a_program_that_is_not_in_path(
     assert find_own_command() == "toolfold"
 
 
-def test_servers_of_a_given_file_are_shown_with_its_name(toolfold: Toolfold) -> None:
+def test_mcp_import_shows_the_name_of_the_file_that_servers_come_from(toolfold: Toolfold) -> None:
     Path("servers.json").write_text('{"mcpServers": {"git": {"command": "git-server"}}}')
     done = toolfold("mcp", "import", "--file", "servers.json", "--yes")
     assert "git, from servers.json" in done.out
     assert "Claude" not in done.out
 
 
-def test_cost_of_example_messages_is_estimated_without_a_model(toolfold: Toolfold) -> None:
+def test_enrich_estimates_the_cost_of_example_messages_without_a_configured_model(toolfold: Toolfold) -> None:
     done = toolfold("enrich", "tallyhouse_get_invoice", "--sample", "--estimate")
     assert done.code == 0
     assert "1 tool, 1 call of a model (none is configured" in done.err
     assert toolfold("enrich", "tallyhouse_get_invoice", "--sample", "--yes").code == 3
 
 
-def test_job_without_a_model_is_announced_and_its_failure_is_listed(
+def test_cron_add_warns_of_a_missing_model_and_cron_list_shows_the_failed_job(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script("Done.")
@@ -82,7 +82,7 @@ def test_job_without_a_model_is_announced_and_its_failure_is_listed(
     assert f"toolfold cron show {jobs['bad']['id']}" in shown.err
 
 
-def test_one_entry_of_the_audit_log_is_counted_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+def test_message_about_one_audit_log_entry_uses_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
     _print_report(ChainReport(entries=1, first=1), "approvals.jsonl")
     _print_report(ChainReport(entries=2, first=1), "approvals.jsonl")
     assert capsys.readouterr().out.splitlines() == [

@@ -58,7 +58,7 @@ def test_every_command_gives_a_valid_server_name(words: list[str]) -> None:
 
 
 @check_cases("word", ["uvx", "npx", "python3.12", "docker", "./run", "C:\\x\\run.exe", "https://x.example"])
-def test_launchers_paths_and_urls_are_not_taken_for_server_names(word: str) -> None:
+def test_launcher_programs_paths_and_urls_are_not_used_as_server_names(word: str) -> None:
     assert is_launcher(word)
 
 

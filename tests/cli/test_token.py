@@ -31,14 +31,16 @@ def test_token_revoke_removes_the_client_and_rejects_an_unknown_one(toolfold: To
     assert "there is no token for 'laptop'" in done.err
 
 
-def test_first_token_warns_that_every_client_needs_one(toolfold: Toolfold) -> None:
+def test_creating_the_first_token_warns_that_every_client_now_needs_a_token(toolfold: Toolfold) -> None:
     assert "every client of `toolfold serve` needs a token" in toolfold("token", "add", "laptop").err
     assert "every client" not in toolfold("token", "add", "desktop").err
     assert "last token" not in toolfold("token", "revoke", "desktop").err
     assert "Clients still need one" in toolfold("token", "revoke", "laptop").err
 
 
-def test_token_with_toolsets_may_use_models_only_on_request(toolfold: Toolfold) -> None:
+def test_token_limited_to_toolsets_may_use_models_only_if_created_with_that_option(
+    toolfold: Toolfold,
+) -> None:
     toolfold("token", "add", "whole")
     toolfold("token", "add", "limited", "--toolset", "web")
     toolfold("token", "add", "allowed", "--toolset", "web", "--models")

@@ -46,7 +46,7 @@ def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -
     assert toolfold("team", "join", "red", "annette").code == 4
 
 
-def test_team_shares_learned_messages_only_if_it_is_turned_on(toolfold: Toolfold) -> None:
+def test_team_shares_learned_messages_only_if_sharing_is_turned_on(toolfold: Toolfold) -> None:
     toolfold("team", "add", "red")
     assert "private" in toolfold("team", "list").out
     assert toolfold("team", "set", "red", "--share-learned", "on").code == 0
@@ -55,7 +55,7 @@ def test_team_shares_learned_messages_only_if_it_is_turned_on(toolfold: Toolfold
     assert json.loads(toolfold("team", "list", "--json").out) == []
 
 
-def test_rules_are_set_explained_and_removed(toolfold: Toolfold) -> None:
+def test_access_rules_of_users_and_teams_can_be_set_explained_and_removed(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")
@@ -72,7 +72,7 @@ def test_rules_are_set_explained_and_removed(toolfold: Toolfold) -> None:
     assert json.loads(toolfold("user", "show", "ann", "--json").out)["allowed"] == []
 
 
-def test_misspelt_rule_is_rejected(toolfold: Toolfold) -> None:
+def test_misspelt_access_rule_is_rejected(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     for rule in ("wbe", "server:missing", "mcp-missing"):
         assert toolfold("user", "deny", "ann", rule).code == 4
@@ -81,7 +81,7 @@ def test_misspelt_rule_is_rejected(toolfold: Toolfold) -> None:
     assert toolfold("user", "explain", "ann", "missing").code == 4
 
 
-def test_limits_are_set_shown_and_removed(toolfold: Toolfold) -> None:
+def test_usage_limits_of_a_user_can_be_set_shown_and_removed(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")

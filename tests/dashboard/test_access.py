@@ -85,7 +85,7 @@ def test_cookie_or_page_key_alone_gives_no_access(visitor: Visitor, dashboard: D
         ({"host": "evil.example"}, 421),
     ],
 )
-def test_request_of_another_page_is_refused(
+def test_request_from_another_web_page_is_refused(
     visitor: Visitor, dashboard: DashboardProcess, headers: dict[str, str], status: int
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -94,7 +94,9 @@ def test_request_of_another_page_is_refused(
     assert visitor.post("tools/change", body, **sent).status_code == status
 
 
-def test_change_without_an_origin_is_refused(visitor: Visitor, dashboard: DashboardProcess) -> None:
+def test_changing_request_without_an_origin_header_is_refused(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
     key = visitor.sign_in(dashboard)
     response = visitor.http.post(
         "/ui/api/tools/change",
@@ -112,12 +114,14 @@ def test_signing_out_ends_the_session(visitor: Visitor, dashboard: DashboardProc
 
 
 @pytest.mark.parametrize("path", ["../app.py", "..%2fapp.py", "%2e%2e/access.py", "missing.js"])
-def test_only_built_files_are_served(visitor: Visitor, path: str) -> None:
+def test_dashboard_serves_only_the_built_files_of_its_page(visitor: Visitor, path: str) -> None:
     response = visitor.http.get(f"/ui/{path}")
     assert response.status_code in (403, 404)
 
 
-def test_answers_contain_no_secret_of_the_environment(visitor: Visitor, dashboard: DashboardProcess) -> None:
+def test_dashboard_responses_contain_no_secret_from_environment_variables(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
     secret = "sk-demo-0123456789abcdef"  # in the environment of the dashboard's process
     dashboard.run("call", tool="notes_add_note", arguments={"text": f"the key is {secret}"})
     dashboard.run(
@@ -133,7 +137,9 @@ def test_answers_contain_no_secret_of_the_environment(visitor: Visitor, dashboar
         assert secret not in response.text
 
 
-def test_invalid_requests_are_answered_with_a_reason(visitor: Visitor, dashboard: DashboardProcess) -> None:
+def test_invalid_dashboard_request_is_answered_with_the_reason(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
     headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
     cases: list[tuple[str, Any, int]] = [
         ("explain", {"message": ""}, 400),
@@ -152,7 +158,7 @@ def test_invalid_requests_are_answered_with_a_reason(visitor: Visitor, dashboard
         assert (response.status_code, bool(response.json()["error"])) == (status, True), (path, body)
 
 
-def test_code_and_browser_session_expire() -> None:
+def test_sign_in_code_and_browser_session_expire() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     code = sign_in.create_code()
@@ -165,7 +171,7 @@ def test_code_and_browser_session_expire() -> None:
     assert not sign_in.use_session(signed_in.cookie, signed_in.page_key)
 
 
-def test_gateway_serves_the_dashboard_beside_its_clients(tmp_path: Path) -> None:
+def test_gateway_serves_the_dashboard_on_its_own_port(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with gateway_process(home) as gateway:
         code = _wait_for_code(gateway)
@@ -179,7 +185,7 @@ def test_gateway_serves_the_dashboard_beside_its_clients(tmp_path: Path) -> None
     assert "Traceback" not in gateway.log.read_text()
 
 
-def test_other_machines_need_a_token_to_sign_in(tmp_path: Path) -> None:
+def test_browser_on_another_machine_needs_a_token_to_sign_in(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     run = [sys.executable, "-m", "toolfold", "token", "add"]
@@ -199,7 +205,7 @@ def test_other_machines_need_a_token_to_sign_in(tmp_path: Path) -> None:
             assert answer.status_code == 200, answer.text
 
 
-def test_only_administrators_among_the_users_can_sign_in_with_a_token(
+def test_user_can_sign_in_with_a_token_only_as_an_administrator(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     state = dashboard.home / "state"

@@ -56,7 +56,7 @@ def _read(feed: ActivityFeed) -> list[dict[str, Any]]:
         lambda text: ToolsSearched(session_id="s", call_id="c", queries=(text,), found=()),
     ],
 )
-def test_secret_in_an_event_is_replaced_even_where_the_text_is_cut(
+def test_secret_in_an_event_is_redacted_even_where_the_text_is_truncated(
     bus: EventBus, feed: ActivityFeed, make_event: Any, position: int
 ) -> None:
     bus.publish(make_event("a " * (position // 2) + SECRET))
@@ -65,7 +65,9 @@ def test_secret_in_an_event_is_replaced_even_where_the_text_is_cut(
     assert "[reda" in shown
 
 
-def test_secret_in_two_pieces_of_an_answer_is_replaced(bus: EventBus, feed: ActivityFeed) -> None:
+def test_secret_split_between_two_pieces_of_a_streamed_answer_is_redacted(
+    bus: EventBus, feed: ActivityFeed
+) -> None:
     shown, position = "", 0
     for piece in ("The key is ", SECRET[:15], SECRET[15:], ". Anything else?"):
         bus.publish(TextReceived(session_id="s", turn=1, text=piece))
@@ -76,7 +78,7 @@ def test_secret_in_two_pieces_of_an_answer_is_replaced(bus: EventBus, feed: Acti
     assert shown == "The key is [redacted]. Anything else?"
 
 
-def test_text_of_other_sessions_is_kept_apart(bus: EventBus, feed: ActivityFeed) -> None:
+def test_streamed_texts_of_concurrent_sessions_are_not_mixed(bus: EventBus, feed: ActivityFeed) -> None:
     pieces = [("a", "one"), ("b", "two"), ("a", " three"), ("b", "fold ")]
     for session, text in pieces:
         bus.publish(TextReceived(session_id=session, turn=1, text=text))
@@ -85,9 +87,7 @@ def test_text_of_other_sessions_is_kept_apart(bus: EventBus, feed: ActivityFeed)
     assert texts == [("a", "one "), ("b", "twofold "), ("a", "three")]
 
 
-def test_invisible_characters_in_arguments_and_names_are_spelled_out(
-    bus: EventBus, feed: ActivityFeed
-) -> None:
+def test_invisible_characters_in_arguments_and_names_are_escaped(bus: EventBus, feed: ActivityFeed) -> None:
     hidden = "\u202egnp.exe"
     bus.publish(
         ToolStarted(session_id="s", call_id=hidden, tool=hidden, arguments={hidden: [hidden]}, toolset=hidden)
@@ -111,7 +111,9 @@ def test_known_secret_in_arguments_does_not_reach_the_page(bus: EventBus, feed: 
     assert '"tool":"t"' in message
 
 
-def test_all_pages_are_sent_the_same_events_and_state(bus: EventBus, feed: ActivityFeed) -> None:
+def test_all_open_dashboard_pages_receive_the_same_events_and_state(
+    bus: EventBus, feed: ActivityFeed
+) -> None:
     def describe_state() -> dict[str, Any]:
         return {"approvals": [], "servers": []}
 

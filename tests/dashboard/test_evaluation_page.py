@@ -96,7 +96,7 @@ def test_gzipped_file_of_messages_is_read_in_the_browser(checked_page: CheckedPa
     assert rows.count() == 2
 
 
-def test_invalid_line_is_reported_with_its_number(checked_page: CheckedPage) -> None:
+def test_invalid_line_of_an_evaluation_file_is_reported_with_its_number(checked_page: CheckedPage) -> None:
     page = checked_page.open("evaluation")
     fill_in(page, describe_tools(TOOLS), write_lines(MESSAGES) + "\n{not json")
     page.get_by_role("button", name="Run").click()
@@ -104,7 +104,7 @@ def test_invalid_line_is_reported_with_its_number(checked_page: CheckedPage) -> 
     checked_page.problems.clear()  # the browser reports the status 400 of the refused request
 
 
-def test_running_evaluation_is_cancelled(checked_page: CheckedPage) -> None:
+def test_running_evaluation_can_be_cancelled_in_the_page(checked_page: CheckedPage) -> None:
     many = [
         {"id": number, "query": f"where is parcel {number}?", "gold": ["track_parcel"]}
         for number in range(5_000)
@@ -132,7 +132,9 @@ def test_hostile_tools_and_messages_are_shown_as_text(checked_page: CheckedPage)
     assert page.title() == "Evaluation · Toolfold"
 
 
-def test_evaluations_and_tests_of_servers_are_started_by_the_page_only(dashboard: DashboardProcess) -> None:
+def test_evaluations_and_server_tests_cannot_be_started_by_requests_from_other_pages(
+    dashboard: DashboardProcess,
+) -> None:
     visitor = Visitor(dashboard)
     key = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
     elsewhere = {"origin": "http://127.0.0.1:9"}

@@ -91,7 +91,7 @@ def test_evaluation_that_takes_too_long_is_stopped(runtime: Runtime) -> None:
     assert "took longer" in evaluations.describe()["problem"]
 
 
-def test_tools_in_use_are_measured_without_bridge_tools(evaluations: Evaluations) -> None:
+def test_evaluation_of_the_tools_in_use_leaves_out_bridge_tools(evaluations: Evaluations) -> None:
     queries = write_lines([{"id": 1, "query": "read the file notes.txt", "gold": ["read_file", "unknown"]}])
     evaluations.start({**VALID, "tools": "own", "queries": queries})
     wait_until_ended(evaluations)

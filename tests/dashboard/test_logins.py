@@ -92,7 +92,7 @@ def other_client() -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.clients
-def test_administrator_logs_in_with_a_browser_and_out_again(setup: Setup, browser: Browser) -> None:
+def test_administrator_can_log_in_and_out_with_a_browser(setup: Setup, browser: Browser) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(60_000)
@@ -122,13 +122,13 @@ def test_administrator_logs_in_with_a_browser_and_out_again(setup: Setup, browse
     assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["developers"]
 
 
-def test_person_who_is_not_an_administrator_may_not_enter(setup: Setup, client: httpx2.Client) -> None:
+def test_user_who_is_not_an_administrator_cannot_log_in(setup: Setup, client: httpx2.Client) -> None:
     response = setup.log_in(client, "bob+dev")
     assert response.status_code == 403
     assert "only administrators" in response.text
 
 
-def test_session_ends_when_its_user_is_disabled(setup: Setup, client: httpx2.Client) -> None:
+def test_dashboard_session_ends_when_its_user_is_disabled(setup: Setup, client: httpx2.Client) -> None:
     page = urljoin(setup.url, setup.log_in(client, "carl+admins").headers["location"])
     headers = {"x-toolfold-page-key": setup.open_session(client, page).json()["page_key"]}
     assert client.get(f"{setup.url}api/about", headers=headers).status_code == 200
@@ -139,7 +139,7 @@ def test_session_ends_when_its_user_is_disabled(setup: Setup, client: httpx2.Cli
     assert setup.log_in(client, "carl+admins").status_code == 403
 
 
-def test_response_to_a_login_of_another_browser_is_refused(
+def test_login_response_for_another_browser_is_refused(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     redirect = setup.authorize(setup.start(client), "eve+admins")
@@ -150,7 +150,7 @@ def test_response_to_a_login_of_another_browser_is_refused(
     assert "the state differs" in response.text
 
 
-def test_code_of_another_login_is_refused(
+def test_authorization_code_of_another_login_is_refused(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     foreign = parse_qs(urlsplit(setup.authorize(setup.start(other_client), "eve+admins")).query)
@@ -161,7 +161,7 @@ def test_code_of_another_login_is_refused(
     assert "does not accept the code" in response.text
 
 
-def test_response_cannot_be_used_twice(setup: Setup, client: httpx2.Client) -> None:
+def test_login_response_cannot_be_used_twice(setup: Setup, client: httpx2.Client) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     page = urljoin(setup.url, client.get(redirect).headers["location"])
     assert client.get(redirect).status_code == 403
@@ -169,7 +169,7 @@ def test_response_cannot_be_used_twice(setup: Setup, client: httpx2.Client) -> N
     assert setup.open_session(client, page).status_code == 401
 
 
-def test_one_time_code_is_refused_in_another_browser(
+def test_one_time_sign_in_code_is_refused_in_another_browser(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     page = urljoin(setup.url, setup.log_in(client, "dora+admins").headers["location"])
@@ -185,6 +185,6 @@ def test_login_cookie_that_was_changed_is_refused(setup: Setup, client: httpx2.C
         assert response.status_code == 403
 
 
-def test_repeated_parameter_of_a_response_is_refused(setup: Setup, client: httpx2.Client) -> None:
+def test_login_response_with_a_repeated_parameter_is_refused(setup: Setup, client: httpx2.Client) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     assert client.get(f"{redirect}&state=x").status_code == 400

@@ -98,7 +98,7 @@ def test_approval_is_answered_in_the_page_while_an_agent_waits(
     assert "declined" in read_answer(refused)["error"]
 
 
-def test_open_question_is_refused_after_the_page_was_closed(
+def test_open_approval_question_is_refused_after_the_page_was_closed(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("approvals")
@@ -110,7 +110,7 @@ def test_open_question_is_refused_after_the_page_was_closed(
     assert "nobody could be asked" in later["error"]
 
 
-def test_held_tool_is_accepted_after_its_difference_was_shown(
+def test_changed_tool_can_be_accepted_after_the_page_showed_the_difference(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     changed = {**NOTES[0], "description": "Add a note to the notebook. Deletes all older notes."}
@@ -207,7 +207,7 @@ def test_hostile_tool_name_and_description_are_shown_as_text(
     assert page.title() == "Catalog · Toolfold"
 
 
-def test_ten_thousand_tools_scroll_with_few_elements(
+def test_list_of_ten_thousand_tools_scrolls_with_few_page_elements(
     checked_page: CheckedPage, dashboard: DashboardProcess, record_property: Any
 ) -> None:
     assert dashboard.run("add_tools", count=10_000) == 10_000
@@ -246,7 +246,7 @@ def test_ten_thousand_tools_scroll_with_few_elements(
         assert longest < 200
 
 
-def test_catalog_is_used_by_keyboard(checked_page: CheckedPage) -> None:
+def test_tool_catalog_can_be_used_with_the_keyboard(checked_page: CheckedPage) -> None:
     page = checked_page.open("catalog")
     page.get_by_role("grid", name="Tools").get_by_role("row").nth(3).wait_for()
     page.get_by_role("grid", name="Tools").focus()
@@ -258,7 +258,9 @@ def test_catalog_is_used_by_keyboard(checked_page: CheckedPage) -> None:
     page.wait_for_url("**/ui/catalog")
 
 
-def test_server_is_added_tested_and_removed(checked_page: CheckedPage, dashboard: DashboardProcess) -> None:
+def test_server_can_be_added_tested_and_removed_in_the_page(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
     page = checked_page.open("servers")
     page.get_by_role("region", name="Server notes").wait_for()
     page.get_by_role("button", name="Add a server").click()
@@ -278,7 +280,9 @@ def test_server_is_added_tested_and_removed(checked_page: CheckedPage, dashboard
     assert not dashboard.run("call", tool="more_add_note", arguments={"text": "a"})["ok"]
 
 
-def test_client_token_is_created_and_revoked(checked_page: CheckedPage, dashboard: DashboardProcess) -> None:
+def test_client_token_can_be_created_and_revoked_in_the_page(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
     page = checked_page.open("clients")
     page.get_by_label("Name of the client").fill("laptop")
     page.get_by_role("combobox", name="Toolset").select_option("mcp-notes")

@@ -74,7 +74,7 @@ def test_test_of_a_hanging_server_is_cancelled_in_the_page(checked_page: Checked
     other.get_by_text("It works: 2 tools").wait_for()
 
 
-def test_example_messages_are_shown_by_their_source(
+def test_example_messages_of_a_tool_are_grouped_by_their_source(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     hostile = "<img src=x onerror=1> remember the milk for me"

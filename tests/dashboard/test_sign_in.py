@@ -98,7 +98,7 @@ def test_revoking_a_token_ends_an_open_event_stream(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_token_replaces_the_check_of_an_unknown_process_on_loopback(tmp_path: Path) -> None:
+def test_unidentified_local_process_needs_a_token_to_sign_in(tmp_path: Path) -> None:
     async def check() -> None:
         site = Site(tmp_path, "127.0.0.1")
         refused = await site.sign_in()
@@ -112,7 +112,7 @@ def test_token_replaces_the_check_of_an_unknown_process_on_loopback(tmp_path: Pa
     asyncio.run(check())
 
 
-def test_visitor_can_send_only_a_small_body(tmp_path: Path) -> None:
+def test_request_body_of_a_visitor_who_is_not_signed_in_is_limited(tmp_path: Path) -> None:
     async def check() -> None:
         site = Site(tmp_path, "0.0.0.0")
         large = {"code": "x" * MAX_VISITOR_BODY_BYTES}
@@ -125,7 +125,7 @@ def test_visitor_can_send_only_a_small_body(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_requested_links_are_limited_and_displace_no_other_link() -> None:
+def test_number_of_requested_sign_in_links_is_limited_and_earlier_links_stay_valid() -> None:
     sign_in = SignIn(lambda _: True)
     first = sign_in.create_code()
     requested = [sign_in.create_requested_code() for _ in range(MAX_CODES)]
@@ -136,7 +136,7 @@ def test_requested_links_are_limited_and_displace_no_other_link() -> None:
     assert sign_in.create_requested_code()
 
 
-def test_requested_links_can_be_printed_again_after_the_old_ones_expired() -> None:
+def test_new_sign_in_links_can_be_requested_after_the_old_ones_expired() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     for _ in range(MAX_CODES):
@@ -145,7 +145,7 @@ def test_requested_links_can_be_printed_again_after_the_old_ones_expired() -> No
     assert sign_in.create_requested_code()
 
 
-def test_wrong_codes_do_not_lock_out_a_correct_link() -> None:
+def test_correct_sign_in_code_works_after_too_many_wrong_ones() -> None:
     sign_in = SignIn(lambda _: True)
     code = sign_in.create_code()
     for _ in range(MAX_FAILURES):

@@ -69,7 +69,7 @@ def read_totals(store: UsageStore) -> dict[str, float]:
     return store.summarize(time.time() - 60, time.time() + 60)
 
 
-def test_calls_searches_and_savings_are_counted(store: UsageStore) -> None:
+def test_calls_searches_and_saved_tokens_are_counted(store: UsageStore) -> None:
     bus = EventBus()
     recorder = UsageRecorder(bus, store)
     bus.publish(ToolsSearched(session_id="s", call_id="a", queries=("parcel",), found=("track", "list")))
@@ -92,7 +92,7 @@ def test_calls_searches_and_savings_are_counted(store: UsageStore) -> None:
     assert sum(each["calls"] for each in series) == 3
 
 
-def test_savings_of_gateway_clients_are_estimated_once_for_calls_at_the_same_time(store: UsageStore) -> None:
+def test_tokens_saved_for_a_gateway_client_are_counted_once_for_concurrent_calls(store: UsageStore) -> None:
     bus = EventBus()
     recorder = UsageRecorder(bus, store)
     bus.publish(ToolsSelected(session_id="g", turn=0, shown=(), tokens=100, tokens_saved=2_000))
@@ -124,7 +124,7 @@ class StoppableStore(SqliteUsageStore):
             raise OSError("the connection was lost during the commit")
 
 
-def test_entries_that_cannot_be_stored_are_stored_later_and_once(tmp_path: Path) -> None:
+def test_usage_entries_that_cannot_be_stored_are_stored_once_later(tmp_path: Path) -> None:
     bus, store = EventBus(), StoppableStore(tmp_path / "usage.db")
     recorder = UsageRecorder(bus, store, journal=UsageJournal(tmp_path / "journal"))
     store.is_stopped = True
@@ -140,7 +140,7 @@ def test_entries_that_cannot_be_stored_are_stored_later_and_once(tmp_path: Path)
     store.close()
 
 
-def test_more_entries_than_fit_into_memory_are_stored_from_the_journal(
+def test_usage_entries_that_do_not_fit_into_memory_are_stored_from_the_journal_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.dashboard.recorder.MAX_WAITING_ENTRIES", 5)
@@ -157,7 +157,7 @@ def test_more_entries_than_fit_into_memory_are_stored_from_the_journal(
     store.close()
 
 
-def test_entries_of_a_killed_process_are_stored_by_the_next_one(tmp_path: Path) -> None:
+def test_usage_entries_of_a_killed_process_are_stored_by_the_next_process(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     code = f"""
 import os
@@ -184,7 +184,7 @@ os.kill(os.getpid(), 9)
     store.close()
 
 
-def test_journal_of_a_running_process_is_not_touched(tmp_path: Path) -> None:
+def test_usage_journal_of_a_running_process_is_left_unchanged(tmp_path: Path) -> None:
     running, other = UsageJournal(tmp_path), UsageJournal(tmp_path)
     running.append(UsageEntry(at=1.0, kind="call", name="open"))
     assert list(other.recover()) == []
@@ -210,7 +210,7 @@ def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_old_and_excess_entries_are_deleted(open_history: Callable[..., UsageStore]) -> None:
+def test_old_and_excess_usage_entries_are_deleted(open_history: Callable[..., UsageStore]) -> None:
     now = time.time()
     store = open_history(max_days=1, max_entries=10)
     store.add(UsageEntry(at=now - 2 * 86_400, kind="call", name="old") for _ in range(3))
@@ -234,7 +234,7 @@ def test_tools_of_a_period_are_listed_by_number_of_calls_with_errors_and_duratio
     assert store.count_calls(0) == {}
 
 
-def test_history_without_a_file_is_kept_in_memory(tmp_path: Path) -> None:
+def test_usage_history_without_a_file_is_kept_in_memory(tmp_path: Path) -> None:
     store = SqliteUsageStore(None)
     store.add([UsageEntry(at=time.time(), kind="call", name="add", ms=5.0)])
     assert read_totals(store)["calls"] == 1

@@ -43,11 +43,11 @@ def list_tables(database: Database) -> set[str]:
     return {row["tablename"] for row in rows}
 
 
-def test_files_on_this_machine_need_no_database() -> None:
+def test_no_database_is_opened_if_the_store_setting_is_local_files() -> None:
     assert open_database("sqlite") is None
 
 
-def test_driver_is_loaded_only_if_a_database_is_configured() -> None:
+def test_database_driver_is_imported_only_if_a_database_is_configured() -> None:
     script = (
         "import sys, toolfold.runtime; from toolfold.database import open_database\n"
         "open_database('sqlite'); assert 'psycopg' not in sys.modules"
@@ -64,7 +64,7 @@ class TestMigrations:
         assert migrate(database, LATEST) == tuple(range(1, LATEST + 1))
         assert list_tables(database) == tables
 
-    def test_migrating_again_changes_nothing(self, database: Database) -> None:
+    def test_applying_the_migrations_again_changes_nothing(self, database: Database) -> None:
         assert upgrade(database) == ()
         assert migrate(database, LATEST) == ()
 
@@ -107,7 +107,9 @@ class TestMigrations:
         assert find_version(database) == LATEST
         assert "half" not in list_tables(database)
 
-    def test_tables_of_a_newer_version_are_refused(self, database: Database, database_url: str) -> None:
+    def test_database_with_tables_of_a_newer_version_is_refused(
+        self, database: Database, database_url: str
+    ) -> None:
         database.execute(
             "INSERT INTO migrations (number, name) VALUES (%s, 'from the future')", (LATEST + 1,)
         )
@@ -116,7 +118,7 @@ class TestMigrations:
 
 
 class TestConnections:
-    def test_work_that_fails_is_rolled_back(self, database: Database) -> None:
+    def test_transaction_that_raises_is_rolled_back(self, database: Database) -> None:
         def add_and_fail(cursor: object) -> None:
             cursor.execute("INSERT INTO migrations (number, name) VALUES (99, 'x')")  # type: ignore[attr-defined]
             raise ValueError("stop")
@@ -125,7 +127,7 @@ class TestConnections:
             database.run(add_and_fail)
         assert database.query("SELECT 1 AS one FROM migrations WHERE number = 99") == []
 
-    def test_statement_is_stopped_at_its_time_limit(self, database_url: str) -> None:
+    def test_sql_statement_is_stopped_at_its_time_limit(self, database_url: str) -> None:
         database = Database(database_url, statement_timeout_s=0.2)
         with pytest.raises(DatabaseError, match="time limit"):
             database.query("SELECT pg_sleep(60)")
@@ -135,7 +137,7 @@ class TestConnections:
         assert unlimited.query(running) == []
         unlimited.close()
 
-    def test_threads_wait_for_a_connection_instead_of_opening_more(self, database_url: str) -> None:
+    def test_threads_wait_for_a_database_connection_at_the_connection_limit(self, database_url: str) -> None:
         database = Database(database_url, max_connections=2)
         name = f"toolfold test {secrets.token_hex(8)}"
         statement = (
@@ -153,14 +155,14 @@ class TestConnections:
         database.close()
         assert 1 <= max(counts) <= 2
 
-    def test_error_names_the_database_and_not_the_password(self) -> None:
+    def test_connection_error_names_the_database_but_not_the_password(self) -> None:
         database = Database("postgresql://me:hunter2hunter2@127.0.0.1:1/nothing")
         with pytest.raises(DatabaseUnavailable, match=r"nothing \(127\.0\.0\.1:1\) cannot be used") as caught:
             database.check()
         assert "hunter2" not in str(caught.value)
         assert describe_address("postgresql://me:x@db.example.com/tools") == "tools (db.example.com)"
 
-    def test_closed_database_refuses_work(self, database_url: str) -> None:
+    def test_closed_database_refuses_queries(self, database_url: str) -> None:
         database = Database(database_url)
         database.check()
         database.close()
@@ -169,7 +171,7 @@ class TestConnections:
 
 
 class TestChanges:
-    def test_change_by_another_connection_calls_the_subscriber(
+    def test_change_made_by_another_connection_notifies_the_subscriber(
         self, database: Database, database_url: str
     ) -> None:
         called = threading.Semaphore(0)
@@ -212,7 +214,7 @@ class TestChanges:
         may_succeed.set()
         wait_until(lambda: database.seconds_since_contact("things") <= database.seconds_since_contact())
 
-    def test_work_and_notices_continue_after_connections_were_lost(
+    def test_queries_and_change_notifications_continue_after_lost_connections(
         self, database: Database, postgres: PostgresServer
     ) -> None:
         called = threading.Semaphore(0)

@@ -64,7 +64,7 @@ def test_containerfile_passes_hadolint_and_copies_only_files_that_exist() -> Non
         assert (ROOT / name).exists(), name
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_service_unit_file(tmp_path: Path) -> None:
     unit = (DEPLOY / "toolfold.service").read_text()
     assert "/opt/toolfold/bin/toolfold" in unit
     file = tmp_path / "toolfold.service"
@@ -72,7 +72,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert run_linter("systemd-analyze", "verify", "--man=no", str(file)) == ""
 
 
-def test_compose_file_is_read_and_has_no_serious_finding(tmp_path: Path) -> None:
+def test_compose_file_is_valid_and_passes_its_linter(tmp_path: Path) -> None:
     text = run_linter(
         "podman-compose",
         "-f",

@@ -44,7 +44,7 @@ def test_incomplete_input_log_keeps_the_first_reason() -> None:
     assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_input_log_dropped_above_the_limit_counts_as_incomplete() -> None:
+def test_input_log_that_was_dropped_to_respect_the_limit_counts_as_incomplete() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))
