@@ -104,7 +104,7 @@ def ask_ours(commands: Sequence[str]) -> list[Answer]:
 
 
 def ask_peer(name: str, python: str, folder: str, commands: Sequence[str]) -> tuple[str, list[Answer]]:
-    """Return a peer's version and verdicts; a verdict that took too long is missing."""
+    """Return a peer's version and its verdicts; verdicts that took too long are missing."""
     done = subprocess.run(
         [python, str(WORKER), name, *([folder] if folder else [])],
         input=json.dumps(commands),
@@ -164,7 +164,7 @@ def missed(commands: Commands, answers: Sequence[Answer]) -> list[str]:
 
 
 def growth(repeats: int = 3) -> dict[str, list[float]]:
-    """Return the milliseconds per hostile text by length; the best of a few runs."""
+    """Return the milliseconds to judge each hostile text at several lengths; the best of a few runs."""
     sys.path.insert(0, str(ROOT))
     from tests.shellverdict.hostile import HOSTILE_INPUTS
 
@@ -252,7 +252,7 @@ def main() -> None:
 
 
 def peer_rows(options: argparse.Namespace, commands: Commands, everything: Sequence[str]) -> list[Row]:
-    """Return a row per available peer; report the others on standard error."""
+    """Return the results of each installed peer; report the peers that fail on standard error."""
     rows = []
     for name in PEERS if options.peer_python else ():
         problem = ""

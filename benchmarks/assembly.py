@@ -37,7 +37,7 @@ def catalog(size: int) -> list[Json]:
 
 
 def measure_ours(size: int, runs: int) -> Json:
-    """Return the build time and the median time of an assembly."""
+    """Return the time to register the tools, and the median time to assemble their definitions."""
     entries = catalog(size)
     with tempfile.TemporaryDirectory() as home:
         overrides = ["plugins.enabled=false"]

@@ -88,7 +88,7 @@ def measure_throughput(dashboard: DashboardProcess, browser: Browser, options: a
 
 
 def measure_share(dashboard: DashboardProcess, browser: Browser, options: argparse.Namespace) -> None:
-    """Print the share of a core that the pages cost at a fixed rate of calls that compute nothing."""
+    """Print the share of a CPU core that open pages cost at a fixed rate of calls that compute nothing."""
     rounds = alternate(dashboard, browser, options, steps=1, rate=options.rate)
     shares = {key: [each["cpu"] / each["seconds"] for each in found] for key, found in rounds.items()}
     reached = statistics.median(each["calls"] / each["seconds"] for each in rounds[True])
@@ -102,7 +102,7 @@ def measure_share(dashboard: DashboardProcess, browser: Browser, options: argpar
 def alternate(
     dashboard: DashboardProcess, browser: Browser, options: argparse.Namespace, **work: float
 ) -> dict[bool, list[dict[str, float]]]:
-    """Run rounds without and with open pages in turn; return what each has measured."""
+    """Measure alternately without and with open pages; return the measurements of both."""
     rounds: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for number in range(options.rounds):
         for has_pages in (False, True) if number % 2 else (True, False):
@@ -113,7 +113,7 @@ def alternate(
 
 @contextmanager
 def open_pages(dashboard: DashboardProcess, browser: Browser, count: int) -> Iterator[None]:
-    """Show the activity in this many pages of the browser."""
+    """Open the dashboard's activity page `count` times in the browser."""
     context = browser.new_context()
     try:
         for number in range(count):
@@ -134,7 +134,7 @@ def sign_in(page: Page, dashboard: DashboardProcess) -> None:
 
 
 def measure_paint(dashboard: DashboardProcess, browser: Browser) -> None:
-    """Print the time to the first contentful paint, of a first and a second visit."""
+    """Print the time to the first contentful paint, for a first and a second visit."""
     first, second = [], []
     for _ in range(PAINTS):
         context = browser.new_context()
@@ -152,7 +152,7 @@ def measure_paint(dashboard: DashboardProcess, browser: Browser) -> None:
 
 
 def print_file_sizes() -> None:
-    """Print the compressed size of the files of the page."""
+    """Print the compressed size of the files that the page loads."""
     files: Any = load_static_files().values()
     size = sum(len(each.compressed or each.content) for each in files)
     print(f"files of the page, compressed: {size / 1000:.1f} kB (bar {BAR_FILE_BYTES / 1000:.0f} kB)")

@@ -39,7 +39,7 @@ MEASURED = ("keyword", "semantic", "default", "light")
 
 @dataclass(frozen=True, slots=True)
 class Enriched:
-    """Tools of a set with messages for some of them."""
+    """Tools of a data set, and the names of the tools that have example messages."""
 
     tools: Snapshot
     with_messages: frozenset[str]
@@ -48,7 +48,7 @@ class Enriched:
 def enrich(
     tools: Snapshot, messages: Mapping[str, Sequence[str]], count: int, share: float = 1.0
 ) -> Enriched:
-    """Return the tools with the first `count` messages of each, for a random share of the tools."""
+    """Return all tools; a random share of them gets its first `count` example messages."""
     dice = random.Random(HALF_SEED)
     chosen = frozenset(name for name in tools if dice.random() < share and name in messages)
     given = {
@@ -59,7 +59,7 @@ def enrich(
 
 
 def measure_set(quality: Quality, task: Task, messages: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return R@5 and R@1 of every mode, by the number of messages per tool."""
+    """Return R@5 and R@1 of every search mode, by the number of example messages per tool."""
     most = max(map(len, messages.values()))
     tools = snapshot(task.catalog)
     rows: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def measure_modes(quality: Quality, task: Task, enriched: Enriched) -> dict[str,
 def search_all(
     quality: Quality, task: Task, system: System, tools: Snapshot
 ) -> tuple[dict[str, list[str]], list[float]]:
-    """Return the ranked tools of each message, and the CPU time of each search."""
+    """Return the ranked tools for each message, and the CPU time of each search."""
     ranked: dict[str, list[str]] = {}
     times: list[float] = []
     for part in quality.weights.parts(task):
@@ -102,7 +102,7 @@ def search_all(
 
 
 def table(results: Mapping[str, Mapping[str, Any]], seen: Mapping[str, bool]) -> str:
-    """Return R@5 (R@1) of every set and mode as a Markdown table."""
+    """Return R@5 (R@1) for every data set and search mode as a Markdown table."""
     columns = [*map(str, COUNTS), "half: all", "half: tools without"]
     lines = [f"| set | mode | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
     for name, rows in results.items():
@@ -175,7 +175,7 @@ def main() -> None:
 
 
 def plot(results: Mapping[str, Mapping[str, Any]], chosen: argparse.Namespace) -> None:
-    """Plot the results of the sample catalog, which no weights were trained on."""
+    """Plot the results for the sample catalog, on which no weights were trained."""
     if chosen.plot is None:
         return
     from measuring.plots import draw_enrichment

@@ -119,7 +119,7 @@ class DaytonaSdk:
 
 @dataclass(frozen=True)
 class Row:
-    """Measured seconds in one environment, of Toolfold and of the bare client."""
+    """Times in seconds of Toolfold and of the bare client in one environment."""
 
     place: str
     empty: float
@@ -134,7 +134,7 @@ class Row:
 
 @asynccontextmanager
 async def bare(kind: Kind, options: Mapping[str, str], folder: Path) -> AsyncIterator[Bare]:
-    """Return the bare client of an open environment."""
+    """Yield a client that runs commands in an open environment without Toolfold."""
     if kind.name == "modal":
         import modal
 
@@ -184,7 +184,7 @@ def program(kind: Kind, options: Mapping[str, str], folder: Path) -> Iterator[Pr
 
 @contextmanager
 def master(options: Mapping[str, str], folder: Path) -> Iterator[Program]:
-    """Run ssh over the shared connection, or over a new one if that is full."""
+    """Yield an ssh client that uses a shared connection, or a new one if the shared one is full."""
     to = [
         *("ssh", "-o", f"ControlPath={folder}/socket", "-o", f"UserKnownHostsFile={options['known_hosts']}"),
         *("-i", options["identity"], "-p", options["port"], options["host"]),
@@ -222,7 +222,7 @@ async def at_once(environment: Environment) -> None:
 
 
 async def in_turn(environment: Environment, client: Bare, runs: int) -> tuple[list[float], list[float]]:
-    """Time empty commands alternately, so that both clients see the same load."""
+    """Time empty commands with Toolfold and the bare client alternately, so that both see the same load."""
     await client.run("true")
     ours: list[float] = []
     theirs: list[float] = []

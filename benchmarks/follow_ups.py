@@ -58,7 +58,7 @@ def load_tools(data: ConversationSet) -> Snapshot:
 
 
 def follow_ups(conversation: Conversation) -> Iterator[tuple[str, set[str], Context]]:
-    """Yield each later message that takes calls, with the called tools and what came before."""
+    """Yield each message after the first that needs tools, with these tools and the earlier conversation."""
     earlier: list[str] = []
     used: list[str] = []
     for turn in conversation.turns:
@@ -71,7 +71,7 @@ def follow_ups(conversation: Conversation) -> Iterator[tuple[str, set[str], Cont
 
 
 def measure(data: ConversationSet, retriever: Retriever) -> Json:
-    """Return the recall of a part of BFCL, with and without the history."""
+    """Return the recall for one part of BFCL, with and without the history of the conversation."""
     tools = load_tools(data)
     found: dict[str, list[float]] = {
         f"{way} R@{depth}": [] for way in ("alone", "history") for depth in DEPTHS

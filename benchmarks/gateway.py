@@ -105,7 +105,7 @@ class Figures:
 
 
 def environment(folder: Path, server: Mapping[str, object]) -> dict[str, str]:
-    """Create a Toolfold home directory that configures only this server."""
+    """Create a Toolfold home directory whose settings contain only the given server."""
     home = Path(tempfile.mkdtemp(dir=folder))
     settings = {"mcp": {"servers": {"echo": server}, "wait_seconds": 30}}
     (home / "settings.yaml").write_text(json.dumps(settings), encoding="utf-8")
@@ -161,7 +161,7 @@ WAYS = {"http": over_http, "stdio": over_stdio}
 
 @dataclass(slots=True)
 class Line:
-    """One connected client, and the process it is connected to."""
+    """One connected client, and the process id of the endpoint it is connected to."""
 
     client: Client
     tool: str
@@ -195,13 +195,13 @@ async def connected(front: Front, era: str, errors: Path) -> AsyncIterator[Line]
 
 
 def prose(length: int) -> str:
-    """Return text like that of typical server results."""
+    """Return text like that in typical results of servers."""
     said = "The order of 12 May was sent to Porto on Friday. Its parcels weigh 3.5 kg, and one is late.\n"
     return "hello" if length <= 5 else (said * (length // len(said) + 1))[:length]
 
 
 def children() -> set[int]:
-    """Return the child processes of this one."""
+    """Return the child processes of this process."""
     tasks = Path("/proc/self/task")
     found = (each.read_text().split() for each in tasks.glob("*/children")) if tasks.exists() else ()
     return {int(pid) for pids in found for pid in pids}
@@ -231,7 +231,7 @@ async def measure(way: str, era: str, chosen: argparse.Namespace) -> list[Figure
 
 
 async def in_turn(lines: Sequence[Line], found: Sequence[Figures], calls: int, row: int) -> None:
-    """Call all endpoints in turn, each `row` times, so that all see the same load."""
+    """Call the endpoints alternately, each `row` times in a row, so that all see the same load."""
     for _ in range(WARM):
         for line in lines:
             await line.call()
@@ -269,7 +269,7 @@ async def burst(lines: Sequence[Line], figures: Figures) -> None:
 
 
 def tell_foreign_client(fronts: Sequence[Front], calls: int) -> None:
-    """Repeat with FastMCP's client, to rule out an effect of our client."""
+    """Repeat the measurement with FastMCP's client, to rule out an effect of our client."""
     words = [fastmcp_python(), str(CURRENT_DIRECTORY / "gateway_fastmcp.py"), "client", str(calls)]
     words += [f"{front.name}={front.url}" for front in fronts]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout

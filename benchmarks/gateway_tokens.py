@@ -49,13 +49,13 @@ Listed = Sequence[mcp_types.Tool]
 
 
 def answers(folder: Path) -> dict[str, list[mcp_types.Tool]]:
-    """Return the tools of each server, by its name."""
+    """Return the tools of each server, by the server's name."""
     read = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
     return {each["server"]: [mcp_types.Tool.model_validate(tool) for tool in each["tools"]] for each in read}
 
 
 def static(name: str, tools: Listed) -> StreamableHTTPSessionManager:
-    """Return a server that lists these tools and is never called."""
+    """Return a server that lists the given tools and whose tools are never called."""
 
     async def listed(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(tools=list(tools))
@@ -65,7 +65,7 @@ def static(name: str, tools: Listed) -> StreamableHTTPSessionManager:
 
 @contextmanager
 def served(known: Mapping[str, Listed]) -> Iterator[dict[str, str]]:
-    """Serve every server at its own URL, in this process."""
+    """Run every server in this process, each at its own URL."""
     managers = {name: static(name, tools) for name, tools in known.items()}
 
     @asynccontextmanager
@@ -120,7 +120,7 @@ def gateway(urls: Mapping[str, str], folder: Path) -> Any:
 
 
 def tokens(tools: Listed, counter: TokenCounter) -> int:
-    """Return the text of the tools as it is sent to a model."""
+    """Return the number of tokens of the tool definitions, as they are sent to a model."""
     return sum(
         counter.text(
             compact(
@@ -149,7 +149,7 @@ async def measure(folder: Path) -> dict[str, Any]:
 
 
 def picture(result: Mapping[str, Any]) -> str:
-    """Draw both listings as bars of the same scale."""
+    """Draw the token counts without and with the gateway as bars of the same scale."""
     wide, left, top = 860, 20, 74
     scale = (wide - 2 * left) / result["before"]
     parts, across = [], float(left)

@@ -65,7 +65,7 @@ _CHUNKED = ("Content-Type: application/json", "Transfer-Encoding: chunked")
 
 
 def exchange(url: str, parts: Iterator[bytes]) -> str:
-    """Send the parts and return the status line, or how the connection ended."""
+    """Send the parts of a request; return the status line of the response, or how the connection ended."""
     with connect(url) as made:
         try:
             for part in parts:
@@ -100,7 +100,7 @@ def post(body: Callable[[float], bytes], *lines: str) -> Attack:
 
 
 def legacy_call(value: Callable[[float], bytes]) -> Attack:
-    """Return a tool call request of a session."""
+    """Return an attack that calls a tool in a session, with an expensive argument."""
 
     def run(url: str, scale: float) -> str:
         session = open_session(url)
@@ -153,7 +153,7 @@ def slow_bodies(url: str, scale: float) -> str:
 
 
 def load(server: str, kind: str) -> Attack:
-    """Call a server's expensive tool."""
+    """Return an attack that calls the expensive tool of a server."""
 
     def run(url: str, scale: float) -> str:
         params = {"name": f"{server}_load", "arguments": {"kind": kind, "scale": scale}}
@@ -198,7 +198,7 @@ ATTACKS: Mapping[str, Attack] = {
 
 @dataclass(slots=True)
 class Figures:
-    """Measurements of one attack."""
+    """Measurements during one attack."""
 
     attack: str
     ended: str
@@ -288,7 +288,7 @@ def attack_in_process(name: str, url: str, scale: float, pipe: Any) -> None:
 
 
 async def waits_during(gate: Gateway, name: str, scale: float) -> tuple[list[float], float, str]:
-    """Return a harmless client's waits during an attack in seconds, the attack's duration and its result."""
+    """Return how long a harmless client waits during an attack, and the attack's duration and result."""
     from mcp import Client
 
     receiving, sending = multiprocessing.Pipe(duplex=False)
@@ -332,7 +332,7 @@ async def measure(gate: Gateway, found: Figures, scale: float) -> None:
 
 
 def measure_all(names: list[str], rounds: int, scale: float) -> Iterator[Figures]:
-    """Run every attack in turn; restart the gateway when it has given up a server."""
+    """Run one attack after the other; restart the gateway after it has given up a server."""
     with ExitStack() as stack:
         gate = stack.enter_context(gateway())
         for name in names:

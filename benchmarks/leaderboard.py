@@ -62,24 +62,24 @@ PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Messages of a set: requests, and messages that need no tool, over the same catalog."""
+    """Messages of a data set (requests, and messages that need no tool) with their catalog."""
 
     task: Task
     needless: tuple[Query, ...]
 
     @property
     def messages(self) -> tuple[Query, ...]:
-        """Messages in the order of their search: requests first, because time may run out."""
+        """All messages in the order of their search: requests first, because time may run out."""
         return (*self.task.queries, *self.needless)
 
     @property
     def has_own_candidates(self) -> bool:
-        """Whether the messages without need are searched among a few tools of their own."""
+        """Whether messages that need no tool are searched among a few candidate tools of their own."""
         return any(query.candidates is not None for query in self.needless)
 
 
 class Rankings:
-    """Hits of every retriever by set, in files, so that an interrupted run can be continued."""
+    """Files with the hits of every retriever on each data set, which allow continuing an interrupted run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ class Rankings:
 
 
 def prepare(sets: Sets, name: str, limit: int) -> Measurement:
-    """Return the fixed sample of a set's messages; of the sample catalog's, all."""
+    """Return a fixed sample of a data set's messages; all messages for the sample catalog."""
     limit = len(sets.queries(name)) if name == SAMPLE else limit
     needless = [query for query in sets.queries(name) if not query.gold]
     renamed = [replace(query, id=f"needless-{query.id}") for query in sampled(needless, limit)]
@@ -166,7 +166,7 @@ def send_message(runtime: Runtime, toolsets: list[str], message: str) -> set[str
 
 
 def ask_retriever(measurement: Measurement, quality: Quality) -> Mapping[str, Sequence[str]]:
-    """Return the hits of messages that the need classifier takes for requests."""
+    """Return the hits for messages that need a tool according to the need classifier."""
     retriever = quality.retriever(SHIPPED, measurement.task.name, "encoder")
     tools = snapshot(measurement.task.catalog)
     shown = {}
@@ -217,7 +217,7 @@ def summarize_system(measurement: Measurement, answer: Figures, count: Callable[
 
 
 def measure_conversations(measurement: Measurement, systems: Sequence[str], rankings: Rankings) -> Figures:
-    """Return what conversations of the sample's messages cost with every retriever that has hits for all."""
+    """Return what conversations cost with each retriever that has hits for all messages of the sample."""
     queries = list(measurement.messages)
     random.Random(SEED).shuffle(queries)
     queries = queries[:MAX_CONVERSATION_MESSAGES]
@@ -235,7 +235,7 @@ def measure_conversations(measurement: Measurement, systems: Sequence[str], rank
 
 
 def describe_run(peer_python: Path) -> Figures:
-    """Return when and with what the figures were measured."""
+    """Return the date, the versions and the machine of a run."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=RESULTS, capture_output=True, text=True, check=True
     )

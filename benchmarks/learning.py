@@ -40,7 +40,7 @@ USER, STRANGER = "user", "stranger"
 
 
 def split_messages(task: Task, measured: int) -> tuple[list[Query], list[Query]]:
-    """Return the messages to measure, and those that can be learned, at random."""
+    """Split the messages at random into those to measure and those that can be learned."""
     queries = list(task.queries)
     random.Random(SEED).shuffle(queries)
     count = min(measured, len(queries) // 2)
@@ -48,7 +48,7 @@ def split_messages(task: Task, measured: int) -> tuple[list[Query], list[Query]]
 
 
 def measure_set(quality: Quality, task: Task, measured: int) -> dict[str, Any]:
-    """Return the metrics of a set by the share of the other messages that were learned."""
+    """Return the metrics of a data set, by the share of the remaining messages that were learned."""
     tools, (test, rest) = snapshot(task.catalog), split_messages(task, measured)
     told: dict[str, Any] = {"measured": len(test), "learnable": len(rest), "tools": len(tools)}
     with tempfile.TemporaryDirectory() as directory, closing(LearnedStore(Path(directory))) as store:
@@ -82,7 +82,7 @@ def search(retriever: Retriever, tools: Snapshot, queries: Sequence[Query], clie
 
 
 def table(results: Mapping[str, Mapping[str, Any]], seen: Mapping[str, bool]) -> str:
-    """Return R@5 (R@1) of every set by the share of messages learned, as a Markdown table."""
+    """Return R@5 (R@1) of every data set, by the share of messages learned, as a Markdown table."""
     columns = ["tools", *(f"{share:.0%}" for share in SHARES), "another client"]
     lines = [f"| set | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name, row in results.items():

@@ -114,7 +114,7 @@ def _tools() -> list[dict[str, Any]]:
 
 
 async def warm_up(port: int, token: str) -> None:
-    """Make one request of each kind."""
+    """Send one request of each kind."""
     session = Session(Balancer([port]), OLD_REVISION, token)
     for kind, (task, _) in make_tasks().items():
         await task(session, f"{kind}-warm-0-{port}")
@@ -187,13 +187,13 @@ def _describe_errors(log: Log) -> list[dict[str, Any]]:
 
 
 def explain(error: str) -> str:
-    """Return why an error happened; empty if it is not known."""
+    """Return the known reason for an error; empty if there is none."""
     return next((reason for text, reason in EXPLANATIONS.items() if text in error), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is in the stores: ids of calls and searches, and the number of selections and audit entries."""
+    """Stored data: ids of calls and searches, and the numbers of selections and audit entries."""
 
     executed: Counter[str]
     calls: Counter[str]
@@ -203,7 +203,7 @@ class Stored:
 
 
 def read_stored(site: Site) -> Stored:
-    """Read what the server, the usage history and the audit log contain."""
+    """Read the contents of the backend's file, the usage history and the audit log."""
     executed = Counter(site.journal.read_text().split())
     with psycopg.connect(site.database_url) as connection:
         rows = connection.execute("SELECT kind, name, content FROM toolfold.usage").fetchall()
@@ -222,7 +222,7 @@ def _find_id(content: str) -> str:
 
 
 async def compare_stored(site: Site, log: Log) -> dict[str, Any]:
-    """Return how much of what was acknowledged is missing in the stores, and what is there twice.
+    """Return how many acknowledged requests are missing in the stores, and how many are stored twice.
 
     The usage history is written after the answer, so its entries are waited for.
     """
@@ -257,7 +257,7 @@ def _compare(stored: Stored, log: Log) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One compared gateway: its process, the name of the tool behind it, and a token."""
+    """One compared gateway: its process, the name of the tool to call, and access tokens."""
 
     process: Process
     tool: str
@@ -303,7 +303,7 @@ def find_mcp_proxy() -> Path | None:
 
 
 async def measure_front(front: Front, sessions: int, seconds: float, think_s: float) -> dict[str, Any]:
-    """Measure calls of one tool with many thinking sessions, and with a few that do not think."""
+    """Measure calls of one tool from many sessions with pauses, and from a few sessions without pauses."""
 
     async def call(session: Session, request_id: str) -> None:
         await session.call_tool(front.tool, {"id": request_id})
@@ -368,7 +368,7 @@ def format_mixed(found: Mapping[str, Any]) -> str:
 
 
 def format_fronts(found: list[dict[str, Any]]) -> str:
-    """Return the comparison as a Markdown table."""
+    """Return the comparison of the gateways as a Markdown table."""
     heads = ("", "calls/s", "p50 ms", "p99 ms", "at most calls/s", "CPU ms a call", "memory MB", "errors")
     rows = [
         [

@@ -49,7 +49,7 @@ TITLES = {"stdio": "Over standard input and output", "http": "Over Streamable HT
 
 @contextlib.contextmanager
 def reachable(fault: Fault) -> Iterator[McpServerSettings]:
-    """Run the server in its own process, so that its memory is not counted."""
+    """Run a faulty server in its own process, so that its memory is not counted; yield its settings."""
     limits = {"connect_timeout_seconds": fault.connect_timeout, "call_timeout_seconds": fault.call_timeout}
     if fault.transport == "stdio":
         yield stdio_settings(fault.name, **limits)
@@ -116,7 +116,7 @@ async def _run_sdk_client(fault: Fault, settings: McpServerSettings) -> dict[str
 
 
 def _start_watchdog() -> threading.Timer:
-    """Report a missing response after a while and kill all processes: a hanging client never ends."""
+    """Start a timer that reports a missing response and kills all processes, as a client may hang forever."""
     before = _peak_memory()
 
     def give_up() -> None:
@@ -158,7 +158,7 @@ def _peak_memory() -> float:
 
 
 def run_in_process(fault: Fault, *, bare: bool) -> dict[str, Any]:
-    """Run the fault in its own process."""
+    """Measure one server fault in a process of its own."""
     words = [sys.executable, __file__, "--one", str(fault), *(["--bare"] if bare else [])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120.0, check=False)
     try:
@@ -192,7 +192,7 @@ def table(faults: Sequence[Fault]) -> str:
 
 
 def sdk_table(faults: Sequence[Fault]) -> str:
-    """Return the table of the same faults with only the SDK's client."""
+    """Return a table of how the SDK's client alone handles the same faults."""
     wanted = [fault for fault in faults if str(fault) in SDK_FAULTS]
     lines = [SDK_HEAD, "| fault | transport | the client alone |", "|---|---|---|"]
     return "\n".join([*lines, *map_in_parallel(_bare_row, wanted), ""])

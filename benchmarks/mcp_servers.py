@@ -40,7 +40,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds."""
+    """Wall-clock and CPU seconds that a measurement took."""
 
     clock: float
     ours: float
@@ -48,7 +48,7 @@ class Cost:
 
 
 def measured(work: Callable[[], Callable[[], None]]) -> Cost:
-    """Measure some work, which returns a function that stops what it started."""
+    """Measure the time of `work`, which returns a function that stops what it started."""
     began, cpu, children = time.perf_counter(), time.process_time(), _children_cpu_seconds()
     end = work()
     clock, ours = time.perf_counter() - began, time.process_time() - cpu
@@ -62,7 +62,7 @@ def _children_cpu_seconds() -> float:
 
 
 def bare(count: int, tools: int) -> Callable[[], None]:
-    """Start the same processes and list their tools over plain pipes."""
+    """Start the same servers without Toolfold and list their tools over plain pipes."""
     words = [sys.executable, *LEAN, str(SERVER), str(tools), "echo"]
     said = "".join(json.dumps(each) + "\n" for each in ASKED).encode()
     started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
@@ -83,7 +83,7 @@ def bare(count: int, tools: int) -> Callable[[], None]:
 
 
 def word(number: int) -> str:
-    """Return a unique name."""
+    """Return a made-up word that is unique for each number."""
     syllables = (
         "ba",
         "ce",
@@ -106,7 +106,7 @@ def word(number: int) -> str:
 
 
 def ours(home: Path, count: int, tools: int) -> Callable[[], None]:
-    """Open a runtime with all servers and the two broken ones."""
+    """Open a runtime with `count` working servers and two broken ones."""
     from toolfold import open_runtime
     from toolfold.config import load_config
 

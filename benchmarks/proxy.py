@@ -58,7 +58,7 @@ _RETRIEVAL = re.compile(rb"retrieval_ms=([0-9.]+)")
 
 @dataclass(slots=True)
 class Front:
-    """One compared endpoint, and what was measured of it."""
+    """One compared endpoint and its measurements."""
 
     name: str
     url: str
@@ -156,7 +156,7 @@ async def _read_piece(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 
 def make_tools(count: int) -> list[dict[str, Any]]:
-    """Return this many tools of the sample catalog, under different names."""
+    """Return `count` tools from the sample catalog, all with different names."""
     text = files("toolfold").joinpath("sample/catalog.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
     tools = []
@@ -174,7 +174,7 @@ def make_body(tools: list[dict[str, Any]], text: str, *, stream: bool) -> bytes:
 
 @contextmanager
 def start_fronts(folder: Path, litellm: str) -> Iterator[list[Front]]:
-    """Start the provider and everything in front of it."""
+    """Start the model provider and the proxies in front of it."""
     with ExitStack() as stack:
         port = free_port()
         stack.enter_context(running([sys.executable, str(UPSTREAM), str(port)], port, folder))

@@ -70,7 +70,7 @@ MODES: Mapping[str, Json] = {
 
 @dataclass(slots=True)
 class Recorder:
-    """The provider: answers with the scripted model, and counts what it gets."""
+    """Model provider that answers with a scripted model and counts the tokens of each request."""
 
     model: ScriptedModel
     counter: TokenCounter = field(default_factory=TokenCounter)
@@ -92,7 +92,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class Measured:
-    """What the conversations of one mode took."""
+    """Measurements of the conversations in one mode."""
 
     mode: str
     messages: int = 0
@@ -122,7 +122,7 @@ class Measured:
 
 
 def agent_tools(catalog: Sequence[Tool]) -> list[Json]:
-    """Return the tools that the agent sends: its own, and those of its servers."""
+    """Return the tools that the agent sends: its own tools and those of its MCP servers."""
     own = [
         {
             "name": name,
@@ -144,7 +144,7 @@ def agent_tools(catalog: Sequence[Tool]) -> list[Json]:
 
 
 def as_served(name: str) -> str:
-    """Return a tool's name as coding agents write the tools of MCP servers."""
+    """Return the name that coding agents give to a tool of an MCP server: `mcp__SERVER__TOOL`."""
     return f"mcp__{name.partition('_')[0]}__{name}"[:64]
 
 
@@ -160,7 +160,7 @@ def make_script(queries: Sequence[Query], catalog: Sequence[Tool]) -> Script:
 
 @contextmanager
 def proxy_of(address: str, settings: Json, folder: Path) -> Iterator[str]:
-    """Run `toolfold serve` in front of the provider; yield the URL for chat completions."""
+    """Run `toolfold serve` in front of the model provider; yield the URL for chat completions."""
     port = free_port()
     provider = {"dialect": "openai", "base_url": address.removesuffix("/chat/completions")}
     folder.mkdir()

@@ -111,7 +111,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def quality(chosen: argparse.Namespace, sets: Sets, ours: Quality, peers: Peers | None) -> dict[str, Any]:
-    """Measure every set with every number of distractors."""
+    """Measure every data set with every number of distractors."""
     told: dict[str, Any] = {}
     for level in levels(chosen, sets):
         told[level] = []
@@ -125,7 +125,7 @@ def quality(chosen: argparse.Namespace, sets: Sets, ours: Quality, peers: Peers 
 
 
 def judged(task: Task, ours: Quality, peers: Peers | None) -> dict[str, Any]:
-    """Measure one set with Toolfold and with the peers."""
+    """Measure one data set with Toolfold and with the peers."""
     print_progress(f"{task.label}: {task.tools:,} tools, {len(task.queries)} messages")
     row: dict[str, Any] = {"set": task.name, "tools": task.tools, "messages": len(task.queries)}
     row |= {"seen": ours.weights.has_seen(task), "ours": ours.measure(task), "peers": {}}
@@ -137,13 +137,13 @@ def judged(task: Task, ours: Quality, peers: Peers | None) -> dict[str, Any]:
 
 
 def levels(chosen: argparse.Namespace, sets: Sets) -> list[str]:
-    """Return the requested levels, or those whose catalogs exist."""
+    """Return the requested levels of distractors, or all levels whose catalogs exist."""
     there = set(sets.catalogs())
     return chosen.levels or [level for level, catalogs in LEVELS.items() if there.issuperset(catalogs)]
 
 
 def distracted(chosen: argparse.Namespace, level: str, sets: Sets) -> Sequence[str]:
-    """Return the sets that are also measured with distractors; only a few at the last level."""
+    """Return the data sets that are also measured with distractors; only a few at the last level."""
     if chosen.distractor_sets:
         few: list[str] = chosen.distractor_sets
         return few
@@ -151,7 +151,7 @@ def distracted(chosen: argparse.Namespace, level: str, sets: Sets) -> Sequence[s
 
 
 def speed(chosen: argparse.Namespace, ours: Speed, peers: Peers | None) -> dict[str, Any]:
-    """Measure times by catalog size, and of embedding the tools of real servers."""
+    """Measure search times by catalog size, and the time to embed the tools of real servers."""
     sizes = chosen.sizes or ((*SIZES, LARGEST) if chosen.data else SIZES)
     print_progress(f"speed: {', '.join(f'{size:,}' for size in sizes)} tools")
     told: dict[str, Any] = {"speed": ours.measure(sizes, peers)}

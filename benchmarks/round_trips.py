@@ -44,7 +44,7 @@ def options() -> argparse.Namespace:
 
 
 def messages(limit: int, work: Path) -> list[Query]:
-    """Return the sample's messages in random order, so that conversations change the subject."""
+    """Return the messages of the sample catalog in random order, so that conversations change the subject."""
     queries = Sets(None, work).queries(SAMPLE)
     random.Random(SEED).shuffle(queries)
     return queries[:limit]
@@ -69,7 +69,7 @@ def measure(queries: Sequence[Query], turns: int, home: Path) -> list[Outcome]:
 
 
 def figures(outcomes: Sequence[Outcome], queries: Sequence[Query]) -> Json:
-    """Summarise the messages that need tools, and all messages."""
+    """Return the figures of every mode, for the messages that need tools and for all messages."""
     needing = {str(query.id) for query in queries if query.gold}
     rows = [outcome.figures(outcomes[0], needing, PRICED) for outcome in outcomes]
     return {"modes": rows, "trips": {each.mode: list(map(asdict, each.trips)) for each in outcomes}}

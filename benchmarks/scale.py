@@ -65,7 +65,7 @@ Floats = NDArray[np.float32]
 
 
 def make_synthetic_tools() -> Iterator[dict[str, Any]]:
-    """Yield definitions of tools without end, each with another combination of words."""
+    """Yield an endless series of tool definitions, each with a different combination of words."""
     combinations = list(itertools.product(ACTIONS, OBJECTS, PLACES))
     random.Random(SEED).shuffle(combinations)
     for edition in itertools.count(1):
@@ -86,7 +86,7 @@ def make_synthetic_tools() -> Iterator[dict[str, Any]]:
 
 
 def write_catalog(file: Path, size: int, real: Sequence[dict[str, Any]]) -> None:
-    """Write a catalog of `size` tools: real ones as far as there are any, then synthetic ones."""
+    """Write a catalog of `size` tools: all real ones first, then as many synthetic ones as necessary."""
     tools = itertools.islice(itertools.chain(real, make_synthetic_tools()), size)
     with file.open("w", encoding="utf-8") as stream:
         for tool in tools:
@@ -94,14 +94,14 @@ def write_catalog(file: Path, size: int, real: Sequence[dict[str, Any]]) -> None
 
 
 def load_real_tools(catalog: Path | None) -> list[dict[str, Any]]:
-    """Return the definitions of the catalog; of the sample catalog without one."""
+    """Return the tool definitions of a catalog; those of the sample catalog if none is given."""
     if catalog is None:
         return [dict(tool.definition()["function"]) for tool in sample_catalog()]
     return [dict(tool.definition()["function"]) for tool in load_catalog(catalog)]
 
 
 def make_messages(count: int) -> list[str]:
-    """Return messages that ask for something which synthetic tools do."""
+    """Return messages that ask for something that a synthetic tool does."""
     rng = random.Random(SEED)
     forms = ("please {} the {} of our {}", "I need to {} a {} at the {}", "can you {} my {} in the {}?")
     return [
@@ -184,7 +184,7 @@ def compute_recall(found: Sequence[set[int]], exact: Sequence[set[int]]) -> floa
 def measure_database(
     catalog: Path, url: str, model: str, messages: Sequence[str], recall_messages: int
 ) -> dict[str, Any]:
-    """Publish the catalog in an empty database and search there, in a process of its own."""
+    """Publish the catalog in an empty database and search the database, in a process of its own."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:

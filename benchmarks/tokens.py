@@ -55,14 +55,14 @@ def read(answer: Json) -> list[Tool]:
 
 
 def measure(server: str, tools: Sequence[Tool], counter: TokenCounter) -> Json:
-    """Count a server's tokens, as its author wrote the tools and as they are sent to the model."""
+    """Count the tokens of a server's tools, as their author wrote them and as they are sent to the model."""
     before = counter.definitions(tool.definition() for tool in tools)
     after = counter.definitions(slim(tool.definition()) for tool in tools)
     return {"server": server, "tools": len(tools), "before": before, "after": after}
 
 
 def milliseconds(tools: Sequence[Tool]) -> tuple[float, float]:
-    """Return the time to slim 10,000 such tools, first and from the cache."""
+    """Return the milliseconds to slim 10,000 tool definitions, at first and from the cache."""
     many = [
         build_tool(name=f"t{n}", toolset="x", schema=tools[n % len(tools)].definition(), handler=print)
         for n in range(10_000)
@@ -77,7 +77,7 @@ def milliseconds(tools: Sequence[Tool]) -> tuple[float, float]:
 
 
 def requests(options: argparse.Namespace, counter: TokenCounter) -> list[Json]:
-    """Return the tokens that each mode sends, over the messages that need a tool."""
+    """Return the mean tokens that each mode sends for the messages that need a tool."""
     from measuring import sent
     from measuring.sets import SAMPLE, Sets
 
@@ -95,7 +95,7 @@ def requests(options: argparse.Namespace, counter: TokenCounter) -> list[Json]:
 
 
 def table(rows: Sequence[Json]) -> str:
-    """Format a Markdown table: tokens after slimming, and before it in the first row."""
+    """Format a Markdown table of tokens: before slimming in the first row, then after it for each mode."""
     lines = [
         "| mode | core tools | deferrable tools, bridge included | total | less of the deferrable | recall |",
         "|---|---|---|---|---|---|",

@@ -57,7 +57,7 @@ def options() -> argparse.Namespace:
 
 
 def measure(chosen: argparse.Namespace) -> list[Figures]:
-    """Return a row per size; the smallest first, because larger indexes then reuse its vectors."""
+    """Return one row per catalog size, smallest first, so that larger indexes reuse the vectors."""
     sets = Sets(chosen.data, chosen.out / "catalogs")
     home = chosen.out / "turn-home"
     peers = None
@@ -131,7 +131,7 @@ def both(figures: Figures | None) -> str:
 
 
 def bar(row: Figures, mode: Figures) -> str:
-    """State if the median time beyond retrieval is within the limit for the size."""
+    """Return whether the median time without retrieval is within the limit for the catalog size."""
     limit = BARS.get(row["tools"])
     if limit is None or "beyond" not in mode:
         return "–"

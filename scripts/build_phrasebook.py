@@ -67,7 +67,7 @@ def read_tools(file: Path, server: str) -> list[Tool]:
 
 
 def check_lines(lines: list[dict[str, Any]], tools: dict[tuple[str, str], Tool]) -> list[MessageRecord]:
-    """Return the records of lines whose tool is known, with the messages that pass the checks."""
+    """Return a phrasebook record, with the messages that pass the checks, for each line of a known tool."""
     checker = MessageChecker(list(tools.values()), find_injections)
     records = []
     for line in lines:

@@ -57,7 +57,7 @@ POSIX_MODULES = {
 
 
 def main() -> int:
-    """Return 1 if a name is used without a check."""
+    """Return the exit code: 1 if a name that Windows lacks is used without a check."""
     problems = [problem for file in sorted(SOURCE.rglob("*.py")) for problem in check_file(file)]
     print(
         "\n".join(problems)
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def check_file(file: Path) -> Iterator[str]:
-    """Yield the uses without a check in a module."""
+    """Yield a message for each name in a module that Windows lacks and that is used without a check."""
     name = file.relative_to(SOURCE).as_posix()
     if name not in POSIX_MODULES:
         for line, use in find_uses(file.read_text(encoding="utf-8")):
@@ -75,7 +75,7 @@ def check_file(file: Path) -> Iterator[str]:
 
 
 def find_uses(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the name of each use without a check."""
+    """Yield the line and the name for each use of a name that Windows lacks, unless a check protects it."""
     yield from _find_unchecked(ast.parse(text))
 
 
@@ -89,7 +89,7 @@ def _find_unchecked(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _has_check(function: ast.AST) -> bool:
-    """Return True if a function looks whether a name exists, or on which system it runs."""
+    """Return True if a function checks whether a name exists or on which system it runs."""
     for node in ast.walk(function):
         if (
             isinstance(node, ast.Call)

@@ -23,7 +23,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 def main() -> int:
-    """Return 1 if any check finds a problem."""
+    """Return the exit code: 1 if any check finds a problem."""
     files = [str(file.relative_to(ROOT)) for file in WORKFLOWS]
     schema = ["check-jsonschema", "--quiet", "--builtin-schema", "vendor.github-workflows", *files]
     failed = [not run_program(*schema), not run_program("zizmor", "--offline", "--quiet", *files)]
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def read_commands() -> Iterator[tuple[str, str]]:
-    """Yield the commands of every step that runs in a POSIX shell, with the step's place."""
+    """Yield the commands of every step that runs in a POSIX shell, with the step's file, job and number."""
     for file in WORKFLOWS:
         workflow = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
         for name, job in workflow["jobs"].items():

@@ -65,7 +65,7 @@ def record() -> list[list[Cell]]:
 
 
 def draw_line(cells: list[Cell]) -> Text:
-    """Return a line as styled text, with what differs between recordings replaced."""
+    """Return a line as styled text, with placeholders for parts that differ between recordings."""
     text = "".join(cell.data for cell in cells)
     styles = [read_style(cell) for cell in cells for _ in cell.data]
     for pattern, replacement in REPLACED:
@@ -81,7 +81,7 @@ def draw_line(cells: list[Cell]) -> Text:
 
 
 def read_style(cell: Cell) -> Style:
-    """Return the style of a cell of the terminal."""
+    """Return the text style of one terminal cell."""
     foreground, background = (_read_colour(name) for name in (cell.fg, cell.bg))
     return Style(
         color=foreground,
@@ -111,7 +111,7 @@ def draw_picture(lines: list[Text]) -> str:
 
 
 def read_words(svg: str) -> list[str]:
-    """Return what an image shows, line by line, without numbers and spaces."""
+    """Return the text lines of an SVG image, with numbers and spaces normalized for a comparison."""
     lines: dict[float, str] = {}
     for found in re.finditer(r'<text[^>]*?\by="([\d.]+)"[^>]*>(.*?)</text>', svg):
         lines[float(found[1])] = lines.get(float(found[1]), "") + found[2].replace("&#160;", " ")

@@ -64,7 +64,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Point links to files outside of `docs/` to their pages."""
+    """Rewrite links to files outside of `docs/`, so that they lead to the pages of these files."""
     uri = page.file.src_uri
     path = uri.removeprefix(f"{FILES}/") if uri.startswith(f"{FILES}/") else f"{DOCS}/{uri}"
     markdown = TABLE_ROW.sub(lambda row: unescape_bars(row[0]), markdown)
@@ -80,7 +80,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def unescape_bars(row: str) -> str:
-    """Return a table row with bars in code spans as Python-Markdown reads them, without a backslash."""
+    """Remove the backslash before bars in code spans of a table row, as Python-Markdown expects."""
     return CODE_SPAN.sub(lambda span: span[0].replace(r"\|", "|"), row)
 
 
@@ -113,7 +113,7 @@ def rewrite_links(text: str, path: str) -> str:
 
 
 def find_prose(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of every part of a Markdown text that is not in a code block or code span."""
+    """Yield the start and end of every part of a Markdown text that is outside code blocks and code spans."""
     begin, fence = 0, ""
     for match in FENCE.finditer(text):
         if not fence:
@@ -126,7 +126,7 @@ def find_prose(text: str) -> Iterator[tuple[int, int]]:
 
 
 def split_at_code_spans(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of the parts of a passage between its code spans."""
+    """Yield the start and end of each part of a passage that lies between code spans."""
     for span in CODE_SPAN.finditer(text, begin, end):
         yield begin, span.start()
         begin = span.end()
@@ -134,7 +134,7 @@ def split_at_code_spans(text: str, begin: int, end: int) -> Iterator[tuple[int, 
 
 
 def resolve_link(path: str, target: str) -> str | None:
-    """Return the path in the repository that a link of a file means, or None if it is not a file there."""
+    """Return the path of the repository file that a link leads to; None for links to anything else."""
     if re.match(r"[a-z]+:|/", target):
         return None
     found = posixpath.normpath(posixpath.join(posixpath.dirname(path), unquote(target)))
@@ -142,7 +142,7 @@ def resolve_link(path: str, target: str) -> str | None:
 
 
 def locate_on_site(path: str) -> str:
-    """Return the source URI on the site of a file of the repository."""
+    """Return the source URI that a file of the repository has on the site."""
     if path.startswith(f"{DOCS}/"):
         return path.removeprefix(f"{DOCS}/")
     if (ROOT / path).is_dir():
@@ -151,7 +151,7 @@ def locate_on_site(path: str) -> str:
 
 
 def render_file(path: str) -> str:
-    """Return a page with the content of a file, or with the list of a directory."""
+    """Return a page with the content of a file or the listing of a directory."""
     file = ROOT / path
     if file.is_dir():
         return render_directory(path)
@@ -182,7 +182,7 @@ def render_directory(path: str) -> str:
 
 
 def check_pages(site: Path) -> Iterator[str]:
-    """Yield every link within the site that leads nowhere, and every asset of another server."""
+    """Yield a message for each broken link within the site, and for each asset from another server."""
     pages = {path: path.read_text(encoding="utf-8") for path in sorted(site.rglob("*.html"))}
     ids = {path: set(BUILT_ID.findall(text)) for path, text in pages.items()}
     for path, text in pages.items():
@@ -194,7 +194,7 @@ def check_pages(site: Path) -> Iterator[str]:
 
 
 def check_link(page: Path, tag: str, target: str, ids: dict[Path, set[str]]) -> str | None:
-    """Return what is wrong with a link of a built page."""
+    """Return the problem with a link in a built page; None if the link is valid."""
     if re.match(r"[a-z]+:|//", target):
         external = tag != "a" and not target.startswith("data:")
         return f"<{tag}> loads {target} from another server" if external else None

@@ -104,7 +104,7 @@ on `bfcl-irrelevance`.
 
 
 def render_leaderboard() -> str:
-    """Return the page as Markdown."""
+    """Return the leaderboard page as Markdown."""
     rows = read_results()
     found = [row for row in rows if row["messages"]]
     unseen, trained = [row for row in found if not row["seen"]], [row for row in found if row["seen"]]
@@ -116,7 +116,7 @@ def render_leaderboard() -> str:
 
 
 def read_results() -> list[Row]:
-    """Return the stored results, sets that were not used for training first."""
+    """Return the stored results; data sets that were not used for training come first."""
     rows = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("retrieval-*.json"))]
     return sorted(rows, key=lambda row: (row["seen"], row["set"] != "sample", row["set"]))
 
@@ -134,13 +134,13 @@ def list_systems(rows: Sequence[Row], *, ours: bool = True) -> list[str]:
 
 
 def mean_recall(rows: Sequence[Row], name: str) -> float:
-    """Return the mean recall of a retriever over the sets it was run on; one without a result counts as 0."""
+    """Return the mean recall of a retriever on the data sets it was run on; a missing result counts as 0."""
     shares = [find_figures(row, name).get("R@5", 0.0) for row in rows if find_figures(row, name)]
     return statistics.fmean(shares) if shares else 0.0
 
 
 def find_figures(row: Row, name: str) -> Row:
-    """Return the figures of a retriever on a set; empty if it was not measured there."""
+    """Return the figures of a retriever on a data set; empty if it was not measured on this set."""
     figures: Row = row["systems"].get(name) or {}
     return figures
 
@@ -173,7 +173,7 @@ def render_recall(rows: Sequence[Row], *, held_out: Mapping[str, float] | None =
 
 
 def render_times(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table of times relative to those of Toolfold in the same run."""
+    """Yield the table of search times, relative to the time of Toolfold in the same run."""
     timed = [row for row in rows if "p50" in find_figures(row, "default")]
     yield (
         "Processor time of a search at the median, relative to Toolfold's default in the same run: 2.0 is twice as"
@@ -203,7 +203,7 @@ def render_tokens(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def render_conversations() -> Iterator[str]:
-    """Yield the table of the cost of conversations, those that serve most messages first."""
+    """Yield the table of conversation costs; retrievers that serve most messages come first."""
     file = RESULTS / "conversations.json"
     if not file.exists():
         return
@@ -237,7 +237,7 @@ def render_conversations() -> Iterator[str]:
 
 
 def render_needless(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table of messages without a need for tools that were answered with tools."""
+    """Yield the table of how many messages that need no tool were answered with tools."""
     asked = [row for row in rows if row["needless"]]
     own = ", ".join(f"`{row['set']}`" for row in asked if row["own_candidates"])
     yield NEEDLESS.format(own=own or "the other sets")
@@ -264,7 +264,7 @@ def share_answered(row: Row, name: str) -> float:
 
 
 def render_missing(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield why retrievers have no figures on a set, or figures of fewer messages."""
+    """Yield the table of data sets on which a retriever has no figures, or figures of fewer messages."""
     yield "## What is missing"
     lines = []
     names = sorted({name for row in rows for name in row["systems"] if name not in OURS})

@@ -85,7 +85,7 @@ def collect_members(cls: type) -> dict[str, Any]:
 
 
 def describe_class(name: str, cls: type) -> str:
-    """Return how objects of a class are made, or its bases and the values of an enumeration."""
+    """Return the constructor's signature of a class, its base classes, or the values of an enumeration."""
     if issubclass(cls, enum.Enum):
         return f"class {name}: {', '.join(repr(each.value) for each in cls)}"
     own_constructor = any(
@@ -163,7 +163,7 @@ def describe_parameters(command: click.Command) -> Iterator[str]:
 
 
 def describe_value(option: click.Option) -> str:
-    """Return the name of the value of an option, or its choices."""
+    """Return the placeholder for an option's value, or the choices of the option."""
     if isinstance(option.type, click.Choice):
         return " | ".join(str(each) for each in option.type.choices)
     return option.metavar or option.type.name.upper()
@@ -260,7 +260,7 @@ def format_prose(text: str) -> str:
 
 
 def format_rest(text: str) -> str:
-    """Return a docstring that follows a name in its paragraph."""
+    """Return a docstring with a colon before it, to follow a name in the same paragraph."""
     return f": {text}" if text else ""
 
 

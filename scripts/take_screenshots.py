@@ -87,7 +87,7 @@ def main() -> None:
 def take_all(
     dashboard: DashboardProcess, browser: Browser, scheme: str, size: str, folder: Path, *, only_used: bool
 ) -> None:
-    """Take one picture of each page."""
+    """Take one screenshot of each page."""
     width, height, scale = SIZES[size]
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -117,7 +117,7 @@ def take_all(
 
 
 def reduce_colours(file: Path) -> None:
-    """Make a picture smaller; the pages have few colours."""
+    """Reduce the colours of a picture, which makes the file smaller; the pages have few colours."""
     from PIL import Image
 
     with Image.open(file) as picture:

@@ -17,7 +17,7 @@ END = "<!-- end of the table -->\n"
 
 
 def try_tools() -> list[str]:
-    """Call every tool and search for it; return the problems."""
+    """Call every built-in tool and search for it; return the problems."""
     from tests.tools.tool_examples import call_all_tools, find_missed_tools, open_everything
 
     with (

@@ -54,7 +54,7 @@ def example(schema: Json, root: Json | None = None) -> Any:
 
 
 def _branch_value(schema: Json, branch: Json, root: Json) -> Any:
-    """Return a value for one alternative, combined with the requirements outside of it."""
+    """Return a value for one `anyOf` or `oneOf` alternative that also meets the rest of the schema."""
     around = {key: value for key, value in schema.items() if key not in ("oneOf", "anyOf")}
     if around.get("type") != "object":
         return example(branch, root)

@@ -29,7 +29,7 @@ _JSON_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": Non
 
 @dataclass(frozen=True, slots=True)
 class GoldCall:
-    """A call that a correct agent makes."""
+    """A tool call that a correct agent makes."""
 
     name: str
     arguments: Json
@@ -37,7 +37,7 @@ class GoldCall:
 
 @dataclass(frozen=True, slots=True)
 class GoldTurn:
-    """A message of the user and the calls that it takes."""
+    """A message of the user and the tool calls that a correct agent makes in response."""
 
     message: str
     calls: tuple[GoldCall, ...]
@@ -51,7 +51,7 @@ class ToolState(Protocol):
         ...
 
     def is_correct(self) -> bool:
-        """Return True if the state is what the recorded calls lead to."""
+        """Return True if the state is the same as after the recorded calls."""
         ...
 
 
@@ -107,7 +107,7 @@ def _read_lines(file: Any) -> list[Json]:
 
 
 def _bfcl_classes() -> dict[str, str]:
-    """Return the multi-turn classes with the files that describe their methods."""
+    """Return BFCL's multi-turn classes, each with the file that describes its methods."""
     constants = importlib.import_module("bfcl_eval.constants.executable_backend_config")
     described: Mapping[str, str] = constants.MULTI_TURN_FUNC_DOC_FILE_MAPPING
     skipped = ("Memory", "WebSearch")  # they belong to other parts of BFCL
@@ -123,7 +123,7 @@ def _bfcl_definitions() -> Iterator[Json]:
 
 
 def _convert_types(value: Any) -> Any:
-    """Return a schema with the type names of JSON Schema instead of Python's."""
+    """Return a schema in which Python's type names are replaced by those of JSON Schema."""
     if isinstance(value, list):
         return [_convert_types(each) for each in value]
     if not isinstance(value, dict):
@@ -152,7 +152,7 @@ def _bfcl_conversation(row: Json, answers: Sequence[Sequence[str]], part: str) -
 
 
 def _parse_python_call(text: str, classes: Sequence[str]) -> GoldCall:
-    """Parse a call in Python's notation, with its positional arguments by name."""
+    """Parse a call written in Python, and find the names of its positional arguments."""
     call = ast.parse(text.strip(), mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"not a function call: {text}")
@@ -173,7 +173,7 @@ def _bfcl_class(name: str) -> Any:
 
 
 class _BfclState:
-    """Instances of the classes that a conversation involves."""
+    """Instances of the BFCL classes whose methods a conversation calls."""
 
     def __init__(self, row: Json, answers: Sequence[Sequence[str]], long_context: bool) -> None:
         self._row, self._answers, self._long_context = row, answers, long_context
@@ -243,7 +243,7 @@ def _agentdojo_conversation(suite: Any, task: Any) -> Conversation:
 
 
 class _AgentDojoState:
-    """Environment of one task."""
+    """The AgentDojo environment of one task."""
 
     def __init__(self, suite: Any, task: Any) -> None:
         self.environment = task.init_environment(suite.load_and_inject_default_environment({}))
@@ -268,7 +268,7 @@ class _AgentDojoState:
 
 
 def _plain_json(value: Any) -> Any:
-    """Return a value as JSON data; models of pydantic as objects, other types as text."""
+    """Convert a value to JSON data: pydantic models to objects, other types to text."""
 
     def convert(each: Any) -> Any:
         return each.model_dump(mode="json") if hasattr(each, "model_dump") else str(each)

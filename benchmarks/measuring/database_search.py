@@ -111,7 +111,7 @@ def measure_searches(
 
 
 def read_database_cpu(database: Database) -> float:
-    """Return the CPU time of the processes that serve this database so far, in milliseconds."""
+    """Return the CPU milliseconds that the server processes of this database have used so far."""
     rows = database.query("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
     ticks = 0
     for row in rows:
@@ -122,7 +122,7 @@ def read_database_cpu(database: Database) -> float:
 
 
 def measure_recall(database: Database, catalog: SharedCatalog, table: VectorTable, queries: Any) -> Answer:
-    """Return recall and times of the index of vectors alone, and the size of the tables."""
+    """Return the recall and the search times of the vector index alone, and the size of the tables."""
     rows = database.query(f"SELECT count(*) AS n, min(tool) AS first, max(tool) AS last FROM {table.name}")
     best: list[list[tuple[float, int]]] = [[] for _ in queries]
     for start in range(rows[0]["first"], rows[0]["last"] + 1, READ_STEP):
@@ -158,7 +158,7 @@ def measure_recall(database: Database, catalog: SharedCatalog, table: VectorTabl
 
 
 def read_block(database: Database, table: VectorTable, start: int) -> tuple[Any, Any]:
-    """Return numbers and vectors of some tools."""
+    """Read the ids and vectors of one block of tools, beginning at the id `start`."""
 
     def read(cursor: Any) -> list[Any]:
         statement = f"SELECT tool, vector FROM {table.name} WHERE tool >= %s AND tool < %s".encode()
@@ -171,7 +171,7 @@ def read_block(database: Database, table: VectorTable, start: int) -> tuple[Any,
 
 
 def find_nearest(database: Database, table: VectorTable, vector: Any, scope: ScopeFilter) -> list[int]:
-    """Return the nearest tools by the index of vectors, among all."""
+    """Return the ids of the tools nearest to a vector, found with the vector index."""
 
     def find(cursor: Any) -> list[int]:
         settings = {"ef_search": EF_SEARCH, "max_scan_tuples": MAX_SCANNED, "iterative_scan": "relaxed_order"}

@@ -30,10 +30,10 @@ class DefinitionTokens:
         return self._counter.definition(render(tool.definition())) if tool else 0
 
     def total(self) -> int:
-        """Return the tokens of all definitions as written."""
+        """Return the number of tokens of all definitions, as they are written in the catalog."""
         return sum(map(self.as_written, self._tools))
 
 
 def mean_tokens(ranked: Mapping[str, Sequence[str]], count: Callable[[str], int]) -> float:
-    """Return the mean tokens of the definitions of a message's best hits."""
+    """Return the mean number of tokens of the definitions of the best hits for each message."""
     return round(fmean(sum(map(count, names[:DEEPEST])) for names in ranked.values()), 1)

@@ -62,17 +62,17 @@ def run(job: Answer) -> Answer:
 
 
 def configured(home: Path, model: str) -> Config:
-    """Return the default settings with this model."""
+    """Return the default settings with the given embedding model."""
     overrides = ["plugins.enabled=false", f"tools.rag_embed_model={model}"]
     return load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
 
 
 def waiting(done: int, whole: int) -> None:
-    """Ignore progress. With a progress callback the runtime waits for the whole index."""
+    """Ignore progress; with any progress callback, the runtime waits until the whole index is built."""
 
 
 def ask(retriever: Retriever, tools: Snapshot, message: str) -> None:
-    """Run a whole search, including the need classifier."""
+    """Run a complete search, including the need classifier."""
     retriever.answer(tools, message, mode="hybrid", limit=8)
 
 

@@ -26,7 +26,7 @@ create_proxy: Any = import_module("fastmcp.server").create_proxy
 
 
 def locate(target: list[str]) -> Any:
-    """Return what FastMCP calls the target of a proxy."""
+    """Return the target of a FastMCP proxy: a configuration, a URL or a command."""
     if target[0].endswith(".json"):
         return json.loads(Path(target[0]).read_text(encoding="utf-8"))
     return target[0] if target[0].startswith("http") else StdioTransport(target[0], target[1:])

@@ -49,7 +49,7 @@ MESSAGES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start: seconds to the first list, CPU seconds until then, and seconds to a complete list."""
+    """One start: seconds and CPU seconds to the first tool list, and seconds to the complete tool list."""
 
     seconds: float
     cpu: float
@@ -130,7 +130,7 @@ def _node_servers() -> dict[str, dict[str, Any]]:
 def _programs(
     folder: Path, servers: Mapping[str, Any], tools: int
 ) -> Iterator[tuple[str, Callable[[], Start]]]:
-    """Yield the programs with their labels. "Warm" uses what the "cold" start before it has stored."""
+    """Yield each program with a label; a "warm" start uses the cache of the "cold" start before it."""
     for way, run in (("stdio", _start_stdio), ("HTTP", _start_http)):
         home = _make_home(folder, servers)
         words = ("mcp", "serve") if way == "stdio" else ("serve",)
@@ -177,7 +177,7 @@ class _Program:
 
     @contextlib.contextmanager
     def run(self, *options: str, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the program in a process group, and end the group."""
+        """Run the program in a process group, and end the group afterwards."""
         process = subprocess.Popen(
             [*self.argv, *options, *self.target],
             env={**os.environ, **self.env},
@@ -216,7 +216,7 @@ def _start_stdio(program: _Program) -> Start:
 
 
 class _StdioClient:
-    """Writes messages to a process and reads its responses; refuses requests of servers."""
+    """Writes messages to a process and reads its responses; rejects requests from servers."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -261,7 +261,7 @@ def _start_http(program: _Program) -> Start:
 
 
 class _HttpClient:
-    """Posts messages to a gateway; refuses requests of servers."""
+    """Posts messages to a gateway; rejects requests from servers."""
 
     def __init__(self, port: int, process: subprocess.Popen[bytes]) -> None:
         self._port, self._process, self._session = port, process, ""
@@ -292,7 +292,7 @@ class _HttpClient:
         return headers | ({"mcp-session-id": self._session} if self._session else {})
 
     def _read(self, response: http.client.HTTPResponse, number: int | None) -> Any:
-        """Read a plain or an event-stream body until the response."""
+        """Read a plain or event-stream body up to the response."""
         if number is None:
             return None
         if "event-stream" not in (response.getheader("content-type") or ""):
@@ -326,7 +326,7 @@ def format_starts(found: Sequence[Starts]) -> str:
 
 
 def format_ratios(found: Sequence[Starts]) -> str:
-    """Return how many times as long FastMCP's proxies take, by state and transport."""
+    """Return how many times as long as Toolfold FastMCP's proxies take, by state and transport."""
     medians = {each.name: statistics.median(each.seconds) for each in found}
     lines = []
     for name, seconds in medians.items():

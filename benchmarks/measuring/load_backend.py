@@ -1,4 +1,4 @@
-"""MCP server behind all gateways of `benchmarks/load.py`, which notes every call in a file.
+"""MCP server behind all gateways of `benchmarks/load.py`; it writes every call to a file.
 
     python load_backend.py JOURNAL [--port N]
 
@@ -46,7 +46,7 @@ def list_tools() -> list[dict[str, Any]]:
 
 
 class Backend:
-    """Answers MCP messages, and notes calls in a file."""
+    """Answers MCP messages, and writes every call to a file."""
 
     def __init__(self, journal: Path) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

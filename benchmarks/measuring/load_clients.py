@@ -30,12 +30,12 @@ _META = {
 
 
 class Failure(Exception):
-    """A request was not answered as it should be; the text is the kind of error."""
+    """Raised when a request fails or gets a wrong answer; the text is the kind of error."""
 
 
 @dataclass(slots=True)
 class Balancer:
-    """Chooses a port for each new connection: one after the other, without those that are not ready.
+    """Chooses the port of a replica for each new connection: in rotation, skipping replicas not ready.
 
     Asks `/readyz` of each replica every second, like the health check of a load balancer.
     """
@@ -58,7 +58,7 @@ class Balancer:
             self._not_ready.add(port)
 
     async def follow_health(self) -> None:
-        """Ask all replicas for their readiness until this task is cancelled."""
+        """Check repeatedly whether each replica is ready, until this task is cancelled."""
         while self.has_health_check:
             await asyncio.gather(*map(self._check, self.ports))
             await asyncio.sleep(HEALTH_INTERVAL_S)
@@ -77,7 +77,7 @@ class Balancer:
 
 @dataclass(slots=True)
 class Log:
-    """What clients sent, what was acknowledged, and what failed."""
+    """Record of the requests that clients sent, that were acknowledged, and that failed."""
 
     started: float = field(default_factory=time.monotonic)
     times: dict[str, list[float]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Log:
 
 
 class Connection:
-    """One HTTP connection, which is opened again when it was closed."""
+    """One HTTP connection, which is opened again after it was closed."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer, self.port = balancer, 0
@@ -160,7 +160,7 @@ async def _read_response(reader: asyncio.StreamReader) -> tuple[int, dict[str, s
 
 
 class Session:
-    """One MCP client; with the older revision, it has a session at a gateway."""
+    """One MCP client; with the older protocol revision, it has a session at a gateway."""
 
     def __init__(self, balancer: Balancer, revision: str, token: str = "") -> None:
         self._connection, self._revision = Connection(balancer), revision
@@ -235,7 +235,7 @@ def _find_response(body: bytes, number: int) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of an error message without what differs between calls, to count its kind."""
+    """Shorten an error message and drop the words that differ between calls, to count errors by kind."""
     words = ["…" if any(each.isdigit() for each in word) else word for word in text.split()]
     return " ".join(words)[:160]
 
@@ -256,7 +256,7 @@ async def run_clients(
     revisions: Sequence[str] = (OLD_REVISION, NEW_REVISION),
     seed: int = 1,
 ) -> None:
-    """Let clients send requests until the time is over. `tasks` are kinds of requests with their shares."""
+    """Let clients send requests until the time is over; `tasks` are kinds of requests with their shares."""
     end = time.monotonic() + seconds
     kinds, weights = list(tasks), [share for _, share in tasks.values()]
 

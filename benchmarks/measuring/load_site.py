@@ -128,7 +128,7 @@ class Process:
 
 
 class Disk:
-    """The disk of replicas and database, which can be filled: a small file system in memory.
+    """The disk of replicas and database: a small file system in memory, which a test can fill.
 
     Without the right to mount one, a limit on the size of files is set for the replicas instead.
     """
@@ -155,7 +155,7 @@ class Disk:
                         pass
 
     def free(self, replicas: Sequence[Process]) -> None:
-        """Undo `fill`."""
+        """Free the space that `fill` has taken, so that writes succeed again."""
         (self.directory / "ballast").unlink(missing_ok=True)
         if not self.is_mounted:
             for each in replicas:
@@ -169,7 +169,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Site:
-    """Two replicas with one database, and what is behind them."""
+    """Replicas of the gateway with one database, and the MCP server and model provider behind them."""
 
     disk: Disk
     database: PostgresServer
@@ -186,13 +186,13 @@ class Site:
         return self.outside / "journal"
 
     async def restart_database(self, seconds: float) -> None:
-        """Stop the database, and start it after a time."""
+        """Stop the database, and start it again after some seconds."""
         await asyncio.to_thread(self.database.stop)
         await asyncio.sleep(seconds)
         await asyncio.to_thread(self.database.start)
 
     async def fill_disk(self, seconds: float) -> None:
-        """Fill the disk for a time; the database is started again if that has ended it."""
+        """Fill the disk for some seconds; restart the database if it has crashed."""
         self.disk.fill(self.replicas)
         await asyncio.sleep(seconds)
         self.disk.free(self.replicas)
@@ -201,7 +201,7 @@ class Site:
             await asyncio.to_thread(self.database.start)
 
     async def kill_replica(self, replica: Process, seconds: float) -> None:
-        """Kill a replica, and start it after a time."""
+        """Kill a replica, and start it again after some seconds."""
         replica.kill()
         await asyncio.sleep(seconds)
         replica.start()
@@ -210,7 +210,7 @@ class Site:
 
 @contextmanager
 def run_site(replicas: int, clients: int) -> Iterator[Site]:
-    """Run replicas with a database, a backend and a model; `clients` is the number of tokens."""
+    """Run replicas with a database, a backend and a model; `clients` is the number of access tokens."""
     outside = Path(tempfile.mkdtemp(prefix="toolfold-load-", dir="/tmp"))  # short: a socket's path is in it
     outside.chmod(0o755)
     (outside / "disk").mkdir()
@@ -282,7 +282,7 @@ def _make_replica(outside: Path, number: int, settings: Mapping[str, Any]) -> Pr
 
 
 def _create_tokens(url: str, clients: int) -> list[str]:
-    """Create tokens in the shared database and return them."""
+    """Create access tokens in the shared database and return them."""
     database = open_database(url)
     assert database is not None
     try:

@@ -1,4 +1,4 @@
-"""Measure the need classifier: how often small talk selects a tool, and how often a need is missed.
+"""Measure the need classifier: how often it selects tools for small talk, and how often it misses a need.
 
 A row that names its own candidates is searched over those only. Uses weights that were not trained on the
 set.
@@ -31,7 +31,7 @@ class Need:
     limit: int
 
     def measure(self, sets: Sets, names: Sequence[str]) -> dict[str, Figures]:
-        """Return shares and probabilities per set."""
+        """Return the shares of selected messages and their probabilities, for each data set."""
         told = {}
         for name in names:
             print_progress(f"  need of a tool: {name}")

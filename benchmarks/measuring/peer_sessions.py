@@ -1,4 +1,4 @@
-"""Conversations with a scripted model in which a retriever's hits are the tools, and what they cost.
+"""Run conversations with a scripted model, with a retriever's hits as tools, and measure their cost.
 
 The hits are used in two ways: the best eight are the tools of each request (`pre-selection`), or the tools
 are a search tool and a call tool, and the hits are the search's result (`search`). No other tools are sent.
@@ -101,7 +101,7 @@ def measure_costs(
 def measure_ours(
     script: Script, talks: Sequence[Sequence[Query]], address: str, home: Path, counter: TokenCounter
 ) -> Iterator[Json]:
-    """Yield the figures of Toolfold's modes, with sessions that have only the sample catalog."""
+    """Yield the figures of Toolfold's modes, in sessions with only the tools of the sample catalog."""
     tools = sample_catalog()
     toolsets = sorted({tool.toolset for tool in tools})
     for mode in MODES:
@@ -123,7 +123,7 @@ def measure_peer(
     counter: TokenCounter,
     bridge: Sequence[Json],
 ) -> Iterator[Json]:
-    """Yield the figures of a retriever, used in both ways."""
+    """Yield the figures of a retriever, used for pre-selection and for search."""
     tools = {tool.name: json.loads(json.dumps(tool.definition())) for tool in sample_catalog()}
     for mode in (PRE_SELECTION, SEARCH):
         client = Client(address, mode, script, counter)
@@ -132,7 +132,7 @@ def measure_peer(
 
 
 def read_bridge() -> list[Json]:
-    """Return the definitions of Toolfold's search and call tools, which all retrievers are measured with."""
+    """Return the definitions of Toolfold's search and call tools, with which all retrievers are measured."""
     with tempfile.TemporaryDirectory() as home:
         mode = next(each for each in MODES if each.name == "search, call")
         tools = sample_catalog()

@@ -26,7 +26,7 @@ GRACE = 30  # CPU seconds for a step that began in time
 
 
 class Deadline:
-    """Exits the process when a step exceeds the CPU time of its job and the grace period."""
+    """Exits the process when a job exceeds its CPU time limit and a grace period."""
 
     def __init__(self) -> None:
         self.at = float("inf")
@@ -77,7 +77,7 @@ def run(adapter: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def hopeless(times: list[float], job: dict[str, Any]) -> bool:
-    """Return True if the first messages suggest three times the time limit for all.
+    """Return True if, judged by the first messages, all would take three times the time limit.
 
     The median of them, because some retrievers build their index with the first search.
     """

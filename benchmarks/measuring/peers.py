@@ -54,7 +54,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Adapters of a directory, and the interpreter with their dependencies."""
+    """Adapters for other retrievers in a directory, and the interpreter that has their dependencies."""
 
     adapters: Path
     python: Path
@@ -68,7 +68,7 @@ class Peers:
         return [name for name in found if not self.only or name in self.only]
 
     def quality(self, peer: str, task: Task) -> Figures:
-        """Measure the peer's quality on a set."""
+        """Measure a peer's retrieval quality on one data set."""
         key = f"{peer}|{task.label}|{len(task.queries)} of {task.tools}"
         if (known := self.kept.get(key)) is not None:
             return known
@@ -82,7 +82,7 @@ class Peers:
         return result
 
     def speed(self, peer: str, catalog: Path, messages: Sequence[Query]) -> Figures:
-        """Measure the peer's time, with fewer messages if the limit is reached."""
+        """Measure a peer's search time, with fewer messages if the time limit is reached."""
         key = f"{peer}|speed|{catalog.name}|{len(messages)}"
         if (known := self.kept.get(key)) is not None:
             return known
@@ -97,7 +97,7 @@ class Peers:
     def make_job(
         self, catalog: Path, queries: Sequence[Query], *, every: bool, count: int = DEEPEST
     ) -> Figures:
-        """Return a job of the worker. With `every`, it ends early if the time limit is far too short."""
+        """Return a job for the worker. With `every`, it ends early if the time limit is far too short."""
         own = {str(query.id): sorted(query.candidates) for query in queries if query.candidates is not None}
         return {
             "catalog": str(catalog.resolve()),
@@ -122,7 +122,7 @@ class Peers:
         return done
 
     def _run_worker(self, peer: str, jobs: Sequence[Figures]) -> tuple[list[Figures], str]:
-        """Return the answers to the first jobs, and why the others have none."""
+        """Return the answers to the jobs that were run, and why the other jobs were not run."""
         work = {"adapters": str(self.adapters.resolve()), "peer": peer, "jobs": jobs}
         with tempfile.TemporaryDirectory() as folder:
             asked, answered = Path(folder, "jobs.json"), Path(folder, "answers.json")
@@ -135,7 +135,7 @@ class Peers:
         return answers, problem
 
     def _run_process(self, arguments: Sequence[str], folder: str, seconds: float) -> str:
-        """Run the worker; return the reason of a failure, or ""."""
+        """Run the worker process; return the reason if it fails, else ""."""
         try:
             done = subprocess.run(
                 [str(self.python), *arguments],

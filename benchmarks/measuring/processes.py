@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process, without its children; 0 if there is none."""
+    """Return the CPU seconds of a process, without its children; 0 if the process does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -34,7 +34,7 @@ def sections(result: Figures) -> dict[str, str]:
 
 
 def quality(tasks: Sequence[Figures]) -> str:
-    """Return R@5 of Toolfold's modes and of the best peer."""
+    """Return a table of R@5 of Toolfold's modes and of the best peer."""
     head = ["set", "tools", "messages", *(system.name for system in SYSTEMS), "best peer", "ahead by"]
     rows = []
     for task in tasks:
@@ -49,7 +49,7 @@ def quality(tasks: Sequence[Figures]) -> str:
 
 
 def depths(tasks: Sequence[Figures]) -> str:
-    """Compare the default, the light model and the best peer at every depth."""
+    """Return a table of the default, the light model and the best peer at every ranking depth."""
     keys = ("R@1", "R@5", "R@8", "MRR")
     systems = (DEFAULT, LIGHT, "best peer")
     head = ["set", *(f"{system} {key}" for system in systems for key in keys)]
@@ -62,7 +62,7 @@ def depths(tasks: Sequence[Figures]) -> str:
 
 
 def peers(tasks: Sequence[Figures]) -> str:
-    """Return R@5 of every peer on every set."""
+    """Return a table of R@5 of every peer on every data set."""
     names = sorted({name for task in tasks for name in task["peers"]})
     rows = [
         ["**ours**", *(share(task["ours"][DEFAULT]["R@5"]) for task in tasks)],
@@ -73,7 +73,7 @@ def peers(tasks: Sequence[Figures]) -> str:
 
 
 def kinds(tasks: Sequence[Figures]) -> str:
-    """Return R@5 by kind of message."""
+    """Return a table of R@5 by kind of message."""
     shown = ("keyword", "semantic", DEFAULT, LIGHT)
     rows = []
     for task in tasks:
@@ -87,7 +87,7 @@ def kinds(tasks: Sequence[Figures]) -> str:
 
 
 def speed(rows: Sequence[Figures]) -> str:
-    """Return CPU milliseconds of a whole search, including the model."""
+    """Return a table of the CPU milliseconds of a whole search, including the embedding model."""
     head = ["tools", "default p50", "p99", "at most", "light p50", "p99", "at most"]
     told = []
     for row in rows:
@@ -100,7 +100,7 @@ def speed(rows: Sequence[Figures]) -> str:
 
 
 def speed_peers(rows: Sequence[Figures]) -> str:
-    """Return the peers' median CPU milliseconds, and the ratio to the default's."""
+    """Return a table of the peers' median CPU milliseconds, and their ratio to Toolfold's default."""
     names = sorted({name for row in rows for name in row["peers"]})
     told = [["**ours**", *(ms(row[DEFAULT]["p50"]) for row in rows)]]
     told += [["**ours, light**", *(ms(row[LIGHT]["p50"]) for row in rows)]]
@@ -109,7 +109,7 @@ def speed_peers(rows: Sequence[Figures]) -> str:
 
 
 def costs(result: Figures) -> str:
-    """Return the costs of a start, of a change and of memory."""
+    """Return a table of the time of a cold start and of a changed tool, and of memory."""
     rows: list[list[Any]] = []
     for row in result["speed"]:
         tools = f"at {row['tools']:,} tools"
@@ -137,7 +137,7 @@ def costs(result: Figures) -> str:
 
 
 def need(sets: Mapping[str, Figures]) -> str:
-    """Return the shares of wrong verdicts."""
+    """Return a table of how often the need classifier is wrong, by data set."""
     head = [
         "set",
         "chit-chat",
@@ -183,7 +183,7 @@ def count(task: Figures) -> str:
 
 
 def share(value: float | None) -> str:
-    """Format a share as .123."""
+    """Format a share between 0 and 1 with three decimals, as in `.123`."""
     if value is None:
         return "–"
     return f"{value:.3f}".removeprefix("0")

@@ -31,7 +31,7 @@ _TOLD = re.compile(r"^- ([^\s(]+)\(", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Calls that the model makes if all tools are available."""
+    """The tools that each message needs, and the arguments with which the model calls them."""
 
     needs: Mapping[str, Sequence[frozenset[str]]]
     """By message: for each need, the tools that satisfy it."""
@@ -62,7 +62,7 @@ class ScriptedModel:
         return _calls_reply(calls, len(request["messages"])) if calls else _text_reply(GIVEN_UP)
 
     def _user_words(self, text: str) -> str:
-        """Return the user's text without the appended note."""
+        """Return the user's text without the note that Toolfold may append."""
         return max((words for words in self._script.needs if text.startswith(words)), key=len, default=text)
 
     def _make_calls(
@@ -73,7 +73,7 @@ class ScriptedModel:
         shown: set[str],
         habit: Habit,
     ) -> list[tuple[str, Json]]:
-        """Call every available tool, and search for or describe the others."""
+        """Call every needed tool that is available; search for the others or request their schemas."""
         known = (shown - BRIDGE_NAMES) | history.told | history.described
         known |= history.found if habit == "calls" else set()
         calls: list[tuple[str, Json]] = []
@@ -88,7 +88,7 @@ class ScriptedModel:
 
 
 def _route_call(name: str, arguments: Json, shown: set[str]) -> tuple[str, Json]:
-    """Call by name if the tool is in the tools array, else through the bridge."""
+    """Call a tool by name if it is in the tools array, else through Toolfold's call tool."""
     if name in shown or BRIDGE_CALL not in shown:
         return name, arguments
     return BRIDGE_CALL, {"name": name, "arguments": arguments}

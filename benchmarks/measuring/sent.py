@@ -1,4 +1,4 @@
-"""Count the tokens of a request's tools by mode, before and after, with the recall of the selection.
+"""Count the tokens of a request's tools without Toolfold and in each mode, with the selection's recall.
 
 Core and deferrable tools are counted separately; the bridge counts as part of the deferrable tools.
 "Before" is every definition as its author wrote it, "after" is what a session sends.
@@ -33,7 +33,7 @@ class Sent:
 
 
 def measure(tools: Sequence[Tool], queries: Sequence[Query], counter: TokenCounter, home: Path) -> list[Json]:
-    """Return a row per mode with means over the messages."""
+    """Return one row per mode with the mean token counts of all messages."""
     before: Sent | None = None
     rows = []
     for mode in MODES:

@@ -48,12 +48,12 @@ class Sets:
         work.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """Return the sets with messages that need a tool; the sample catalog last."""
+        """Return the data sets with messages that need a tool; the sample catalog is last."""
         found = [folder.name for folder in self._set_directories() if _find_file(folder, "queries.jsonl")]
         return [*(name for name in found if any(query.gold for query in self.queries(name))), SAMPLE]
 
     def catalogs(self) -> list[str]:
-        """Return all sets, with messages or not."""
+        """Return the names of all data sets, with or without messages."""
         return [*(folder.name for folder in self._set_directories()), SAMPLE]
 
     def queries(self, name: str) -> list[Query]:
@@ -71,7 +71,7 @@ class Sets:
         return read_json_lines(file, dict, what="a catalog")
 
     def task(self, name: str, limit: int, distractors: Sequence[str] = ()) -> Task:
-        """Return a set's messages over its own tools mixed with distractors from other catalogs."""
+        """Return a data set's messages, with its own tools and distractors from other catalogs."""
         rows = distinct(row for each in (name, *distractors) for row in self.rows(each))
         queries = [query for query in self.queries(name) if query.gold]
         origins = {tool_name(row): str((row.get("meta") or {}).get("set") or "") for row in rows}
@@ -100,7 +100,7 @@ class Sets:
         return self.write(f"{size}-tools", [_make_copy(rows, number) for number in range(size)])
 
     def messages(self, size: int, count: int) -> list[Query]:
-        """Return mixed messages of all sets for timing."""
+        """Return messages from all data sets, for time measurements."""
         names = [SAMPLE] if size <= len(self.rows(SAMPLE)) else self.names()
         mixed = [query for name in names for query in self.queries(name) if query.gold]
         return sampled([replace(query, id=str(number)) for number, query in enumerate(mixed)], count)
@@ -126,7 +126,7 @@ def distinct(rows: Iterable[Row]) -> list[Row]:
 
 
 def sampled(queries: Sequence[Query], limit: int) -> list[Query]:
-    """Return all items or a fixed random sample."""
+    """Return all messages if they are few enough, else a fixed random sample."""
     return list(queries) if len(queries) <= limit else random.Random(SEED).sample(list(queries), limit)
 
 

@@ -1,4 +1,4 @@
-"""Measure search time, cold and warm, and memory by catalog size.
+"""Measure search time (cold and warm) and memory by catalog size.
 
 CPU time of one thread. Each figure comes from its own process, so that none warms up another.
 """
@@ -41,7 +41,7 @@ class Speed:
     messages: int
 
     def measure(self, sizes: Sequence[int], peers: Peers | None) -> list[Figures]:
-        """Return a row per size; the smallest first, because larger indexes then reuse its vectors."""
+        """Return one row per catalog size, smallest first, so that larger indexes reuse the vectors."""
         return [self._measure_size(size, peers) for size in sorted(sizes)]
 
     def embedding(self, servers: Path) -> Figures:

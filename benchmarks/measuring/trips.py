@@ -84,7 +84,7 @@ class Talk:
 
 
 def scripted(queries: Sequence[Query], tools: Sequence[Tool]) -> Script:
-    """Return a script with the needs of labelled messages and arguments for every tool."""
+    """Return a script with the tools that labelled messages need, and arguments for every tool."""
     return Script(
         {query.text: [frozenset(need) for need in query.needs()] for query in queries},
         {tool.name: example(json.loads(json.dumps(tool.parameters))) for tool in tools},
@@ -93,7 +93,7 @@ def scripted(queries: Sequence[Query], tools: Sequence[Tool]) -> Script:
 
 @contextmanager
 def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Iterator[Runtime]:
-    """Open a runtime in this mode with the built-in tools and these tools."""
+    """Open a runtime in the given mode with the built-in tools and the given tools."""
     with tempfile.TemporaryDirectory() as folder:
         overrides = {
             "tools.selection": mode.selection,
@@ -119,7 +119,7 @@ class ChatRequest(Protocol):
 
 
 class ChatSession(Protocol):
-    """What a conversation needs of a session: the next request, and the results of tool calls."""
+    """Interface of a session in a conversation: it returns the next request and the results of tool calls."""
 
     def request(self, messages: Sequence[Json], /) -> ChatRequest: ...
     def call_all_sync(self, calls: Sequence[ToolCall], /) -> Sequence[ToolResult]: ...
@@ -132,7 +132,7 @@ class Client:
         self._address, self._mode, self._script, self._counter = address, mode, script, counter
 
     def talk(self, session: ChatSession, queries: Sequence[Query]) -> Talk:
-        """Run one conversation over these messages."""
+        """Run one conversation with the given messages."""
         talk, history, clock = Talk(), [SYSTEM], 0.0
         for turn, query in enumerate(queries):
             history.append({"role": "user", "content": query.text})
@@ -174,7 +174,7 @@ class Client:
         return message
 
     def _render_result(self, result: ToolResult) -> Json:
-        """Return a result as sent to the model, without signatures in modes that have none."""
+        """Return a tool result as it is sent to the model, without signatures in the modes that omit them."""
         text = result.text
         if self._mode.habit == "describes" and result.name == BRIDGE_SEARCH:
             text = _without_signatures(text)
@@ -193,7 +193,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Measurements of a mode's conversations."""
+    """Measurements of all conversations in one mode."""
 
     mode: str
     talks: Sequence[Talk]
@@ -203,7 +203,7 @@ class Outcome:
         return [trip for talk in self.talks for trip in talk.trips]
 
     def bills(self, prices: Prices) -> list[Bill]:
-        """Return the bills of the conversations, each with an empty prompt cache."""
+        """Return the bill of each conversation, which starts with an empty prompt cache."""
         return [compute_bill(talk.requests, prices) for talk in self.talks]
 
     def figures(self, eager: Outcome, needing: Collection[str], prices: Sequence[Prices]) -> Json:
@@ -225,7 +225,7 @@ class Outcome:
         }
 
     def _success_shares(self, eager: Outcome, among: Collection[str]) -> Json:
-        """Return the shares of messages that were served, and with no more calls than eager."""
+        """Return the shares of messages served, in all and with no more calls than in eager mode."""
         trips = [trip for trip in self.trips if trip.id in among]
         least = {trip.id: trip.calls for trip in eager.trips}
         return {

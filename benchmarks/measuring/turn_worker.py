@@ -49,13 +49,13 @@ class Turns:
         runtime.retriever.answer = self._retrieval  # type: ignore[method-assign]
 
     def count_all(self) -> float:
-        """Count every tool once, as a client has done after some turns."""
+        """Count the tokens of every tool once, so that they are cached, as in a client after some turns."""
         before = time.process_time()
         self._counter.definitions(tool.definition() for tool in self._runtime.offered(quiet=True))
         return (time.process_time() - before) * 1000
 
     def turn(self, session: Session, message: str) -> tuple[float, float]:
-        """Return the time of the whole turn and of its retrieval."""
+        """Return the CPU milliseconds of a whole turn and of its search for tools."""
         self._retrieval.milliseconds = 0.0
         before = time.process_time()
         definitions = session.definitions(message)
@@ -72,7 +72,7 @@ class Turns:
 
 
 def waiting(done: int, whole: int) -> None:
-    """Ignore progress. With a progress callback the runtime waits for the whole index."""
+    """Ignore progress; with any progress callback, the runtime waits until the whole index is built."""
 
 
 def run(job: Answer) -> Answer:

@@ -49,7 +49,7 @@ class Weights:
         self._fold_of = {name: fold for fold, names in sets.items() for name in names}
 
     def parts(self, task: Task) -> list[Part]:
-        """Group the task's messages by weights that were not trained on them."""
+        """Group a task's messages by the weights to use, which were not trained on these messages."""
         groups: dict[str, list[Query]] = defaultdict(list)
         for query in task.queries:
             groups[self._weights_name(task, query)].append(query)
@@ -70,7 +70,7 @@ class Weights:
         return LightEmbedder(weights=self._weights_directory(part))
 
     def encoder(self, part: str) -> Remembering:
-        """Return an encoder that was not trained on them; it caches tool vectors between runs."""
+        """Return an encoder, not trained on the part's messages, that caches tool vectors between runs."""
         file = self._vectors / f"encoder-{self.fingerprint(part, ENCODER_FILES)}.npz"
         return Remembering(self._weights_directory(part), file)
 
@@ -80,7 +80,7 @@ class Weights:
         return Ranker.load(file) if file else Ranker.shipped(model)
 
     def fingerprint(self, part: str, names: Sequence[str]) -> str:
-        """Return a value that is equal for equal weights."""
+        """Return a hash of the given weight files."""
         folder = self._weights_directory(part) or shipped_weights()
         digest = hashlib.blake2b(digest_size=6)
         for name in names:
