@@ -28,7 +28,7 @@ MEMORY_TOOLSET = "memory"
 
 
 def open_store(config: Config, database: Database | None = None) -> SessionStore:
-    """Open the store of the user's sessions: a file, or the database that the setting `store` names.
+    """Open the store with the user's sessions: a file, or the database given by the setting `store`.
 
     `database` is that database if it is open already; closing the store does not close it.
     """
@@ -97,7 +97,7 @@ class Agent(AgentConversation):
         super().__init__(deps, record, limits, parent=parent)
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
-        """Return a session with the given restrictions; None if there are none."""
+        """Return a session restricted by the given limits; None if there are no limits."""
         if not limits:
             return None
         parent = self.runtime.session(approver=approver)

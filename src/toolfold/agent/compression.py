@@ -44,7 +44,7 @@ def count_messages(messages: Sequence[Json], counter: TokenCounter) -> int:
 def find_cut(
     entries: Sequence[MessageRecord], dialect: Dialect, counter: TokenCounter, *, keep_tokens: int
 ) -> int:
-    """Return how many of the oldest messages to replace by a summary; 0 if that would not help.
+    """Return how many of the oldest messages should be replaced by a summary; 0 if that would not help.
 
     The newest messages that fit into `keep_tokens` stay. The cut moves towards them until no call on its
     left has its result on its right.

@@ -94,7 +94,7 @@ class AgentConversation:
         parent: Session | None = None,
         depth: int = 0,
     ) -> None:
-        """Open a conversation. Without `limits`, each turn uses the limits in the current settings."""
+        """Open a conversation. Without `limits`, the limits in the current settings apply to each turn."""
         self._deps, self._fixed_limits, self._depth = deps, limits, depth
         self._settings = deps.runtime.config.agent
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -213,7 +213,7 @@ class AgentConversation:
         return result
 
     async def _run_loop(self, loop: TurnLoop, budget: TurnBudget) -> tuple[StopReason, str, str]:
-        """Run the loop between model and tools; the history is valid afterwards, even if it is cancelled."""
+        """Call the model and its tools in turn; leave a valid history, even after a cancellation."""
         task = self._task = asyncio.create_task(loop.run())
         renewal = asyncio.create_task(self._renew_claim())
         try:
@@ -280,7 +280,7 @@ class AgentConversation:
         thread.close()
 
     async def _follow_settings(self) -> None:
-        """Apply settings that were changed since the last turn; the session keeps its model."""
+        """Apply settings that have changed since the last turn; the session keeps its model."""
         runtime = self._deps.runtime
         if self._depth == 0:  # a sub-agent works within a turn of its parent
             await asyncio.to_thread(runtime.check_settings)
@@ -289,7 +289,7 @@ class AgentConversation:
             self._settings, self._setup = runtime.config.agent, None
 
     async def _prepare_interruptibly(self) -> ModelSetup | None:
-        """Prepare the turn; return None if `interrupt` was called meanwhile.
+        """Prepare the next turn; return None if `interrupt` was called meanwhile.
 
         Sets `_task` before anything is awaited, so that no second message can start.
         """

@@ -49,7 +49,7 @@ class DraftWriter:
                 await self._saving
 
     def _flush(self) -> None:
-        """Store and publish the pieces added since the last time; in a task if the store is remote."""
+        """Store and publish the pieces of the answer that are not stored yet."""
         self._cancel_timer()
         if self._saving is not None and self._saving.done():
             self._saving.result()

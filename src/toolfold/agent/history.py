@@ -64,7 +64,7 @@ class SessionHistory:
         return turn
 
     def save_draft(self, text: str) -> None:
-        """Store the part of an answer that has been received, before it is shown. Runs in `thread`."""
+        """Store the part of an answer received so far, before it is shown. Must be called in `thread`."""
         self._store.save_draft(self.record.id, text)
 
     async def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
@@ -77,7 +77,7 @@ class SessionHistory:
         await self.thread.run(lambda: self._store.start_calls(self.record.id, names))
 
     def keep_result(self, result: ToolResult) -> None:
-        """Store one tool result as soon as possible; other calls of the same reply may still be running.
+        """Store one tool result at once, while other calls of the same reply may still be running.
 
         If it cannot be stored, the next change of the history reports that.
         """
@@ -152,7 +152,7 @@ class SessionHistory:
         finished: Sequence[str] = (),
         thinking: str = "",
     ) -> None:
-        """Store messages and add them to the history. `thinking` is only stored: it cannot be sent back."""
+        """Store messages and add them to the history. `thinking` is stored but never sent to the model."""
         records = self._to_records(messages, turn, thinking)
         await self.thread.run(
             lambda: self._store.append_messages(
@@ -187,7 +187,7 @@ class SessionHistory:
 def _complete(
     open_calls: Sequence[tuple[str, str]], stored: Sequence[CallRecord], results: Mapping[str, ToolResult]
 ) -> list[ToolResult]:
-    """Return a result for every open call: a known one, or an error that says it was interrupted."""
+    """Return a result for every unfinished call: a known one, or an error that says it was interrupted."""
     started = {record.call_id: record for record in stored}
     completed = []
     for call_id, name in open_calls:

@@ -56,7 +56,7 @@ class TurnBudget:
         return self.limits.max_seconds - (time.monotonic() - self.started)
 
     def exceeded(self) -> StopReason | None:
-        """Return which limit was reached; None if none was."""
+        """Return the limit that was reached; None if no limit was."""
         if self.steps >= self.limits.max_steps:
             return "step_limit"
         if self.usage.total_tokens >= self.limits.max_tokens:
@@ -66,7 +66,7 @@ class TurnBudget:
         return "time_limit" if self.seconds_left <= 0 else None
 
     def remaining(self, *, max_steps: int) -> AgentLimits:
-        """Return the limits for a sub-agent: what the current turn may still use."""
+        """Return the limits for a sub-agent: the steps, tokens, time and cost that the turn has left."""
         return AgentLimits(
             max_steps=max(1, min(max_steps, self.limits.max_steps)),
             max_tokens=max(1, self.limits.max_tokens - self.usage.total_tokens),

@@ -63,7 +63,7 @@ class ModelSetup:
 
 
 class TurnLoop:
-    """The loop between model and tools for one turn. Use it once."""
+    """Calls the model and its tools until one user message is answered. Use it once."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class TurnLoop:
         self._history.keep_result(result)
 
     async def interrupt(self) -> str:
-        """Complete the history after a cancellation, so that it is valid; return the partial reply's text."""
+        """Make the history valid after a cancellation, and return the text of the unfinished reply."""
         text = ""
         if self._draft is not None:
             await self._draft.finish()
@@ -265,7 +265,7 @@ class TurnLoop:
         return True
 
     async def _summarise(self, instruction: str, write_transcript: WriteTranscript) -> str:
-        """Let the configured summary model write a summary; use the session's model if that fails."""
+        """Let the model configured for summaries write one; use the session's model if that fails."""
         if self._setup.auxiliary is not None:
             try:
                 return await self._summarise_with(self._setup.auxiliary, instruction, write_transcript)

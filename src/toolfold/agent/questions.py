@@ -32,7 +32,7 @@ class UserQuestions:
         return self._asker is not None
 
     async def run(self, args: Json) -> Json:
-        """Ask the question of a `clarify` call and return the answer, or why there is none.
+        """Ask the user the question in a `clarify` call; return the answer, or why there is none.
 
         Raises CallError if nobody can be asked.
         """

@@ -57,7 +57,7 @@ JobLimit = Callable[[Job], Sequence[GrantLimit]]
 
 @dataclass(slots=True)
 class _ActiveRun:
-    """A run in progress: its job, and its agent once that is open."""
+    """A job that is running: the job, and its agent once that is open."""
 
     job_id: str
     agent: Agent | None = None
@@ -88,7 +88,7 @@ class Scheduler:
         self._running: dict[asyncio.Task[Run], _ActiveRun] = {}
 
     async def run(self) -> None:
-        """Run jobs when they are due, until `stop` is called; then wait for those that are running."""
+        """Run jobs when they are due, until `stop` is called; then wait for running jobs to end."""
         try:
             while not self._stopping.is_set():
                 await self._renew_claims()
@@ -125,14 +125,14 @@ class Scheduler:
             await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
 
     def stop(self) -> None:
-        """Start no more jobs, and let `run` return after those that are running. A second call ends them."""
+        """Start no more jobs, and let `run` return after the running ones. A second call interrupts them."""
         if self._stopping.is_set():
             self._interrupt_running()
         self._stopping.set()
         self._changed.set()
 
     async def _start_due(self) -> int:
-        """Start the jobs that are due, as many as may run at the same time; return their number."""
+        """Start the jobs that are due, as many as may run at the same time; return how many were started."""
         settings, count = self._jobs.settings, 0
         while len(self._running) < settings.max_parallel:
             try:
@@ -165,7 +165,7 @@ class Scheduler:
             log.error("a scheduled run could not be recorded", exc_info=error)
 
     async def _wait_for_next(self) -> None:
-        """Wait until a job is due, a run has ended or `stop` is called, but not longer than `POLL_S`."""
+        """Wait until a job is due, a job has ended or `stop` is called, but not longer than `POLL_S`."""
         try:
             following = await asyncio.to_thread(self._jobs.store.next_time)
         except STORE_ERRORS as error:
@@ -188,7 +188,7 @@ class Scheduler:
         await self._wait_for_running(None)
 
     async def _wait_for_running(self, seconds: float | None) -> None:
-        """Wait for a limited time until no job is running, and keep other processes from running them."""
+        """Wait for a limited time until running jobs have ended; keep them reserved for this process."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while self._running and (end is None or loop.time() < end):
@@ -210,7 +210,7 @@ class Scheduler:
             log.warning("the claims of scheduled jobs could not be renewed: %s", error)
 
     async def _run_claimed(self, job: Job, run: Run) -> Run:
-        """Run a claimed job, store the outcome, whatever happens, and return it."""
+        """Run a job that is reserved for this process; store and return the outcome, even after an error."""
         try:
             self._report_run(job, run)
             run = await self._work(job, run)
@@ -233,7 +233,7 @@ class Scheduler:
             log.warning("a run of the scheduled job %s could not be reported: %s", job.id, error)
 
     async def _store_outcome(self, run: Run) -> None:
-        """Store the outcome of a run; try again if another process locks the file for too long."""
+        """Store the outcome of a job; try again if another process locks the database file for too long."""
         for delay in STORE_DELAYS_S:
             try:
                 await asyncio.to_thread(self._jobs.store.finish_run, run, self._owner)
@@ -261,7 +261,7 @@ class Scheduler:
             await asyncio.to_thread(runtime.close)
 
     def _find_limits(self, job: Job) -> Sequence[GrantLimit]:
-        """Return what the client of a job may use now; pause the job if the client may not run it."""
+        """Return the limits of the client that created a job; pause the job if the client may not run it."""
         try:
             return self._limit_client(job) if job.client else ()
         except JobRejected as error:
@@ -300,7 +300,7 @@ class Scheduler:
         )
 
     async def _deliver(self, job: Job, run: Run, agent: Agent) -> str:
-        """Send the result of a run with `send_message`; return what became of it."""
+        """Send the result of a job with the tool `send_message`; return whether that worked."""
         if job.send_to not in agent.runtime.config.messages.targets:
             return f"not sent: there is no message target {job.send_to[:60]!r} in messages.targets"
         title = f"{job.name or job.prompt[:60]}: {run.state}"

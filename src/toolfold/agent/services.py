@@ -82,7 +82,7 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Replaces the agent in sessions without a model, such as that of `toolfold call`; runs the plan tool."""
+    """Runs the tool `todo` in sessions without a model, such as that of `toolfold call`."""
 
     def __init__(self) -> None:
         self.todos = TodoList()

@@ -1,4 +1,4 @@
-"""Run the operations of one session on its store, in order, without blocking the event loop.
+"""Run a session's store operations in order, without blocking the event loop.
 
 A store in a database may take seconds to answer, in which other sessions of the process must go on. Its
 operations run in one thread per session. Those of a store in a file take less than a thread switch, and run
@@ -38,11 +38,11 @@ class StoreThread:
 
     @property
     def is_remote(self) -> bool:
-        """Return True if operations run in a thread."""
+        """Return True if the store is remote, so that its operations run in a thread."""
         return self._executor is not None
 
     async def run(self, work: Callable[[], Value], apply: Callable[[Value], None] = _ignore) -> Value:
-        """Run an operation after all earlier ones, hand its result to `apply`, and return it.
+        """Run a store operation after all earlier ones, pass its result to `apply`, and return the result.
 
         A cancelled caller gets the cancellation after the operation has ended and was applied, so that memory
         and store stay the same. Raises what the operation raises, or an earlier one that was submitted.
@@ -67,14 +67,14 @@ class StoreThread:
         return value
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Run an operation after all earlier ones; do not wait for it. The next `run` reports failures."""
+        """Run a store operation after all earlier ones without waiting; the next `run` reports failures."""
         if self._executor is None:
             work()
         else:
             self._executor.submit(work).add_done_callback(self._note_failure)
 
     def close(self) -> None:
-        """End the thread after the operations that were submitted."""
+        """End the thread after all submitted operations."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
 

@@ -35,7 +35,7 @@ class TodoList:
             return [asdict(todo) for todo in self._items.values()]
 
     def restore(self, items: Iterable[Json]) -> None:
-        """Replace the plan by one that `export` has returned."""
+        """Replace the plan by one that was returned by `export`."""
         with self._lock:
             self._items = {item["id"]: Todo(**item) for item in items}
 

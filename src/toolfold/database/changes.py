@@ -33,7 +33,7 @@ Callback = Callable[[], None]
 
 
 class ChangeListener:
-    """Calls functions when kinds of state change in the database. Thread-safe."""
+    """Calls functions when any process has changed data in the shared database. Thread-safe."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Row]], address: str) -> None:
         self._connect, self._address = connect, address
@@ -47,7 +47,7 @@ class ChangeListener:
         self._thread.start()
 
     def subscribe(self, topic: str, callback: Callback) -> Callback:
-        """Call a function after each change of `topic`; returns a function that ends that."""
+        """Call a function after each change of `topic`; return a function that ends the subscription."""
         with self._lock:
             self._subscribers.setdefault(topic, []).append(callback)
 
@@ -69,7 +69,7 @@ class ChangeListener:
         return time.monotonic() - min([self._last_contact, *failed])
 
     def end(self) -> None:
-        """Let the thread end soon, without waiting for it. Failures of subscribers do not count any more."""
+        """Tell the thread to end, without waiting for it; failed subscribers are not called again."""
         self._ended.set()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class ChangeListener:
                 backoff = min(2 * backoff, MAX_BACKOFF_S)
 
     def _receive(self, connection: psycopg.Connection[Row]) -> None:
-        """Pass on notices until the listener is closed. Raises the driver's error if it is disconnected."""
+        """Receive notices and call subscribers until closed. Raises the driver's error if disconnected."""
         checked = time.monotonic()
         while not self._ended.is_set():
             topics = {notice.payload for notice in connection.notifies(timeout=POLL_INTERVAL_S, stop_after=1)}
@@ -112,7 +112,7 @@ class ChangeListener:
                 self._call_subscribers(topic)
 
     def _call_subscribers(self, topic: str | None) -> None:
-        """Call the subscribers of a topic; all of them without a topic."""
+        """Call the subscribers of a topic, or all subscribers if no topic is given."""
         with self._lock:
             found = [
                 (name, callback)
@@ -124,7 +124,7 @@ class ChangeListener:
             self._call(name, callback)
 
     def _call_failed(self) -> None:
-        """Call those subscribers again that could not read a change."""
+        """Call the subscribers again that failed to read a change."""
         with self._lock:
             failed = list(self._unread)
         for topic, callback in failed:

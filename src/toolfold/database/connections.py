@@ -1,4 +1,4 @@
-"""Connections to one PostgreSQL database, with limits on time and number, which survive its restarts.
+"""Connections to one PostgreSQL database, limited in time and number; they are reopened when lost.
 
 All work is done by functions that run in one transaction. If the connection breaks before the commit was
 sent, nothing has happened and the function runs once more on a new connection.
@@ -38,7 +38,7 @@ _MISSING_DRIVER = "the setting `store` names a PostgreSQL database, but its driv
 
 
 class DatabaseError(ToolfoldError, OSError):
-    """The shared database refused a statement, or stopped it at a limit."""
+    """The shared database refused an SQL statement, or stopped it because of a limit."""
 
 
 class DatabaseUnavailable(DatabaseError):
@@ -73,12 +73,12 @@ class Database:
         self._listener: ChangeListener | None = None
 
     def with_limits(self, *, max_connections: int, statement_timeout_s: float) -> Database:
-        """Return further connections to the same database, with limits of their own; close them, too."""
+        """Return separate connections to the same database, with other limits; the caller closes them."""
         return Database(self._url, max_connections=max_connections, statement_timeout_s=statement_timeout_s)
 
     @property
     def address(self) -> str:
-        """Return host, port and name of the database, without user and password."""
+        """Return the host, port and name of the database, without user and password."""
         return describe_address(self._url)
 
     def run(self, work: Callable[[RowCursor], Value]) -> Value:
@@ -100,15 +100,15 @@ class Database:
                 raise lost.error from None
 
     def query(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
-        """Return the rows of one statement."""
+        """Return the rows that one SQL statement selects."""
         return self.run(lambda cursor: cursor.execute(statement.encode(), values).fetchall())
 
     def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> int:
-        """Run one statement in a transaction; return the number of rows that it changed."""
+        """Run one SQL statement in a transaction; return the number of rows that it changed."""
         return self.run(lambda cursor: cursor.execute(statement.encode(), values).rowcount)
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Row]:
-        """Open a new connection with the limits of this database. Raises errors of the driver."""
+        """Open a new connection with the configured limits. Raises errors of the driver."""
         from psycopg.rows import dict_row
 
         connection: psycopg.Connection[Row] = self._driver.connect(
@@ -134,7 +134,7 @@ class Database:
         return connection
 
     def on_change(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call a function, in a thread of its own, when a kind of state was changed by any process.
+        """Call a function, in a separate thread, when any process has changed the state called `topic`.
 
         It is also called after every reconnection, because changes may have been missed, and again after it
         has raised an error. Returns a function that ends the subscription.
@@ -175,7 +175,7 @@ class Database:
             return self._listener
 
     def _run_on(self, connection: psycopg.Connection[Row], work: Callable[[RowCursor], Value]) -> Value:
-        """Run a function in a transaction. Raises _ConnectionLost if nothing of it was committed."""
+        """Run a function in a transaction. Raises _ConnectionLost if the connection broke before commit."""
         error_class = self._driver.OperationalError
         try:
             with connection.cursor() as cursor:
@@ -227,7 +227,7 @@ class Database:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of the driver into errors of this package."""
+        """Convert exceptions of the database driver to exceptions of this package."""
         driver = self._driver
         try:
             yield
@@ -255,7 +255,7 @@ class _ConnectionLost(Exception):
 
 
 def describe_address(url: str) -> str:
-    """Return host, port and name of the database of a URL, without user and password."""
+    """Return the host, port and database name in a URL, without user and password."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or "on this machine"

@@ -31,7 +31,7 @@ class Migration:
 
 
 def _notify_on_change(table: str, topic: str) -> str:
-    """Return the statement that sends a notice with `topic` whenever a table is changed."""
+    """Return the SQL statement that sets up a notice with `topic` whenever a table is changed."""
     return f"""
 CREATE TRIGGER {table}_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}
     FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('{topic}');
@@ -39,7 +39,7 @@ CREATE TRIGGER {table}_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {
 
 
 def _notify_on_insert(table: str, topic: str) -> str:
-    """Return the statement that sends a notice with `topic` whenever rows are added to a table."""
+    """Return the SQL statement that sets up a notice with `topic` whenever rows are added to a table."""
     return f"""
 CREATE TRIGGER {table}_added AFTER INSERT ON {table}
     FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('{topic}');
@@ -348,7 +348,7 @@ def find_version(database: Database) -> int:
 
 
 def upgrade(database: Database) -> tuple[int, ...]:
-    """Apply all migrations that the database does not have yet, and return their numbers.
+    """Apply all migrations that the database has not had yet, and return their numbers.
 
     Raises ConfigError if a newer version of Toolfold has changed the tables.
     """
@@ -358,7 +358,7 @@ def upgrade(database: Database) -> tuple[int, ...]:
 
 
 def migrate(database: Database, target: int, migrations: Sequence[Migration] = MIGRATIONS) -> tuple[int, ...]:
-    """Apply or undo migrations until `target` is the last one that is applied; return their numbers."""
+    """Apply or undo migrations until `target` is the last applied one; return the changed numbers."""
 
     def change(cursor: RowCursor) -> tuple[int, ...]:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_S}s",))

@@ -10,7 +10,7 @@ LOCAL_STORE = "sqlite"
 
 
 def open_database(store: str) -> Database | None:
-    """Return the database that the setting `store` names, with current tables; None if it names files.
+    """Return the database that the setting `store` names, after updating its tables; None if it is a file.
 
     Raises DatabaseUnavailable if it cannot be reached, and ConfigError if the driver is missing or the tables
     were made by a newer version.

@@ -1,4 +1,4 @@
-"""Ask a language model for example messages of tools, and read its reply.
+"""Ask a language model for example messages for tools, and read its reply.
 
 Definitions come from servers and are not trusted: the model receives them as data between two unguessable
 lines, and its reply is only read as lists of texts, which are checked before they are used.
@@ -52,7 +52,7 @@ class MessageOptions:
 
     @property
     def instructions(self) -> str:
-        """Return what a model or a person has to know to write the messages."""
+        """Return the instructions for a model or a person who writes example messages."""
         return INSTRUCTIONS.format(count=self.count, languages=self._language_rule()).strip()
 
     def _language_rule(self) -> str:
@@ -63,7 +63,7 @@ class MessageOptions:
 
 
 def build_request(tools: Sequence[Tool], options: MessageOptions) -> tuple[str, str]:
-    """Return the system prompt and the user message that ask for the messages of these tools."""
+    """Return the system prompt and the user message that ask for example messages for these tools."""
     fence = f"-----{secrets.token_hex(8)}-----"
     lines = [
         json.dumps({"number": number, **describe_tool(tool)}, ensure_ascii=False)
@@ -74,7 +74,7 @@ def build_request(tools: Sequence[Tool], options: MessageOptions) -> tuple[str, 
 
 
 def describe_tool(tool: Tool) -> Json:
-    """Return what messages are written from: names, parameters and the start of the description."""
+    """Return what the model is told about a tool: names, parameters and the start of the description."""
     properties = tool.parameters.get("properties")
     names = list(properties)[:MAX_PARAMETERS] if isinstance(properties, Mapping) else []
     return {
@@ -86,7 +86,7 @@ def describe_tool(tool: Tool) -> Json:
 
 
 def parse_reply(text: str, size: int) -> dict[int, list[str]]:
-    """Return the messages in a model's reply by the index of their tool, counted from 0.
+    """Return the example messages in a model's reply, by the index of their tool, counted from 0.
 
     Text around the JSON object is ignored, as are numbers that were not asked for. A reply without a valid
     object has no messages.

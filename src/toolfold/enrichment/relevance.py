@@ -1,4 +1,4 @@
-"""Measure whether messages fit a tool's definition, with the models that ship with the package.
+"""Measure how well example messages fit a tool's definition, with the shipped embedding models.
 
 The limits in `retrieval.example_messages` are calibrated on these models, so the configured embedding model
 is not used here.
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class DefinitionSimilarity:
-    """Compares messages with the definitions of all tools of a catalog. Loads the models on demand."""
+    """Compares example messages with the definitions of all tools of a catalog."""
 
     def __init__(self, tools: Sequence[Tool], directory: Path | None = None) -> None:
-        """Create it for a catalog; vectors of definitions are read from and saved in `directory`."""
+        """Prepare the comparison for a catalog; vectors of definitions are cached in `directory`."""
         self._tools, self._directory = tools, directory
         self._embedder = MultilingualEmbedder()
 
@@ -37,7 +37,7 @@ class DefinitionSimilarity:
         return Indexer(self._embedder, self._directory).index(plain)
 
     def __call__(self, tool: Tool, messages: Sequence[str]) -> list[MessageFit]:
-        """Return one fit per message; a perfect one for all if the model cannot be loaded."""
+        """Return how well each message fits the tool; a perfect fit if the model cannot be loaded."""
         position = self._index.by_name.get(tool.name)
         vectors = self._index.vectors
         try:
@@ -62,5 +62,5 @@ class DefinitionSimilarity:
 
 
 def _is_other(each: Tool | None, tool: Tool) -> bool:
-    """Return True for a tool that differs from `tool`; a copy of it on another server is not another one."""
+    """Return True if a tool differs from `tool` and is not a copy of it on another server."""
     return each is not None and (each.own_name, each.description) != (tool.own_name, tool.description)

@@ -22,7 +22,7 @@ _TASK_KEY = "task"
 
 
 def export_task(file: Path, tools: Sequence[Tool], options: MessageOptions) -> None:
-    """Write a task file for these tools; an existing file is not overwritten."""
+    """Write a new file in which another program can fill in example messages for these tools."""
     how = 'Fill in the list "messages" of every following line, and your name as "model" in this line.'
     head = {_TASK_KEY: f"{options.instructions}\n\n{how}", "model": ""}
     rows = [{"checksum": _checksum(tool), **describe_tool(tool), "messages": []} for tool in tools]
@@ -33,7 +33,7 @@ def export_task(file: Path, tools: Sequence[Tool], options: MessageOptions) -> N
 def import_task(
     file: Path, tools: Sequence[Tool], checker: MessageChecker, *, date: str
 ) -> tuple[list[MessageRecord], WriteReport]:
-    """Return the records of a filled task file, and what was rejected. Raises SourceError.
+    """Return the example messages in a completed task file, and what was rejected. Raises SourceError.
 
     Lines of tools that are not among `tools`, or whose definition has changed, are reported as failed.
     """

@@ -1,4 +1,4 @@
-"""Call a language model for the example messages of many tools: batches, retries, cost, progress.
+"""Let a language model write example messages for many tools: batches, retries, cost, progress.
 
 Every batch is saved as soon as it is written, so an interrupted run continues where it stopped.
 """
@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Expected tokens and dollars of writing messages."""
+    """How many tokens and dollars it would cost to write example messages."""
 
     tools: int
     calls: int
@@ -49,7 +49,7 @@ class CostEstimate:
 def estimate_cost(
     tools: Sequence[Tool], options: MessageOptions, model: str, batch_size: int = BATCH_SIZE
 ) -> CostEstimate:
-    """Estimate the cost of writing messages for tools, from the requests that would be sent."""
+    """Estimate the cost of writing example messages for tools, from the requests that would be sent."""
     counter = TokenCounter(tokenizer_for(model))
     batches = list(_split_batches(tools, batch_size))
     sent = sum(counter.text(text) for batch in batches for text in build_request(batch, options))
@@ -60,7 +60,7 @@ def estimate_cost(
 
 @dataclass(slots=True)
 class WriteReport:
-    """Result of writing messages for tools."""
+    """How many tools got example messages, which got none, and which messages were rejected."""
 
     written: int = 0
     """Tools that have messages now."""
@@ -88,13 +88,13 @@ class MessageWriter:
         parallel_calls: int = MAX_PARALLEL_CALLS,
         retries: RetryPolicy | None = None,
     ) -> None:
-        """Create a writer; if `name` has no model, messages are stored with the model that answered."""
+        """Create a writer; if `name` has no model, messages are stored with the name of the actual model."""
         self._client, self._name, self._checker = client, name, checker
         self._options, self._date, self._batch_size = options, date, batch_size
         self._parallel_calls, self._retries = parallel_calls, retries or RetryPolicy()
 
     async def write(self, tools: Sequence[Tool], save: SaveRecords, progress: Progress) -> WriteReport:
-        """Write messages for the tools and save them batch by batch.
+        """Write example messages for the tools and save them batch by batch.
 
         Tools without a usable message are tried once more, one by one. Stops at the first call that fails
         after all retries; what was written until then is saved.
@@ -116,7 +116,7 @@ class MessageWriter:
         report: WriteReport,
         on_batch: Callable[[], None],
     ) -> list[Tool]:
-        """Write the messages of all batches, some at the same time; return the tools without a message."""
+        """Write example messages for all batches of tools in parallel; return the tools that got none."""
         pending, left = iter(batches), list[Tool]()
 
         async def work() -> None:
@@ -134,7 +134,7 @@ class MessageWriter:
         return left
 
     async def _write_batch(self, batch: Sequence[Tool], save: SaveRecords, report: WriteReport) -> list[Tool]:
-        """Write and save the messages of one batch; return the tools without a usable message."""
+        """Write and save example messages for one batch of tools; return the tools that got no usable one."""
         reply = await self._call_model(batch, report)
         messages_by_index = parse_reply(reply.text, len(batch))
         model = str(self._name if self._name.model else ModelName(self._name.provider, reply.model))

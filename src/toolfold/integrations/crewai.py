@@ -19,7 +19,7 @@ __all__ = ["SessionTool", "make_tools"]
 
 
 class SessionTool(BaseTool):
-    """One tool of a session."""
+    """A tool of a Toolfold session, as a CrewAI tool."""
 
     _tools: SessionTools = PrivateAttr()
 
@@ -37,7 +37,7 @@ class SessionTool(BaseTool):
 
 
 def make_arguments_model(name: str, schema: Json) -> type[BaseModel]:
-    """Return a model with this JSON schema that accepts any arguments; the session checks them."""
+    """Return a Pydantic model with this JSON schema that accepts any arguments; the session checks them."""
 
     class Arguments(BaseModel):
         model_config = ConfigDict(extra="allow", title=name)
@@ -51,6 +51,6 @@ def make_arguments_model(name: str, schema: Json) -> type[BaseModel]:
 
 
 def make_tools(session: Session, message: str) -> list[SessionTool]:
-    """Return the tools of a session that fit a message, such as the description of a task."""
+    """Return the tools of a session that are useful for a message, such as the description of a task."""
     tools = SessionTools(session)
     return [SessionTool(tools, each) for each in tools.select_sync(message)]

@@ -19,7 +19,7 @@ __all__ = ["SessionTool", "ToolfoldToolset"]
 
 
 class ToolfoldToolset(BaseToolset):
-    """All tools of a session; each model request gets the declarations that fit the conversation."""
+    """All tools of a session; each model request declares only those that fit the conversation."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ToolfoldToolset(BaseToolset):
         return [SessionTool(self._tools, each) for each in self._tools.list_all()]
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the selected tools to the model, and accept calls of all others."""
+        """Declare the selected tools to the model; it may call the others, too."""
         tools = await self.get_tools_with_prefix(
             tool_context
         )  # first, because listing all tools begins a turn
@@ -41,7 +41,7 @@ class ToolfoldToolset(BaseToolset):
 
 
 class SessionTool(BaseTool):
-    """One tool of a session."""
+    """A tool of a Toolfold session, as an ADK tool."""
 
     def __init__(self, tools: SessionTools, definition: Definition) -> None:
         function = definition["function"]
@@ -49,7 +49,7 @@ class SessionTool(BaseTool):
         self._tools, self._parameters = tools, function["parameters"]
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """Run a call in the session."""
+        """Run a tool call in the Toolfold session."""
         result = await self._tools.call(self.name, args, tool_context.function_call_id or "")
         return {"result" if result.ok else "error": result.text}
 
@@ -63,7 +63,7 @@ class SessionTool(BaseTool):
 
 
 def convert_contents(contents: Sequence[types.Content]) -> Iterator[Json]:
-    """Yield the messages of a request in the OpenAI format, as far as the selection of tools reads them."""
+    """Yield the messages of a request in the OpenAI format, reduced to what the tool selection reads."""
     for content in contents:
         parts = content.parts or []
         asked = (part.function_call for part in parts if part.function_call)

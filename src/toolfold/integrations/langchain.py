@@ -48,7 +48,7 @@ class ToolfoldMiddleware(AgentMiddleware[Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]
     ) -> ToolAnswer:
-        """Run a call in the session, unless it belongs to a tool of the agent itself."""
+        """Run a tool call in the session; calls of the agent's own tools run as usual."""
         call = request.tool_call
         if request.tool is not None:
             return handler(request)
@@ -57,7 +57,7 @@ class ToolfoldMiddleware(AgentMiddleware[Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolAnswer]]
     ) -> ToolAnswer:
-        """Run a call in the session, unless it belongs to a tool of the agent itself."""
+        """Run a tool call in the session; calls of the agent's own tools run as usual."""
         call = request.tool_call
         if request.tool is not None:
             return await handler(request)
@@ -83,7 +83,7 @@ def select_definitions(session: Session, messages: Sequence[AnyMessage]) -> list
 
 
 def convert_messages(messages: Sequence[AnyMessage]) -> list[Json]:
-    """Return messages of LangChain in the OpenAI format."""
+    """Convert LangChain messages to the OpenAI format."""
     return cast("list[Json]", convert_to_openai_messages(list(messages)))
 
 

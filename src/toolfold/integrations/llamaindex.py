@@ -31,14 +31,14 @@ class SelectingAgent(FunctionAgent):
     async def take_step(
         self, ctx: Any, llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
     ) -> AgentOutput:
-        """Call the model with the selected tools; tools from elsewhere stay."""
+        """Call the model with the session's selected tools and all tools from other sources."""
         messages = [convert_message(each) for each in llm_input]
         kept = await self._tools.keep_selected(tools, _name, messages)
         return await super().take_step(ctx, llm_input, kept, memory)
 
 
 class SessionTool(AsyncBaseTool):
-    """One tool of a session."""
+    """A tool of a Toolfold session, as a LlamaIndex tool."""
 
     def __init__(self, tools: SessionTools, definition: Definition) -> None:
         self._tools, self._metadata = tools, _SchemaMetadata(definition)
@@ -48,16 +48,16 @@ class SessionTool(AsyncBaseTool):
         return self._metadata
 
     def call(self, **arguments: Any) -> ToolOutput:
-        """Run a call in the session."""
+        """Run a tool call in the Toolfold session."""
         return _convert_result(self._tools.call_sync(_name(self), arguments), arguments)
 
     async def acall(self, **arguments: Any) -> ToolOutput:
-        """Run a call in the session."""
+        """Run a tool call in the Toolfold session."""
         return _convert_result(await self._tools.call(_name(self), arguments), arguments)
 
 
 class _SchemaMetadata(ToolMetadata):
-    """Metadata with a JSON schema, which LlamaIndex otherwise derives from a Pydantic model."""
+    """Tool metadata with a given JSON schema; LlamaIndex would derive it from a Pydantic model."""
 
     def __init__(self, definition: Definition) -> None:
         function = definition["function"]
@@ -78,7 +78,7 @@ def make_tools(session: Session) -> list[SessionTool]:
 
 
 def convert_message(message: ChatMessage) -> Json:
-    """Return a message of LlamaIndex in the OpenAI format, as far as the selection of tools reads it."""
+    """Convert a LlamaIndex message to the OpenAI format, reduced to what the tool selection reads."""
     converted: Json = {"role": str(message.role.value), "content": message.content or ""}
     calls = [each for each in message.blocks if each.block_type == "tool_call"]
     if calls:

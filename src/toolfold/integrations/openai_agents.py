@@ -17,7 +17,7 @@ __all__ = ["SelectingModel", "add_tools", "make_tools"]
 
 
 def add_tools(agent: Agent[Any], session: Session, *, provider: ModelProvider | None = None) -> Agent[Any]:
-    """Return a copy of an agent that has all tools of a session and shows those that fit the conversation.
+    """Return a copy of an agent with all tools of a session; its model sees those that fit the conversation.
 
     `provider` resolves the name of the agent's model; the default is the SDK's own.
     """
@@ -49,7 +49,7 @@ def _make_tool(tools: SessionTools, definition: Definition) -> FunctionTool:
 
 
 class SelectingModel(Model):
-    """Calls another model with the session's tools that fit the conversation, and with all other tools."""
+    """Wraps a model; of the session's tools, it is shown only those that fit the conversation."""
 
     def __init__(self, model: Model, session: Session) -> None:
         self._model, self._tools = model, SessionTools(session)
@@ -87,7 +87,7 @@ class SelectingModel(Model):
             yield event
 
     async def close(self) -> None:
-        """Close the model."""
+        """Close the wrapped model."""
         await self._model.close()
 
     async def _select(self, history: str | Sequence[Any], tools: list[Tool]) -> list[Tool]:

@@ -43,7 +43,7 @@ class ToolfoldTools(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Keep only the session's selected tools in the request; tools from elsewhere stay."""
+        """Remove session tools that were not selected from the request; keep tools from other sources."""
         parameters = request_context.model_request_parameters
         messages = list(convert_messages(request_context.messages))
         kept = await self._tools.keep_selected(parameters.function_tools, lambda each: each.name, messages)
@@ -51,7 +51,7 @@ class ToolfoldTools(AbstractCapability[Any]):
 
 
 class SessionToolset(AbstractToolset[Any]):
-    """All tools of a session, without selection. `ToolfoldTools` contains one."""
+    """All tools of a session, whether they fit the conversation or not. Used by `ToolfoldTools`."""
 
     def __init__(self, session: Session, *, id: str = "toolfold") -> None:  # noqa: A002  (as in the base class)
         self._tools, self._id = SessionTools(session), id
@@ -67,7 +67,7 @@ class SessionToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Run a call of the model in the session."""
+        """Run a tool call of the model in the session."""
         return convert_result(await self._tools.call(name, tool_args, ctx.tool_call_id or ""))
 
     def _convert_tool(self, definition: Definition) -> ToolsetTool[Any]:
@@ -83,7 +83,7 @@ class SessionToolset(AbstractToolset[Any]):
 
 
 def convert_result(result: ToolResult) -> str | ToolReturn[Any]:
-    """Return a tool result for Pydantic AI: its text, and images or audio beside it."""
+    """Convert a tool result for Pydantic AI: its text, and its images or audio if it has any."""
     media = [_convert_media(each) for each in result.media]
     return ToolReturn(return_value=result.text, content=media) if media else result.text
 
@@ -93,7 +93,7 @@ def _convert_media(media: Media) -> BinaryContent:
 
 
 def convert_messages(messages: Sequence[ModelMessage]) -> Iterator[Json]:
-    """Yield messages of Pydantic AI in the OpenAI format, as far as the selection of tools reads them."""
+    """Convert Pydantic AI messages to the OpenAI format, reduced to what the tool selection reads."""
     for message in messages:
         if isinstance(message, ModelResponse):
             yield _convert_response(message)

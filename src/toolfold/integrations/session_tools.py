@@ -83,7 +83,7 @@ def _shown_names(turn: Turn) -> frozenset[str]:
 
 
 def make_identifiers(names: Collection[str]) -> dict[str, str]:
-    """Return a different Python identifier for each name of a tool, for frameworks that require identifiers.
+    """Return a unique Python identifier for each tool name, for frameworks that require identifiers.
 
     A name that is an identifier stays as it is. The result does not depend on the order of the names.
     """

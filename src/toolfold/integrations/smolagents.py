@@ -20,7 +20,7 @@ _JSON_TYPES = frozenset({"string", "boolean", "integer", "number", "array", "obj
 
 
 class SelectingModel(Model):
-    """Calls another model with the session's tools that fit the conversation, and with all other tools."""
+    """Wraps a model; of the session's tools, it is shown only those that fit the conversation."""
 
     def __init__(self, model: Model, session: Session) -> None:
         super().__init__(model_id=model.model_id)
@@ -41,7 +41,7 @@ class SelectingModel(Model):
         yield from self._model.generate_stream(messages, *arguments, tools_to_call_from=shown, **options)
 
     def parse_tool_calls(self, message: ChatMessage) -> ChatMessage:
-        """Read the tool calls of a reply as the model does."""
+        """Read the tool calls in a reply in the same way as the wrapped model."""
         return self._model.parse_tool_calls(message)
 
     def _select(self, messages: Sequence[Any], tools: Sequence[Tool] | None) -> list[Tool] | None:
@@ -52,13 +52,13 @@ class SelectingModel(Model):
 
 
 class SessionTool(Tool):
-    """One tool of a session."""
+    """A tool of a Toolfold session, as a smolagents tool."""
 
     skip_forward_signature_validation = True
     output_type = "string"
 
     def __init__(self, tools: SessionTools, definition: Definition, identifier: str) -> None:
-        """`identifier` is the name by which the model calls the tool: a Python identifier."""
+        """Create a tool; `identifier` is the Python identifier by which the model calls it."""
         function = definition["function"]
         self.session_name = function["name"]
         self.name = identifier
@@ -68,7 +68,7 @@ class SessionTool(Tool):
         super().__init__()
 
     def forward(self, **arguments: Any) -> str:
-        """Run a call in the session."""
+        """Run a tool call in the Toolfold session."""
         return self._tools.call_sync(self.session_name, arguments).text
 
 
@@ -81,7 +81,7 @@ def make_tools(session: Session) -> list[SessionTool]:
 
 
 def convert_parameters(schema: Json) -> Json:
-    """Return the inputs of a smolagents tool for a JSON schema.
+    """Convert the JSON schema of a tool's parameters to the inputs of a smolagents tool.
 
     smolagents knows only one type per input: a parameter with alternatives accepts any value here, and the
     session checks it.
@@ -103,7 +103,7 @@ def _convert_property(schema: Json, *, optional: bool) -> Json:
 
 
 def convert_message(message: Any) -> Json:
-    """Return a message of smolagents in the OpenAI format, as far as the selection of tools reads it."""
+    """Convert a smolagents message to the OpenAI format, reduced to what the tool selection reads."""
     data: Json = message if isinstance(message, dict) else message.dict()
     role = getattr(data.get("role"), "value", data.get("role"))
     plain = {"tool-call": "assistant", "tool-response": "tool"}

@@ -112,7 +112,7 @@ class EarlierMessages:
     earlier messages and then to the combined vector."""
 
     def find_usual(self, number: int) -> Scores | None:
-        """Return the similarities that are usual for an earlier message; None if they are not known."""
+        """Return similarities of sample tools to an earlier message, for comparison; None if not known."""
         return self.usual[number] if number < len(self.usual) else None
 
 
@@ -129,7 +129,7 @@ class Cues:
 
     @classmethod
     def of(cls, message: str) -> Cues:
-        """Read the cues of a message."""
+        """Find the words of a message that refer to what was said before."""
         message = message[:MAX_CUE_CHARS]
         every = words(message)
         own = sum(map(_word_weight, (word for word in every if _is_own_word(word))))
@@ -144,11 +144,11 @@ class Cues:
 
     @property
     def continues(self) -> bool:
-        """Return True if a message that says little refers to earlier ones and does not end the talk."""
+        """Return True if a short message refers to earlier ones and does not end the conversation."""
         return self.own_words <= MAX_CONTINUATION_WORDS and (self.refers or self.agrees) and not self.closes
 
     def row(self) -> list[float]:
-        """Return the cues as features of a message."""
+        """Return these cues as a row of numeric features."""
         return [
             min(self.own_words, 10) / 10,
             *map(float, (self.refers, self.corrects, self.agrees, self.closes)),
@@ -156,7 +156,7 @@ class Cues:
 
 
 def is_agreement(message: str) -> bool:
-    """Return True if a message only agrees: "yes, go ahead" continues what was talked about."""
+    """Return True if a message only expresses agreement with what was said before: "yes, go ahead"."""
     return len(message) <= MAX_AGREEMENT_CHARS and _ONLY_AGREEMENT.fullmatch(message) is not None
 
 
@@ -165,7 +165,7 @@ def _is_own_word(word: str) -> bool:
 
 
 def _word_weight(word: str) -> int:
-    """Return 1, or more for scripts without spaces, where one "word" may be a whole sentence."""
+    """Return 1 for a word, or more for scripts without spaces, where a "word" may be a whole sentence."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
@@ -180,20 +180,20 @@ class UsedTools:
 
     @classmethod
     def find(cls, index: Index, names: Sequence[str]) -> UsedTools:
-        """Find the called tools in an index."""
+        """Find the tools that a conversation has called in an index."""
         known = (index.by_name.get(name) for name in names)
         present = dict.fromkeys(position for position in known if position is not None)
         return cls(tuple(present)[:MAX_USED_TOOLS], index.server_numbers())
 
     def server_weights(self) -> dict[int, float]:
-        """Return the weight of each server that was used: 1 for the latest, less for earlier ones."""
+        """Return a weight for each server whose tools were called: 1 for the latest, then less."""
         weights: dict[int, float] = {}
         for position in self.positions:
             weights.setdefault(int(self.servers[position]), _AGE_DECAY ** len(weights))
         return weights
 
     def server_tools(self, mask: NDArray[np.bool_], legs: Legs) -> list[Positions]:
-        """Return, for each server that was used, its tools that fit the message best."""
+        """Return, for each server whose tools were called, its tools that fit the message best."""
         found = []
         for server in self.server_weights():
             tools = np.flatnonzero((self.servers == server) & mask)
@@ -206,7 +206,7 @@ class UsedTools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextInput:
-    """Everything that the features of the candidates of one message are computed from."""
+    """The input from which the features of the candidate tools for one message are computed."""
 
     index: Index
     message: str
@@ -215,7 +215,7 @@ class ContextInput:
     earlier: EarlierMessages
 
     def candidates(self, ranked: Positions, mask: NDArray[np.bool_]) -> Positions:
-        """Return the candidates for the message alone, and those that the conversation suggests."""
+        """Return the candidate tools for the message alone, and those that the conversation suggests."""
         near = [best_positions(each, NEAREST_TO_EARLIER) for each in self._earlier_scores()]
         used = np.array(self.used.positions, np.int64)
         every = np.concatenate((ranked, used, *self.used.server_tools(mask, self.legs), *near))
@@ -227,7 +227,7 @@ class ContextInput:
 
 
 def context_features(given: ContextInput, candidates: Positions, base: Scores) -> Scores:
-    """Return one row of features per candidate; `base` is its score for the message alone."""
+    """Return one row of features per candidate tool; `base` has their scores for the message alone."""
     legs, used = given.legs, given.used
     dense = next(iter(legs.dense.values()), None)
     columns = [
@@ -245,7 +245,7 @@ def context_features(given: ContextInput, candidates: Positions, base: Scores) -
 
 
 def _message_row(given: ContextInput, candidates: Positions, dense: Scores | None) -> list[float]:
-    """Return the features that all candidates of a message share."""
+    """Return the features of a message, which are the same for all candidate tools."""
     standardized = _standardize(dense, candidates, next(iter(given.legs.usual.values()), None))
     servers = given.used.servers[candidates]
     last = int(given.used.servers[given.used.positions[0]]) if given.used.positions else -1
@@ -257,7 +257,7 @@ def _message_row(given: ContextInput, candidates: Positions, dense: Scores | Non
 def _server_columns(
     given: ContextInput, candidates: Positions, dense: Scores | None, base: Scores
 ) -> list[Scores]:
-    """Return whether a candidate is on a server that was used, and its rank among that server's tools."""
+    """Return whether each candidate is on a server used before, and its rank among that server's tools."""
     weights = given.used.server_weights()
     servers = given.used.servers[candidates]
     last = next(iter(weights), -1)
@@ -274,7 +274,7 @@ def _server_columns(
 
 
 def _used_columns(index: Index, used: UsedTools, candidates: Positions) -> list[Scores]:
-    """Return whether a candidate was called, how recently, and how similar it is to the called tools."""
+    """Return whether each candidate was called, how recently, and its similarity to the called tools."""
     ages = {position: age for age, position in enumerate(used.positions)}
     last = np.array([float(ages.get(int(each)) == 0) for each in candidates], np.float32)
     before = np.array(
@@ -299,7 +299,7 @@ def _tool_similarities(vectors: Vectors, candidates: Positions, used: Sequence[i
 
 
 def _earlier_columns(earlier: EarlierMessages, candidates: Positions) -> list[Scores]:
-    """Return how similar a candidate is to the previous message, to older ones, and to both combined."""
+    """Return each candidate's similarity to the previous message, to older ones, and to both combined."""
     none = np.full(len(candidates), -1.0, np.float32)
     each = [
         _standardize(scores, candidates, earlier.find_usual(number))
@@ -312,14 +312,14 @@ def _earlier_columns(earlier: EarlierMessages, candidates: Positions) -> list[Sc
 
 
 def _closeness(scores: Scores) -> Scores:
-    """Return 1 for the highest score and less for each further rank."""
+    """Convert scores to numbers by rank: 1 for the highest score, and less for each further rank."""
     ranks = np.empty(len(scores), np.float32)
     ranks[(-scores).argsort(kind="stable")] = np.arange(len(scores), dtype=np.float32)
     return (1 / (1 + ranks / 3)).astype(np.float32)
 
 
 def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | None = None) -> Scores:
-    """Return the distance of each candidate's score from the mean, divided by four standard deviations.
+    """Return each candidate's distance from the mean score, in units of four standard deviations.
 
     With `sample`, mean and deviation are those of a sample of all tools.
     """
@@ -332,7 +332,7 @@ def _standardize(scores: Scores | None, candidates: Positions, sample: Scores | 
 
 
 def merge_with_message(in_context: Positions, alone: Positions, message: str) -> Positions:
-    """Return the ranking in context, with more of the ranking by the message alone the more it says itself.
+    """Combine the rankings with and without context; the longer the message, the less the context counts.
 
     A long message may ask for several tools, and says which.
     """
@@ -355,7 +355,7 @@ def merge_with_message(in_context: Positions, alone: Positions, message: str) ->
 
 
 def need_features(scores: Scores, rows: Scores, need: float) -> list[float]:
-    """Return features that say whether a message of a conversation needs a tool.
+    """Return features from which it is estimated whether a message of a conversation needs a tool.
 
     `need` is the probability for the message alone.
     """
@@ -378,7 +378,7 @@ class ContextRanker:
 
     @classmethod
     def shipped(cls) -> ContextRanker:
-        """Load the shipped weights."""
+        """Load the network's weights that ship with the package."""
         file = files("toolfold").joinpath("retrieval/weights/context.npz")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files})
@@ -413,7 +413,7 @@ class ContextRanker:
 
 
 def pool_states(states: Scores) -> Scores:
-    """Return the mean and the maximum of the states of a message's tokens."""
+    """Return the mean and the maximum of the encoder's hidden states of a message's tokens."""
     return np.concatenate((states.mean(0), states.max(0)))
 
 

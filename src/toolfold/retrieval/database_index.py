@@ -74,7 +74,7 @@ class IndexUnavailable(ToolfoldError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageLookup:
-    """What is known of a message and its conversation before candidates are looked up."""
+    """A message with its vectors and conversation, for which candidate tools are looked up."""
 
     message: str
     parts: Sequence[str] = ()
@@ -88,7 +88,7 @@ class MessageLookup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Grant:
-    """The tools that a session may use, as positions and as a condition for statements."""
+    """The tools that a session may use, as positions in the index and as an SQL condition."""
 
     mask: NDArray[np.bool_]
     scope: ScopeFilter
@@ -98,7 +98,7 @@ class _Grant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PublishedTools:
-    """Tools of this process that are in the catalog."""
+    """The tools of this process that are stored in the shared database."""
 
     tools: Sequence[Tool]
     """Sorted by name."""
@@ -120,7 +120,7 @@ class _PublishedTools:
         return at if at < len(self.tools) and self.tools[at].name == name else None
 
     def find_positions(self, ids: Sequence[int]) -> list[int]:
-        """Return the position of each tool by its number; -1 for tools that this process does not have."""
+        """Return the positions of tools given by database id; -1 for tools that are not in this process."""
         wanted = np.asarray(ids, np.int64)
         if not len(self.order):
             return [-1] * len(wanted)
@@ -170,16 +170,16 @@ class DatabaseIndex:
         self._unsubscribe = database.on_change("catalog", self._read_changes) if place != "memory" else None
 
     def serves(self, tools: int) -> bool:
-        """Return True if so many tools are searched in the database."""
+        """Return True if a catalog with this number of tools is searched in the database, not in memory."""
         return self._place == "database" or (self._place == "auto" and tools > MAX_MEMORY_TOOLS)
 
     def state(self) -> IndexState | None:
-        """Return how many tools are published, and how many have a vector; None if the index is not used."""
+        """Return how many tools are in the database, and how many have a vector; None if it is not used."""
         published = self._published
         return None if published is None else IndexState(len(published.tools), published.embedded)
 
     def publish(self, tools: Sequence[Tool], *, wait: bool = False) -> _PublishedTools | None:
-        """Start to add tools, sorted by name, to the catalog; return what is published now."""
+        """Start to store tools, sorted by name, in the database; return the tools that are stored so far."""
         with self._lock:
             if self._complete is tools:
                 return self._published
@@ -194,7 +194,7 @@ class DatabaseIndex:
             return self._published
 
     def _wait_until_published(self, tools: Sequence[Tool]) -> None:
-        """Wait for the thread: until it has ended, or with a limit, until the tools can be searched."""
+        """Wait until the thread has stored all tools or, with a time limit, until they can be searched."""
         if self._max_wait_s is None:
             self._lock.wait_for(lambda: self._thread is None)
             return
@@ -213,7 +213,7 @@ class DatabaseIndex:
         *,
         names: Sequence[str] = (),
     ) -> Index:
-        """Return an index of the candidates for a message among the tools that are granted.
+        """Return a small index with those granted tools that are candidates for a message.
 
         Raises IndexUnavailable if the database fails, or if the tools are not published yet.
         """
@@ -235,7 +235,7 @@ class DatabaseIndex:
             raise self._fail(str(error)) from error
 
     def close(self) -> None:
-        """End the thread and the connections. A statement that runs is given up."""
+        """End the thread and the connections; a running SQL statement is cancelled."""
         self._closed.set()
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -285,7 +285,7 @@ class DatabaseIndex:
     def _usable_table(
         self, published: _PublishedTools, grant: _Grant, lookup: MessageLookup
     ) -> VectorTable | None:
-        """Return the table of vectors, unless the message cannot be compared with all granted tools in time.
+        """Return the table of vectors; None if comparing the message with all granted tools takes too long.
 
         A search by keywords uses the vectors of candidates to recognise duplicates.
         """
@@ -315,7 +315,7 @@ class DatabaseIndex:
         return replace(Index.of(tools, sums, lexical, vectors), sample=sample)
 
     def _find_grant(self, published: _PublishedTools, names: frozenset[str] | None) -> _Grant:
-        """Return the positions and the condition of a set of granted tools. Cached."""
+        """Return the positions of granted tools, and the SQL condition that selects them. Cached."""
         with self._lock:
             found = published.grants.pop(names, None)
         if found is None:
@@ -342,7 +342,7 @@ class DatabaseIndex:
         )
 
     def _read_changes(self) -> None:
-        """Note tools that other processes have added, and whether the index of vectors is ready."""
+        """Find out which tools other processes have added, and whether the vector index is ready."""
         published = self._published
         if published is None or self._embedder is None:
             return
@@ -353,14 +353,14 @@ class DatabaseIndex:
                 self._published = replace(published, others=others, table=table or published.table, grants={})
 
     def _find_others(self, ids: Ids, known: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return number and toolset of all tools of other processes."""
+        """Return the ids and toolsets of all tools that other processes have stored."""
         last = max(int(ids.max(initial=0)) if len(known) else 0, int(known[:, 0].max(initial=0)))
         added, toolsets = self._catalog.list_tools(last)
         new = ~np.isin(added, ids)
         return np.concatenate((known, np.column_stack((added[new], toolsets[new]))))
 
     def _run(self) -> None:
-        """Publish the wanted tools until they are the same afterwards, or until that fails."""
+        """Store the current tools in the database; repeat if they have changed meanwhile."""
         tools, is_complete = self._wanted, False
         try:
             while not self._closed.is_set():
@@ -376,7 +376,7 @@ class DatabaseIndex:
                 self._lock.notify_all()
 
     def _try_publish(self, tools: Sequence[Tool]) -> bool:
-        """Return False if the tools or their vectors could not be published; a later search tries again."""
+        """Store the tools and their vectors in the database; return False if that failed."""
         try:
             self._publish_tools(tools)
         except (DatabaseError, EmbeddingUnavailable) as error:
@@ -391,7 +391,7 @@ class DatabaseIndex:
         return not self._closed.is_set()
 
     def _publish_tools(self, tools: Sequence[Tool]) -> None:
-        """Add the tools, then their vectors; searches use what is there after each step."""
+        """Store the tools, then their vectors; searches can use each part as soon as it is stored."""
         sums = [tool_checksum(tool) for tool in tools]
         ids = self._add_tools(tools, sums)
         keys = np.array([(hash_name(tool.toolset), hash_name(tool.server)) for tool in tools], np.int64)
@@ -449,7 +449,7 @@ class DatabaseIndex:
             self._on_change(IndexState(len(published.ids), len(published.ids)))
 
     def _embed(self, tools: Sequence[Tool], embedder: Embedder) -> Matrix:
-        """Return the vectors of tools: those that any replica has computed, and new ones."""
+        """Return the vectors of tools; compute those that no replica has computed yet."""
         documents = [(embedding_text(tool), embedded_messages(tool)) for tool in tools]
         sums = [document_checksum(*each) for each in documents]
         known, packed = self._shared.read(embedder.name, sums)
@@ -480,7 +480,7 @@ class DatabaseIndex:
 def make_scope_filter(
     ids: Ids, toolsets: NDArray[np.int64], mask: NDArray[np.bool_], others: NDArray[np.int64]
 ) -> ScopeFilter:
-    """Return the condition that holds for the tools in `mask` and for no others.
+    """Return the SQL condition that selects the tools in `mask` and no others.
 
     `toolsets` has the toolset of each tool, `others` number and toolset of tools that are not in `ids`.
     """
@@ -499,7 +499,7 @@ def make_scope_filter(
 
 
 def _list_nearest(lookup: MessageLookup, servers: Sequence[int]) -> list[NearestQuery]:
-    """Return the searches by similarity for a message, its parts, and what was said and used before."""
+    """Return the similarity searches for a message, its parts, earlier messages and servers used before."""
     vectors = [] if lookup.vectors is None else [each for each in lookup.vectors if each.any()]
     found = [NearestQuery(vector, CANDIDATES) for vector in vectors]
     found += [NearestQuery(vector, NEAREST_TO_EARLIER) for vector in lookup.earlier_vectors]

@@ -50,7 +50,7 @@ class EmbeddingUnavailable(SourceError):
 
 
 class OutageLog:
-    """Logs an outage of the embedding model and its consequence once, however many components notice it."""
+    """Logs an outage of the embedding model only once, however many components notice it."""
 
     def __init__(self, consequence: str = "tools are found by keywords only") -> None:
         self._consequence, self._warned = consequence, False
@@ -138,7 +138,7 @@ class Encoder:
         return read_message_mean(self._weights, "encoder", 384)
 
     def pieces(self, word: str) -> int:
-        """Return the number of subword pieces of a word; 1 if the vocabulary contains the word."""
+        """Return the number of subword pieces in a word; 1 if the vocabulary contains the whole word."""
         return self._get_model()[1].count(word)
 
     def _get_model(self) -> tuple[Any, WordPiece]:
@@ -185,7 +185,7 @@ def _import_onnxruntime() -> Any:
 
 
 class _EncoderOutput(NamedTuple):
-    """What the encoder computes for a text; exports of older models lack the states of tokens."""
+    """The encoder's output for a text; older models do not return the hidden states of tokens."""
 
     vector: Matrix
     states: Matrix | None = None
@@ -201,7 +201,7 @@ def _run_session(session: Any, ids: Sequence[int]) -> _EncoderOutput:
 
 
 def _find_sequence(ids: Sequence[int], wanted: Sequence[int], start: int) -> int | None:
-    """Return where the wanted ids occur one after the other, at `start` or later; None if they do not."""
+    """Return the position of a sequence of token ids, at `start` or later; None if it does not occur."""
     if not wanted:
         return None
     last = len(ids) - len(wanted)
@@ -345,7 +345,7 @@ class _Backoff:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[bool]:
-        """Wrap one request to the server; yield True if earlier requests failed and this one is a retry.
+        """Run one request in a `with` block; yield True if it is a retry after failed requests.
 
         Raises EmbeddingUnavailable during the backoff.
         """

@@ -66,7 +66,7 @@ def _parse_query(row: Any) -> Query:
 
 
 def _parse_history(row: Json) -> tuple[Json, ...] | None:
-    """Return the conversation before a message as chat messages, with the tools that were called."""
+    """Return the conversation before a labelled message as chat messages, with its tool calls."""
     listed = row.get("history")
     if listed is None:
         return None
@@ -76,7 +76,7 @@ def _parse_history(row: Json) -> tuple[Json, ...] | None:
 
 
 def _parse_message(message: Any) -> Iterator[Json]:
-    """Yield a message of a history, and the calls of the tools listed with it as a message of the model."""
+    """Yield a message of a history, and an assistant message that calls the tools listed with it."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("each message of history must be an object with role and content")
     content = message.get("content") or ""
@@ -95,7 +95,7 @@ def _parse_id(value: Any) -> str | int | float:
 
 
 def _parse_candidates(row: Json) -> frozenset[str] | None:
-    """Return the only tools to rank for a row of evaluation data; None if all tools are ranked."""
+    """Return the tools to which the ranking for a message is restricted; None if all tools are ranked."""
     if row.get("scope") != OWN_CANDIDATES:
         return None
     return frozenset(_parse_names(row.get("candidates"), "candidates"))
@@ -115,7 +115,7 @@ def _parse_names(value: Any, key: str) -> tuple[str, ...]:
 
 
 def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
-    """Return the best rank of each needed tool or one of its alternatives; None if it is not ranked."""
+    """Return the rank of each needed tool or its best alternative; None for one that is not ranked."""
     positions = {name: rank for rank, name in reversed(list(enumerate(ranked, 1)))}
     return [
         min((positions[name] for name in need if name in positions), default=None) for need in query.needs()
@@ -141,7 +141,7 @@ def reciprocal_rank(query: Query, ranked: Sequence[str]) -> float:
 
 
 def discounted_gain(query: Query, ranked: Sequence[str], depth: int = 10) -> float:
-    """Return the nDCG of the first `depth` ranked tools; each needed tool counts once."""
+    """Return the nDCG (a measure of ranking quality) of the first `depth` tools."""
     open_needs = query.needs()
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(open_needs), depth) + 1))
     gained = 0.0

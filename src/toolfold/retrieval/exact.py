@@ -75,7 +75,7 @@ _COMMON_COMPOUNDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _NameMatches:
-    """Positions in the catalog of the tools that one name in a message can mean."""
+    """The tools that one name in a message can mean, as positions in the catalog."""
 
     marked: Sequence[int]
     """All tools with the name; they match where the message marks the word as a name."""
@@ -97,7 +97,7 @@ class NameIndex:
                 self._add_position(position, name)
 
     def changed(self, tools: Sequence[Tool | None], positions: Collection[int]) -> NameIndex:
-        """Return the name index of changed tools, which differ from the indexed ones only at `positions`."""
+        """Return the name index for a list of tools that has changed only at `positions`."""
         if len(positions) > MAX_INCREMENTAL_CHANGES:
             return NameIndex(tools)
         names = NameIndex(())
@@ -143,7 +143,7 @@ class NameIndex:
         return list(found)
 
     def _match_word(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
-        """Yield, for each kind of match, the positions of the tools that the word at `start:end` can mean."""
+        """Yield the positions of the tools that the word at `start:end` can mean, once per kind of match."""
         word = text[start:end]
         name = word.casefold()
         if name not in self._positions:
@@ -171,7 +171,7 @@ class NameIndex:
         )
 
     def _limit_per_toolset(self, positions: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
-        """Yield the tools of a name, exact names first, at most MAX_NAMESAKES_PER_TOOLSET of each toolset.
+        """Yield the tools with a name, exact names first; at most MAX_NAMESAKES_PER_TOOLSET per toolset.
 
         Counting per toolset keeps tools that a session may not use from displacing tools that it may use.
         """
@@ -220,7 +220,7 @@ def _name_spellings(tool: Tool) -> set[str]:
 
 
 def _strip_server_prefix(name: str, server: str) -> str:
-    """Return the part of a tool name after the server name and one separator, or ""."""
+    """Return a tool name without the leading server name and separator; empty if it has none."""
     separator = "__" if name.startswith("mcp__") else "_"
     rest = name.removeprefix("mcp" + separator).removeprefix(server)
     own = rest.removeprefix(separator)

@@ -59,7 +59,7 @@ class MessageFit:
 
     @property
     def problem(self) -> str:
-        """Return why the message may not be used for the tool; empty if it may."""
+        """Return why a message may not be an example message for its tool; empty if it may."""
         if self.own < MIN_DEFINITION_SIMILARITY:
             return "it does not fit the tool's definition"
         if self.best_other - self.own > MAX_OTHER_LEAD:
@@ -186,7 +186,7 @@ class MessageCatalog:
         return next((record for record in found if record), None)
 
     def _find_named(self, tool: Tool, name: str) -> MessageRecord | None:
-        """Return the example messages for a tool's description that were written under this name."""
+        """Return the example messages written for a tool with this name and a similar description."""
         named = self._by_name.get(name)
         if not named:
             return None
@@ -218,10 +218,10 @@ def _has_prefix(name: str, server: str) -> bool:
 
 
 class MessageSource:
-    """Where example messages come from, and a value that changes when they do."""
+    """Interface of a source of example messages, with a version that changes with the messages."""
 
     def version(self) -> object:
-        """Return a value that changes when the records change. Must be fast: called for every search."""
+        """Return a value that changes when the example messages change. Called for every search."""
         return None
 
     def load(self) -> Iterable[MessageRecord]:
@@ -230,7 +230,7 @@ class MessageSource:
 
 
 class ExampleMessages:
-    """Adds example messages to the tools in the search index: those of the first source that has any."""
+    """Adds example messages to the tools in the search index, from the first source that has some."""
 
     def __init__(self, *sources: MessageSource) -> None:
         self._sources = sources
@@ -247,7 +247,7 @@ class ExampleMessages:
             return self._find_record(tool)
 
     def list_records(self, tool: Tool) -> list[MessageRecord]:
-        """Return the example messages of a tool from every source, those that are used first."""
+        """Return the example messages for a tool from all sources; those in use come first."""
         with self._lock:
             self._reload_if_changed()
             used = self._find_record(tool)
@@ -276,7 +276,7 @@ class ExampleMessages:
             self._added.clear()
 
     def _find_record(self, tool: Tool) -> MessageRecord | None:
-        """Return the record of the first source; that of another server's similar tool as a last resort.
+        """Return the example messages for a tool from the first source; a similar tool's as a last resort.
 
         Otherwise a message stored for one server would replace the shipped ones for exactly this definition.
         """
@@ -296,14 +296,14 @@ class ExampleMessages:
 
 
 def _is_certain(record: MessageRecord, tool: Tool) -> bool:
-    """Return True if a phrasebook record has the same server as the tool, or exactly the same definition."""
+    """Return True if example messages were written for the tool's server or its exact definition."""
     checksums = {definition_checksum(name, tool.description) for name in _names_without_prefix(tool)}
     return record.server == tool.server or record.checksum in checksums
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedMessages:
-    """Messages that may be used for a tool, and the rejected ones with the reason for each."""
+    """Example messages that may be used for a tool, and rejected ones with the reason for each."""
 
     accepted: tuple[str, ...]
     rejected: Mapping[str, str]
@@ -329,7 +329,7 @@ class MessageChecker:
         self._find_instructions, self._measure_fit = find_instructions, measure_fit
 
     def check(self, tool: Tool, messages: Iterable[str]) -> CheckedMessages:
-        """Return the messages that may be used for the tool, without repetitions."""
+        """Return the example messages that may be used for a tool, without repetitions."""
         accepted: dict[str, str] = {}
         rejected: dict[str, str] = {}
         for message in messages:
@@ -344,7 +344,7 @@ class MessageChecker:
         return CheckedMessages(fitting, rejected | unfitting)
 
     def _find_unfitting(self, tool: Tool, messages: tuple[str, ...]) -> dict[str, str]:
-        """Return the messages that do not fit the tool's definition, with reasons; all if most do not."""
+        """Return messages that do not fit the tool's definition, with reasons; all of them if most do not."""
         if self._measure_fit is None or not messages:
             return {}
         fits = zip(messages, self._measure_fit(tool, messages), strict=True)
@@ -354,7 +354,7 @@ class MessageChecker:
         return dict.fromkeys(messages, "most of the tool's messages do not fit its definition") | unfitting
 
     def find_problem(self, tool: Tool, text: str, raw: str) -> str:
-        """Return why a message may not be used for a tool; empty if it may.
+        """Return why a message may not be an example message for a tool; empty if it may.
 
         `raw` is the message before it was cleaned.
         """
@@ -368,7 +368,7 @@ class MessageChecker:
 
 
 def find_text_problem(text: str, raw: str = "") -> str:
-    """Return why a text may be no message of any tool; empty if it may. `raw` is the text before cleaning."""
+    """Return why a text cannot be an example message; empty if it can. `raw` is the text before cleaning."""
     if not _has_valid_size(text):
         return f"it must have {MIN_MESSAGE_CHARS} to {MAX_MESSAGE_CHARS} characters"
     if len(text.split()) > MAX_MESSAGE_WORDS:

@@ -43,13 +43,13 @@ EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
 
 
 class ScoreGains(Protocol):
-    """Raises the scores of tools by what was learned from the use of one client."""
+    """Raises the scores of tools that a client has used successfully for similar messages."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
-        """Return what is added to the similarity of each tool to a query; None if nothing is."""
+        """Return the numbers to add to the tools' similarities to a query; None if all would be 0."""
 
     def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
-        """Return what is added to each tool's keyword score, as shares of the score of a perfect match."""
+        """Return the numbers to add to the tools' keyword scores, as shares of a perfect match's score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,14 +65,14 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSample:
-    """What is known of a whole catalog, for an index that contains only candidates of it."""
+    """The size of a whole catalog and sample vectors, for an index that has only some of its tools."""
 
     tools: int
     vectors: Matrix
     """Vectors of tools drawn evenly from those that are granted; no rows if there are none."""
 
     def similarities(self, vector: Matrix) -> Scores:
-        """Return the similarities of the drawn tools to a vector."""
+        """Return the similarities of the sample tools to a vector."""
         found: Scores = np.vecdot(self.vectors, vector)
         return found
 
@@ -124,20 +124,20 @@ class Index:
         return found
 
     def auxiliary_positions(self) -> frozenset[int]:
-        """Return the positions of auxiliary tools, such as those for the resources of a server."""
+        """Return the positions of auxiliary tools, such as those that read the resources of a server."""
         if not self._auxiliary:
             found = (position for position, tool in enumerate(self.tools) if tool and tool.is_auxiliary)
             self._auxiliary.append(frozenset(found))
         return self._auxiliary[0]
 
     def message_matches(self) -> MessageMatches:
-        """Return the terms of the tools' example messages, which are split when they are first needed."""
+        """Return the terms of the tools' example messages; they are computed when first needed."""
         if not self._matches:
             self._matches.append(MessageMatches.of(self.tools, self.lexical.words))
         return self._matches[0]
 
     def server_numbers(self) -> Positions:
-        """Return a number for each tool that all tools of its server share, and only they."""
+        """Return for each tool a number that identifies its server."""
         if not self._servers:
             numbers: dict[str, int] = {}
             servers = (_server_key(tool) if tool else "" for tool in self.tools)
@@ -176,7 +176,7 @@ class PreviousIndex:
 
 
 def _discard_checkpoint(cache: IndexCache) -> None:
-    """Do nothing with a partly built index: the default if the index is not stored on disk."""
+    """Do nothing; used instead of saving a partly built index if the index is not stored on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ def _drop_unembedded(sums: Sequence[bytes], packed: PackedVectors) -> Sequence[b
 
 
 def _server_key(tool: Tool) -> str:
-    """Return the name of a tool's server; a catalog without server names may have it in the tool names."""
+    """Return the name of a tool's server, which is taken from the tool's name if it is not given."""
     server = tool.server
     prefix, separator, _ = tool.name.partition("__")
     return prefix if separator and prefix and server in ("", "catalog") else server

@@ -106,7 +106,7 @@ def read_index(
 
 
 def _probe_search(lexical: KeywordIndex, vectors: Vectors | None) -> None:
-    """Run one search, so that a file that looks valid but cannot be searched is rejected."""
+    """Run one search as a test, which raises an error if the loaded index cannot be searched."""
     positions = np.arange(min(lexical.size, _PROBE_SIZE))
     message = " ".join([*lexical.terms][:_PROBE_SIZE])
     scores, _ = lexical.scores(message)
@@ -159,7 +159,7 @@ def _is_length(length: Any) -> bool:
 
 
 def _are_row_offsets(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
-    """Return True if `starts` are valid offsets of `rows` rows in `numbers`, which must be in 0..`below`."""
+    """Return True if `starts` divides `numbers`, all from 0 to below `below`, into `rows` rows."""
     return (
         starts.dtype == np.int64
         and numbers.ndim == 1

@@ -58,7 +58,7 @@ _CHECKSUM_BYTES = 16
 
 
 class _Document(NamedTuple):
-    """What an embedding model reads of a tool: its definition and its example messages."""
+    """The text that an embedding model reads for a tool: its definition and its example messages."""
 
     text: str
     messages: tuple[str, ...]
@@ -83,14 +83,14 @@ class _IndexerClosed(BaseException):
 
 
 class BackgroundStart:
-    """Runs the start of an index in a thread, one at a time."""
+    """Builds an index in a background thread; only one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def run(self, build: Callable[[], object]) -> None:
-        """Call `build` in a thread, unless the last one is still running. Errors are logged."""
+        """Call `build` in a thread, unless an earlier call is still running. Errors are logged."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 # Not a daemon: the interpreter would stop it in the middle of an inference at exit.
@@ -170,7 +170,7 @@ class Indexer:
         return self._embedder
 
     def has_index(self, tools: Sequence[Tool]) -> bool:
-        """Return True if the index of these tools, the same object as last time, is in memory."""
+        """Return True if the index of exactly this sequence of tools is in memory."""
         with self._lock:
             return self._current is not None and self._current[0] is tools
 
@@ -189,7 +189,7 @@ class Indexer:
         return index
 
     def _find_index(self, tools: Sequence[Tool]) -> tuple[Index, threading.Thread | None]:
-        """Return the index of the tools, and the thread that computes missing vectors; None if none does."""
+        """Return the index of the tools, and the thread that computes missing vectors, or None."""
         with self._lock:
             return self._current_index(tools), self._thread if self._deferred_tools else None
 
@@ -208,7 +208,7 @@ class Indexer:
         return IndexState(len(tools), int(embedded[list(index.by_name.values())].sum()), self._waited_s)
 
     def _has_ended(self, thread: threading.Thread, deadline: float) -> bool:
-        """Wait for a background thread, in all searches together at most `max_wait_s`; return if it ended."""
+        """Wait for a background thread, at most `max_wait_s` in all searches; return True if it has ended."""
         started = time.monotonic()
         thread.join(max(0.0, min(self._wait_left_s, deadline - started)))
         waited = time.monotonic() - started
@@ -235,7 +235,7 @@ class Indexer:
         return self._current[1]
 
     def _can_retry_embedding(self) -> bool:
-        """Return True if an embedding model that failed works again, or another replica has embedded."""
+        """Return True if a failed embedding model works again, or another replica has computed vectors."""
         if self._embedder is None or not self._incomplete:
             return False
         if self._shared is not None and self._shared.version() != self._tried_version:
@@ -262,7 +262,7 @@ class Indexer:
         )
 
     def _find_previous(self, sums: Sequence[bytes]) -> PreviousIndex | None:
-        """Return the index to update: the current one, or a saved one if that has more of the tools."""
+        """Return the index to update: the current one, or a saved one made for exactly these tools."""
         if self._current is None:
             return self._load_cached(sums)
         current = PreviousIndex.of(self._current[1])
@@ -303,7 +303,7 @@ class Indexer:
                 self._thread = None
 
     def _embed_or_defer(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
-        """Embed the tools now; if there are too many to wait for, return None and embed them later."""
+        """Embed the tools now, or return None and embed them later if that would take too long."""
         texts = sum(1 + len(tool.messages) for tool in tools)
         if self._embedder is None or self._max_wait_s is None or texts <= MAX_INLINE_TEXTS:
             return self._embed_tools(tools, save_vectors)
@@ -374,7 +374,7 @@ class Indexer:
                     break
 
     def _has_new_vectors(self, read_at: float) -> bool:
-        """Return True if other replicas have added vectors since they were read, some time ago."""
+        """Return True if other replicas have added vectors since this process last read them."""
         waited = time.monotonic() - read_at >= _SHARED_READ_INTERVAL_S
         return waited and self._shared is not None and self._shared.version() != self._tried_version
 
@@ -477,7 +477,7 @@ class Indexer:
 
 
 class _VectorRows:
-    """Vectors of a number of texts, which arrive in parts; zero where there is none yet."""
+    """Vectors of texts that are computed in parts; rows that are not computed yet are zero."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -485,7 +485,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store a part. A part without rows drops what was stored. Raises ValueError for another length."""
+        """Store some vectors; an empty part clears all. Raises ValueError if their length differs."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

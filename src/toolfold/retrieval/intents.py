@@ -42,13 +42,13 @@ def split_intents(message: str, words: WordTokenizer) -> list[str]:
 
 
 def _collapse_spaces(text: str) -> str:
-    """Collapse repeated blanks, on which the splitting pattern would backtrack; keep single line breaks."""
+    """Collapse repeated spaces, which would make the splitting slow; keep single line breaks."""
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))
 
 
 def merge_rankings(whole: Positions, parts: Iterable[Positions]) -> list[int]:
-    """Return the best hits for the whole message, then the best hit for each part, then all other hits."""
+    """Return the best tools for the whole message, then the best tool for each part, then all others."""
     firsts = [int(part[0]) for part in parts if len(part)]
     order: list[int] = whole.tolist()
     return list(dict.fromkeys((*order[:LEADING_HITS], *firsts, *order)))

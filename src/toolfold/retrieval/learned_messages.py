@@ -1,4 +1,4 @@
-"""Rank tools higher for texts that resemble those after which they were called successfully.
+"""Rank tools higher for texts similar to those after which they were called successfully.
 
 A learned message adds to the similarity of its tool to a query in proportion to how close the query is to
 the message. The addition is bounded, halves with every half-life without use, and shrinks when the tool was
@@ -80,20 +80,20 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LearnedSummary:
-    """How many messages were learned for a tool, and when the last one was used."""
+    """How many messages were learned for a tool, and when one of them was last used."""
 
     messages: int = 0
     clients: int = 0
     last_used: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers, and the local date of the last use; None if nothing was learned."""
+        """Return the counts and the date of the last use as JSON data."""
         last = time.strftime("%Y-%m-%d", time.localtime(self.last_used)) if self.messages else None
         return {"messages": self.messages, "clients": self.clients, "last_used": last}
 
 
 class LearnedMessages:
-    """Learns messages of tools from use, and computes what they add to the scores of tools. Thread-safe.
+    """Learns after which messages tools are called, and raises their scores for similar ones. Thread-safe.
 
     A file that cannot be read or written disables learning with a warning; searches go on without it.
     """
@@ -121,7 +121,7 @@ class LearnedMessages:
         self._outage_log = OutageLog("messages learned from use are not used")
 
     def version(self, client: str = "") -> object:
-        """Return a value that changes when a search of a client could give another result. Fast."""
+        """Return a value that changes when new learned messages may change the result of a search."""
         if self._store is None or not self.enabled:
             return None
         try:
@@ -132,7 +132,7 @@ class LearnedMessages:
             return None
 
     def for_client(self, index: Index, client: str, embedder: Embedder | None = None) -> ClientGains | None:
-        """Return what computes the gains of a client's searches; None if nothing was learned.
+        """Return the object that raises scores in a client's searches; None if nothing was learned.
 
         With `embedder`, messages without a vector are embedded first, up to MAX_VECTORS_PER_SEARCH.
         """
@@ -152,7 +152,7 @@ class LearnedMessages:
             return None
 
     def _find_sharing_users(self, client: str) -> frozenset[str] | None:
-        """Return the users whose messages count for a user; None for a client that is no user."""
+        """Return the users from whose learned messages a user benefits; None if the client is not a user."""
         return self.find_sharing(client) if client.startswith(USER_LEARNER_PREFIX) else None
 
     def learn(
@@ -165,7 +165,7 @@ class LearnedMessages:
         origin: Origin,
         is_new_request: bool = True,
     ) -> str:
-        """Store a text after which the tool was called; return why it is not used, empty if it is.
+        """Store a text after which a tool was called; return why it was rejected; empty if it was stored.
 
         `is_new_request` is False if the text was already learned for another tool that was called after it.
         """
@@ -208,7 +208,7 @@ class LearnedMessages:
     def count_misses(
         self, index: Index, text: str, *, client: str, called: frozenset[str], offered: frozenset[str]
     ) -> None:
-        """Count a miss for messages like `text` whose tools were offered but not called."""
+        """Count a miss for learned messages similar to `text` whose tools were offered but not called."""
         if self._store is None or not self.enabled:
             return
         try:
@@ -219,7 +219,7 @@ class LearnedMessages:
             self._outage_log.warn_once(str(error))
 
     def _find_missed(self, index: Index, text: str, client: str, names: frozenset[str]) -> list[int]:
-        """Return the ids of the client's messages like `text` that were learned for the named tools."""
+        """Return the ids of a client's learned messages for the named tools that are similar to `text`."""
         self._reload_if_changed()
         placed, words = self._place_messages(index, None), index.lexical.words
         cleaned = clean_message(text)
@@ -234,7 +234,7 @@ class LearnedMessages:
         ]
 
     def find(self, tool: Tool) -> list[LearnedMessage]:
-        """Return the messages that were learned for a tool, the latest used first."""
+        """Return the messages that were learned for a tool, the most recently used first."""
         if self._store is None:
             return []
         try:
@@ -244,7 +244,7 @@ class LearnedMessages:
         return [row for row in self._rows if _belongs_to(row, tool)]
 
     def list_tool_names(self, limit: int) -> list[str]:
-        """Return the names of tools for which messages were learned, the latest used first."""
+        """Return the names of tools for which messages were learned, the most recently used first."""
         if self._store is None or not self.enabled:
             return []
         try:
@@ -255,7 +255,7 @@ class LearnedMessages:
         return list(dict.fromkeys(row.name for row in rows))[:limit]
 
     def summarize(self, tool: Tool) -> LearnedSummary:
-        """Return how many messages were learned for a tool, and when the last one was used."""
+        """Return how many messages were learned for a tool, and when one of them was last used."""
         rows = self.find(tool)
         clients = len({row.client for row in rows})
         return LearnedSummary(len(rows), clients, max((row.last_used for row in rows), default=0.0))
@@ -275,7 +275,7 @@ class LearnedMessages:
                 self._placed.clear()
 
     def embed_missing(self, embedder: Embedder) -> None:
-        """Compute and store the vectors of messages that have none, up to MAX_VECTORS_PER_SEARCH."""
+        """Compute and store missing vectors of learned messages, at most MAX_VECTORS_PER_SEARCH."""
         self._reload_if_changed()
         missing = [row for row in self._rows if row.model != embedder.name][:MAX_VECTORS_PER_SEARCH]
         if not missing or self._store is None:
@@ -299,7 +299,7 @@ class LearnedMessages:
             return placed
 
     def _weight(self, row: LearnedMessage) -> float:
-        """Return the weight of a message from 0 to 1: less if it is old or if it misled earlier searches."""
+        """Return a learned message's weight, 0 to 1: less if it is old or has misled earlier searches."""
         age = max(0.0, self._clock() - row.last_used)
         decay: float = 0.5 ** (age / (self.half_life_days * DAY_S))
         if age > EXPIRY_HALF_LIVES * self.half_life_days * DAY_S:
@@ -307,7 +307,7 @@ class LearnedMessages:
         return decay * self._selectivity(row) * row.uses / (row.uses + row.misses)
 
     def _selectivity(self, row: LearnedMessage) -> float:
-        """Return the share of its client's requests for which the tool was not called; 1 for few requests."""
+        """Return the share of a client's requests that did not call the tool; 1 if there are few requests."""
         requests = self._totals.get((row.client, "", ""), 0)
         if requests < MIN_REQUESTS_FOR_SHARE:
             return 1.0
@@ -316,7 +316,7 @@ class LearnedMessages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PlacedMessages:
-    """The learned messages of the tools of an index, as arrays with one row per message."""
+    """The learned messages for the tools of an index, as arrays with one row per message."""
 
     rows: tuple[LearnedMessage, ...]
     size: int
@@ -377,7 +377,7 @@ class _PlacedMessages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientGains:
-    """Computes what learned messages add to the scores of tools, for the searches of one client."""
+    """Computes by how much learned messages raise the scores of tools in one client's searches."""
 
     messages: _PlacedMessages
     client: str
@@ -385,7 +385,7 @@ class ClientGains:
     """Other users whose messages count; None for all clients that are no users."""
 
     def similarity_gains(self, vector: Matrix) -> Scores | None:
-        """Return what is added to the similarity of each tool to a query; None if nothing is."""
+        """Return the numbers to add to the tools' similarities to a query; None if all would be 0."""
         vectors = self.messages.vectors
         length = float(np.sqrt(np.vecdot(vector, vector)))
         if not len(vectors) or vectors.shape[1] != len(vector) or length < _EPSILON:
@@ -395,7 +395,7 @@ class ClientGains:
         return self._combine(closeness.astype(np.float32), MAX_GAIN, MAX_SHARED_GAIN)
 
     def keyword_gains(self, words: WordTokenizer, text: str) -> Scores | None:
-        """Return what is added to each tool's keyword score, as shares of the score of a perfect match."""
+        """Return the numbers to add to the tools' keyword scores, as shares of a perfect match's score."""
         asked = _content_terms(words, text)
         shared = Counter(row for term in asked for row in self.messages.terms.get(term, ()))
         if not shared:
@@ -407,7 +407,7 @@ class ClientGains:
         return self._combine(closeness, MAX_KEYWORD_GAIN, MAX_KEYWORD_GAIN * MAX_SHARED_GAIN / MAX_GAIN)
 
     def _combine(self, closeness: Scores, own_limit: float, shared_limit: float) -> Scores | None:
-        """Return the gain of each tool: the client's own evidence, or that on which other clients agree."""
+        """Return by how much to raise each tool's score: from the client's own messages, or from others'."""
         placed = self.messages
         best = np.zeros(len(placed.group_positions), np.float32)
         np.maximum.at(best, placed.groups, closeness * placed.strengths)
@@ -425,13 +425,13 @@ class ClientGains:
         return gains
 
     def _is_shared(self, client: str) -> bool:
-        """Return True if messages of another client count for this one."""
+        """Return True if messages learned from another client are used for this client."""
         if self.sharing is None:
             return client != self.client and not client.startswith(USER_LEARNER_PREFIX)
         return client != self.client and client in self.sharing
 
     def _has_enough_members(self, best: Scores, is_shared: NDArray[np.bool_]) -> Scores:
-        """Return for each tool 1 if several users have messages like the query, else 0.
+        """Return for each tool 1 if several users have sent messages similar to the query, else 0.
 
         What a single user has asked could be guessed from the ranking.
         """
@@ -441,13 +441,13 @@ class ClientGains:
 
 
 def _has_enough_messages(keys: Sequence[tuple[str, int]]) -> Scores:
-    """Return for each message 1 if its client has enough distinct messages of its tool, else 0."""
+    """Return for each message 1 if its client has enough different messages for the same tool, else 0."""
     counts = Counter(keys)
     return np.array([counts[key] >= MIN_DISTINCT_MESSAGES for key in keys], np.float32)
 
 
 def _fits_definition(index: Index, positions: Positions, vectors: Matrix) -> Scores:
-    """Return 1 for messages that fit the definition of their tool, else 0; 1 for all without vectors."""
+    """Return for each message 1 if it fits the definition of its tool or cannot be compared, else 0."""
     fits = np.ones(len(positions), np.float32)
     if index.vectors is None or not len(positions) or vectors.shape[1] != index.vectors.width:
         return fits

@@ -1,4 +1,4 @@
-"""SQLite file with the messages that tools were learned from: what was asked before a call succeeded.
+"""Store the messages after which tools were called successfully, in an SQLite file.
 
 Private (mode 0600, in the state directory), bounded in number and bytes, and safe for several processes.
 Forgotten texts are overwritten in the file. Knows nothing of how messages affect a ranking.
@@ -97,12 +97,12 @@ class LearnedMessage:
 
     @property
     def is_private(self) -> bool:
-        """Return True if it is a user's message, whose text is shown to nobody."""
+        """Return True if the message belongs to a user, so that its text is shown to nobody."""
         return self.client.startswith(USER_LEARNER_PREFIX)
 
     @property
     def shown_text(self) -> str:
-        """Return the text, or a note instead of it if it is private."""
+        """Return the message's text, or a placeholder if the message is private."""
         return PRIVATE_TEXT if self.is_private else self.text
 
 
@@ -110,33 +110,33 @@ COLUMNS = tuple(each.name for each in fields(LearnedMessage) if each.name != "id
 
 
 class LearnedMessageStore(ABC):
-    """The contract of a store of learned messages. Thread-safe."""
+    """Interface of a store of learned messages. Thread-safe."""
 
     @abstractmethod
     def version(self) -> object:
-        """Return a value that changes when the messages change, here or in another process. Fast."""
+        """Return a value that changes when this or another process changes the messages. Fast."""
 
     @abstractmethod
     def load(self) -> list[LearnedMessage]:
-        """Return all messages, the latest used first. Invalid rows are skipped."""
+        """Return all valid learned messages, the most recently used first."""
 
     @abstractmethod
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return how often each client's calls of a tool were learned from, by client, server and tool.
+        """Return the number of counted calls for each client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
 
     @abstractmethod
     def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
-        """Store a message, or count another use of it; remove expired messages and those over the limits.
+        """Store a message, or count another use of it; then remove messages that are too old or too many.
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
 
     @abstractmethod
     def add_misses(self, ids: Iterable[int]) -> None:
-        """Count for each message that its tool was found and another one was called."""
+        """Count a miss for each of these messages: its tool was found, but another one was called."""
 
     @abstractmethod
     def set_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
@@ -144,7 +144,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
-        """Remove the messages for which `wanted` returns True; return how many there were.
+        """Remove the messages for which `wanted` returns True; return how many were removed.
 
         Without `wanted`, everything is removed, also invalid rows that another program has written.
         """
@@ -155,7 +155,7 @@ class LearnedMessageStore(ABC):
 
 
 def open_learned(state_directory: Path, database: Database | None) -> LearnedMessageStore:
-    """Open the learned messages: in the database that replicas share, else in a file."""
+    """Open the store of learned messages: in the database that replicas share, else in a file."""
     if database is None:
         return LearnedStore(state_directory / LEARNED_DIRECTORY)
     from toolfold.retrieval.shared_learned import SharedLearnedStore
@@ -173,7 +173,7 @@ class LearnedStore(LearnedMessageStore):
         self._own_changes = 0
 
     def version(self) -> object:
-        """Return a value that changes when the messages change, here or in another process. Fast."""
+        """Return a value that changes when this or another process changes the messages. Fast."""
         with self._lock:
             if self._db is None and not self._file.exists():
                 return None
@@ -181,7 +181,7 @@ class LearnedStore(LearnedMessageStore):
             return external, self._own_changes
 
     def load(self) -> list[LearnedMessage]:
-        """Return all messages, the latest used first. Invalid rows are skipped."""
+        """Return all valid learned messages, the most recently used first."""
         with self._lock:
             if self._db is None and not self._file.exists():
                 return []
@@ -193,7 +193,7 @@ class LearnedStore(LearnedMessageStore):
             return [message for row in rows if (message := parse_row(row))]
 
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return how often each client's calls of a tool were learned from, by client, server and tool.
+        """Return the number of counted calls for each client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
@@ -206,7 +206,7 @@ class LearnedStore(LearnedMessageStore):
             return {(str(client), str(server), str(tool)): int(uses) for client, server, tool, uses in rows}
 
     def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
-        """Store a message, or count another use of it; remove expired messages and those over the limits.
+        """Store a message, or count another use of it; then remove messages that are too old or too many.
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
@@ -231,7 +231,7 @@ class LearnedStore(LearnedMessageStore):
             _remove_excess(db)
 
     def add_misses(self, ids: Iterable[int]) -> None:
-        """Count for each message that its tool was found and another one was called."""
+        """Count a miss for each of these messages: its tool was found, but another one was called."""
         with self._change() as db:
             db.executemany(
                 "UPDATE learned SET misses = MIN(misses + 1, ?) WHERE id = ?",
@@ -247,7 +247,7 @@ class LearnedStore(LearnedMessageStore):
             )
 
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
-        """Remove the messages for which `wanted` returns True; return how many there were.
+        """Remove the messages for which `wanted` returns True; return how many were removed.
 
         Without `wanted`, everything is removed, also invalid rows that another program has written.
         """
@@ -330,7 +330,7 @@ class LearnedStore(LearnedMessageStore):
 
 
 def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a use of a tool, and a request of the client; halve all counts when they are large."""
+    """Count a call of a tool, and a request of the client; halve the counts when they get large."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))
@@ -360,7 +360,7 @@ def _remove_excess(db: sqlite3.Connection) -> None:
 
 
 def parse_row(row: tuple[object, ...]) -> LearnedMessage | None:
-    """Return a row as a message; None if another program has written something else into it."""
+    """Return a database row as a learned message; None if the row is not valid."""
     values = dict(zip(("id", *COLUMNS), row, strict=True))
     kinds = {"id": int, "uses": int, "misses": int, "first_used": float, "last_used": float, "vector": bytes}
     if not all(isinstance(value, kinds.get(name, str)) for name, value in values.items()):

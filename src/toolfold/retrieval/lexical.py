@@ -80,7 +80,7 @@ class ParameterTexts:
 
     @classmethod
     def of(cls, schema: Any) -> ParameterTexts:
-        """Collect the texts of a tool's parameter schema and of the schemas it contains or refers to."""
+        """Collect the texts in a tool's parameter schema and in the schemas it contains or refers to."""
         found = cls()
         for name, inner in iterate_schemas(schema, depth=_MAX_SCHEMA_DEPTH, limit=_MAX_SCHEMAS):
             if name:
@@ -125,7 +125,7 @@ class KeywordIndex:
         words: WordTokenizer,
         statistics: TermStatistics,
     ) -> KeywordIndex:
-        """Build the index of some tools of a catalog from the weights of their terms."""
+        """Build an index of some tools of a larger catalog, from the known weights of their terms."""
         vocabulary = Vocabulary()
         rows = [
             (vocabulary[term], position, weight)
@@ -179,7 +179,7 @@ class KeywordIndex:
         return np.bincount(positions, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
-        """Return, for the tool at each position, the words of the query that it contains, for display."""
+        """Return the words of the query that the tool at each position contains, for display."""
         found: list[list[str]] = [[] for _ in positions]
         if not len(positions):
             return found
@@ -194,7 +194,7 @@ class KeywordIndex:
         return found
 
     def name_coverage(self, query: str, positions: Int64s) -> Float32s:
-        """Return, for the tool at each position, the share of its name's terms that the query contains."""
+        """Return the share of the terms in each tool's name that the query contains."""
         query_terms = np.zeros(len(self.terms) + 1, bool)
         query_terms[[self.terms.get(piece, -1) for piece in self.words.message_terms(query).all_terms]] = True
         query_terms[-1] = False  # index -1: unknown terms and the padding of names
@@ -256,7 +256,7 @@ class KeywordIndex:
 def compute_term_weights(
     tools: Sequence[Tool], words: WordTokenizer, lengths: Mapping[str, float]
 ) -> list[dict[str, float]]:
-    """Return, for each tool, its terms with their BM25F weights; `lengths` are average lengths of fields."""
+    """Return each tool's terms with their BM25F weights; `lengths` are the average field lengths."""
     texts, _ = _tokenize_tools(dict(enumerate(tools)), words, Vocabulary())
     terms, found = list(texts.vocabulary), [dict[str, float]() for _ in tools]
     averages = [lengths.get(name) or 1.0 for name in FIELDS]
@@ -289,7 +289,7 @@ def _tokenize_tools(
 
 
 def _name_terms(tools: Sequence[Tool], words: WordTokenizer, vocabulary: Vocabulary) -> Int32s:
-    """Return the numbers of the terms of each tool's own name, one row per tool, padded with -1."""
+    """Return the term numbers of each tool's name, one row per tool, padded with -1."""
     names = np.full((len(tools), MAX_NAME_TERMS), -1, np.int32)
     for row, tool in enumerate(tools):
         own = words.tokens(own_name(tool))[:MAX_NAME_TERMS]

@@ -1,4 +1,4 @@
-"""Find tools by example messages that share most of their words with a query, for search by keywords.
+"""Find tools whose example messages have most of their words in common with a query.
 
 A field of the keyword index says which words the messages of a tool contain; it does not know which words are
 in the same message. A query that repeats an example message, or most of it, is strong evidence for its tool.
@@ -53,7 +53,7 @@ class MessageMatches:
         return cls(messages, np.array(lengths, np.int64), np.array(owners, np.int64), len(tools))
 
     def gains(self, words: WordTokenizer, query: str) -> Scores | None:
-        """Return the gain of each tool, as a share of a perfect keyword match; None if no message matches.
+        """Return how much to raise each tool's score, as a share of a perfect match; None if none matches.
 
         A message matches if it and the query have at least a third of their terms, and two, in common.
         """

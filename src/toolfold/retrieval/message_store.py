@@ -28,10 +28,10 @@ MAX_FILE_BYTES = 256 << 20
 
 
 class EditableMessages(MessageSource, ABC):
-    """Example messages that can be added and removed."""
+    """Interface of a store to which example messages can be added, and from which they are removed."""
 
     def add(self, new: Iterable[MessageRecord]) -> None:
-        """Add records; each replaces those of the same definition and those of older versions of the tool."""
+        """Add example messages for tools; they replace those of the same tool, also of older versions."""
         records = list(new)
         replaced = {(record.server, record.tool) for record in records}
         checksums = {record.checksum for record in records}
@@ -47,7 +47,7 @@ class EditableMessages(MessageSource, ABC):
         )
 
     def remove(self, checksums: Iterable[str]) -> int:
-        """Remove the records of these definitions; return how many there were."""
+        """Remove the example messages for these tool definitions; return how many records were removed."""
         unwanted, removed = set(checksums), 0
 
         def keep_others(old: list[MessageRecord]) -> list[MessageRecord]:
@@ -61,11 +61,11 @@ class EditableMessages(MessageSource, ABC):
 
     @abstractmethod
     def load(self) -> list[MessageRecord]:
-        """Return all records, checked again: another program may have changed them."""
+        """Return all example messages, checked again because another program may have changed them."""
 
     @abstractmethod
     def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
-        """Replace all records by what `change` returns for them. Raises SourceError if these are too many."""
+        """Replace all records by those that `change` returns. Raises SourceError if they are too many."""
 
 
 class MessageStore(EditableMessages):
@@ -82,7 +82,7 @@ class MessageStore(EditableMessages):
         return (found.st_mtime_ns, found.st_ino, found.st_size)
 
     def load(self) -> list[MessageRecord]:
-        """Return all records, checked again: another program may have changed the file.
+        """Return all example messages, checked again because another program may have changed the file.
 
         Invalid lines and messages are skipped with a warning, so that search still works.
         """
@@ -107,7 +107,7 @@ class MessageStore(EditableMessages):
 
 
 def parse_lines(lines: Sequence[bytes | str], place: str) -> list[MessageRecord]:
-    """Return the records of stored lines; invalid lines and messages are skipped with a warning."""
+    """Parse stored lines with example messages; invalid lines and messages are skipped with a warning."""
     records = [_parse_line(line) for line in lines]
     if invalid := records.count(None):
         log.warning("%d lines of %s are not valid and are ignored", invalid, place)
@@ -120,7 +120,7 @@ def parse_lines(lines: Sequence[bytes | str], place: str) -> list[MessageRecord]
 
 
 def require_few(records: Sequence[MessageRecord]) -> None:
-    """Raise SourceError if there are too many records to store."""
+    """Raise SourceError if there are example messages for too many tools to store."""
     if len(records) > MAX_RECORDS:
         raise SourceError(
             f"there would be messages for more than {MAX_RECORDS:,} tools; remove some with"
@@ -129,7 +129,7 @@ def require_few(records: Sequence[MessageRecord]) -> None:
 
 
 def open_messages(state_directory: Path, database: Database | None) -> EditableMessages:
-    """Open the example messages: in the database that replicas share, else in a file."""
+    """Open the store of example messages: in the database that replicas share, else in a file."""
     if database is None:
         return MessageStore(state_directory / MESSAGES_DIRECTORY)
     from toolfold.retrieval.shared_messages import SharedMessageStore
@@ -138,12 +138,12 @@ def open_messages(state_directory: Path, database: Database | None) -> EditableM
 
 
 def format_record(record: MessageRecord) -> str:
-    """Return a record as one line of JSON."""
+    """Return a record with a tool's example messages as one line of JSON."""
     return json.dumps(record.to_json(), ensure_ascii=False, separators=(",", ":"))
 
 
 def _drop_unusable(record: MessageRecord) -> MessageRecord:
-    """Return the record without messages that are too long or contain instructions for a model."""
+    """Remove messages that are too long or contain instructions for a model from a tool's record."""
     return replace(record, messages=tuple(each for each in record.messages if not find_text_problem(each)))
 
 

@@ -35,7 +35,7 @@ class MessageMean(Protocol):
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedder that itself merges example messages into tool vectors, which it builds from several parts."""
+    """Embedder that builds tool vectors from several parts and merges example messages into each part."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
         """Return the vectors of tools with the vectors of each tool's messages merged into them."""

@@ -37,7 +37,7 @@ class MultilingualEmbedder:
         self.name = f"{self._encoder.name}+{self._light.name}"
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        """Embed tools with both models; embed messages with model weights that depend on their language."""
+        """Embed texts with both models; for messages, the language decides how much each model counts."""
         encoded = self._encoder.embed(texts, kind)
         if kind == "query":
             return self._weigh_by_language(texts, encoded)

@@ -22,7 +22,7 @@ _EPSILON = 1e-9
 
 
 def demote_duplicates(index: Index, order: Sequence[int], limit: int = MAX_EXAMINED) -> list[int]:
-    """Return the ranking `order` with the third and every further duplicate of a tool moved to the end.
+    """Return the ranking `order`, with all but the first two of each group of duplicates moved to the end.
 
     Nothing changes if the first `limit` positions contain no group of more than two duplicates.
     """

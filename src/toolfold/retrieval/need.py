@@ -66,7 +66,7 @@ class NeedClassifier:
         return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
 
     def features(self, message: str, legs: Legs, states: Scores | None = None) -> list[float]:
-        """Return the features that the probability for a message is computed from, for training."""
+        """Return, for training, the features from which the probability for a message is computed."""
         return self._features(_normalize_text(message), legs, states, self._usable_head(legs, states))
 
     def _features(self, text: str, legs: Legs, states: Scores | None, head: Head) -> list[float]:
@@ -141,7 +141,7 @@ def _dense_similarity(scores: Scores) -> list[float]:
 
 
 def _foreign_share(text: str) -> float:
-    """Return 0 for a text of ASCII characters, 1 from one other character in eight.
+    """Return how foreign a text is: 0 for only ASCII characters, 1 if at least one in eight is not.
 
     Models compare other languages less well, so a low similarity says less.
     """

@@ -45,7 +45,7 @@ def _empty_array() -> array[int]:
 
 @dataclass(slots=True)
 class TermTable:
-    """The terms of all tools as numbers, one text field of one tool after another.
+    """The terms of all tools as numbers, stored one text field of one tool after another.
 
     Tools must be added in ascending order of position.
     """
@@ -93,7 +93,7 @@ class Postings:
 
     @classmethod
     def sum_occurrences(cls, terms: Int32s, positions: Int32s, each: NDArray[np.float64]) -> Postings:
-        """Return postings with the BM25 weight of each term for each tool, summed over its occurrences."""
+        """Sum the BM25 weights of all occurrences of each term in each tool, and return them as postings."""
         keys = sort_keys(terms, positions)
         order = np.argsort(keys)
         keys = keys[order]

@@ -61,12 +61,12 @@ def sorted_unique(positions: Positions) -> Positions:
 
 
 def granted_scores(scores: Scores) -> Scores:
-    """Return the scores without those of tools that the session may not use."""
+    """Return only the scores of tools that the session may use."""
     return scores if scores.min(initial=0) > EXCLUDED_SCORE else scores[scores > EXCLUDED_SCORE]
 
 
 def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF_K) -> Scores:
-    """Return reciprocal rank fusion scores: a tool that is high in any ranking is high in the result."""
+    """Return reciprocal rank fusion scores: a tool that ranks high anywhere gets a high score."""
     total = np.zeros(size, np.float32)
     for ranking in rankings:
         total[ranking] += (1.0 / (k + np.arange(len(ranking)))).astype(np.float32)
@@ -74,7 +74,7 @@ def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF
 
 
 def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
-    """Return how many of the best candidates together have this share of the probability.
+    """Return how many of the best candidates are needed to reach this share of the total probability.
 
     `scores` are those of a network that was trained with a softmax over the candidates.
     """
@@ -86,7 +86,7 @@ def count_probable(scores: Scores, share: float = PROBABLE_SHARE) -> int:
 
 
 def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:
-    """Return one row of features per candidate tool: its scores, absolute and relative to the others."""
+    """Return one row of features per candidate tool: its scores, absolute and relative to other tools."""
     columns: Scores = np.empty((7 + 6 * len(legs.dense), len(candidates)), np.float32)
     by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
     _lexical_columns(columns[:6], legs, candidates, by_rank)

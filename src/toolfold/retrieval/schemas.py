@@ -82,7 +82,7 @@ def _alternative_schemas(schema: Schema, root: Any) -> Iterator[Any]:
 
 
 def _resolve_reference(root: Any, reference: Any) -> Any:
-    """Return the target of a `$ref` within the same document; None if it does not exist."""
+    """Return the schema to which a `$ref` points within the same document; None if it does not exist."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     found = root

@@ -125,7 +125,7 @@ class _LegScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedInContext:
-    """The candidates for a message of a conversation, with their features and scores."""
+    """The candidate tools for a message in a conversation, with their features and scores."""
 
     given: ContextInput
     candidates: Positions
@@ -136,7 +136,7 @@ class RankedInContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndexSearch:
-    """The result of one search, with the scores that the need of the message is estimated from."""
+    """The result of one search, with the scores that tell whether the message needs a tool at all."""
 
     whole: _LegScores
     in_context: RankedInContext | None
@@ -210,14 +210,14 @@ class Searcher:
         granted: Iterable[str] | None = None,
         client: str | None = None,
     ) -> list[Hit]:
-        """Return the best tools for a message that the session may use, best first."""
+        """Return the tools that fit a message best, best first, out of those that the session may use."""
         grant = self._grant_for(index, granted, client, mode)
         return list(self._search_index(index, message, mode, limit, grant).hits)
 
     def _grant_for(
         self, index: Index, granted: Iterable[str] | None, client: str | None, mode: Mode
     ) -> GrantMask:
-        """Return the tools that may be found, and what was learned from the client's use of them."""
+        """Return the tools that a search may find, with the score increases learned for the client."""
         grant = index.grant(granted)
         if self._learned is None or client is None:
             return grant
@@ -228,7 +228,7 @@ class Searcher:
     def rank_in_context(
         self, index: Index, message: str, mode: Mode, granted: Iterable[str] | None, context: Context
     ) -> tuple[RankedInContext | None, float, Matrix | None]:
-        """Return the scored candidates, the need of the message alone and its token states, for training."""
+        """Return, for training, the scored candidates, the need probability and the token states."""
         grant = index.grant(granted)
         whole = self._score_legs(index, message, mode, grant, in_parts=False)[0]
         ranked = self._rank_in_context(index, whole, mode, grant, context)
@@ -299,7 +299,7 @@ class Searcher:
     def _compare_earlier(
         self, index: Index, whole: _LegScores, grant: GrantMask, context: Context
     ) -> EarlierMessages:
-        """Return the similarities of all tools to the earlier messages."""
+        """Return the similarities of all tools to the earlier messages of the conversation."""
         messages = context.earlier[:MAX_EARLIER_MESSAGES]
         if not whole.legs.dense:
             return EarlierMessages([_keyword_scores(index, message, grant).lexical for message in messages])
@@ -315,7 +315,7 @@ class Searcher:
         return EarlierMessages([compare(vector) for vector in vectors], compare(combined), usual)
 
     def _keep_vector(self, message: str, vector: Matrix) -> None:
-        """Keep the vector of a message, which may soon be an earlier message of a conversation."""
+        """Cache the vector of a message, because later messages of the conversation may need it."""
         if len(message) > MAX_KEPT_MESSAGE_CHARS:
             return
         if len(self._earlier_vectors) >= MAX_KEPT_VECTORS:
@@ -323,7 +323,7 @@ class Searcher:
         self._earlier_vectors[message] = vector
 
     def _read_earlier(self, index: Index | None, messages: Sequence[str]) -> list[Matrix]:
-        """Return the vectors of earlier messages, most of which were encoded when they were the latest."""
+        """Return the vectors of earlier messages, most of which are cached."""
         known = self._earlier_vectors
         missing = [message for message in messages if message not in known]
         encoding = self._encode(index, missing) if missing else None
@@ -378,7 +378,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield a ranking for each part of a message that matches some tool about as well as all of it."""
+        """Yield a ranking for each part of a message that matches a tool as well as the whole message."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -390,7 +390,7 @@ class Searcher:
                 yield order
 
     def _rerank_scores(self, index: Index, message: str, legs: Legs) -> Mapping[str, Scores]:
-        """Return the reranker's scores for the best tools of both legs; empty if it is unavailable."""
+        """Return the reranker's scores for the best tools; empty if the reranker is unavailable."""
         if self._reranker is None:
             return {}
         positions = _shortlist_positions(legs)
@@ -405,7 +405,7 @@ class Searcher:
     def describe(
         self, message: str, mode: Mode, words: WordTokenizer, context: Context = NO_CONTEXT
     ) -> MessageLookup:
-        """Return what is looked up in an index outside of this process for a message."""
+        """Return the vectors and texts with which a message is looked up in the shared database."""
         earlier = context.earlier[:MAX_EARLIER_MESSAGES]
         parts = [] if mode == "keyword" else split_intents(message, words)
         encoding = None if mode == "keyword" else self._encode(None, [message, *parts], are_parts=True)
@@ -422,7 +422,7 @@ class Searcher:
     def _encode(
         self, index: Index | None, messages: Sequence[str], *, are_parts: bool = False
     ) -> QueryEncoding | None:
-        """Return the vectors of messages; if the model is unavailable, log that once and return None.
+        """Return the vectors of messages; None, with one log message, if the embedding model is unavailable.
 
         If `are_parts`, all messages after the first are parts of it, which takes less time.
         """
@@ -482,7 +482,7 @@ class Searcher:
 
 
 def _shortlist_positions(legs: Legs) -> list[int]:
-    """Return the best positions by keywords and by similarity, in turn, for reranking."""
+    """Return the best tools by keywords and by similarity, alternating, as positions to be reranked."""
     rankings = [_keyword_matches(legs.lexical, SHORTLIST_SIZE), *_nearest_positions(legs)]
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*(each.tolist() for each in rankings)))
     distinct = dict.fromkeys(position for position in in_turn if position is not None)
@@ -490,7 +490,7 @@ def _shortlist_positions(legs: Legs) -> list[int]:
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
-    """Return the positions of the most similar tools, for each kind of vector."""
+    """Return the positions of the tools most similar to the message, one list for each kind of vector."""
     best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
     return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 
@@ -531,7 +531,7 @@ def _keyword_query(index: Index, text: str, grant: GrantMask) -> _LegScores:
 
 
 def _hybrid_query(index: Index, text: str, vector: Matrix, grant: GrantMask) -> _LegScores:
-    """Return the scores of all tools by keywords and similarity; the latter raised by what was learned."""
+    """Return the scores of all tools by keywords and by similarity, which learned messages may raise."""
     legs = _hybrid_scores(index, text, vector, grant)
     gains = grant.gains.similarity_gains(vector) if grant.gains else None
     if gains is None:
@@ -655,7 +655,7 @@ class Retriever:
         )
 
     def make_sibling(self, directory: str, *, progress: Progress | None = None) -> Retriever:
-        """Return a retriever for another set of tools that shares the models; close it, too.
+        """Return a retriever for another set of tools with the same models; the caller closes it.
 
         Its index is stored in a subdirectory of this one's. With `progress`, a search waits until all
         tools are embedded, and ends with the exception that `progress` raises.
@@ -669,7 +669,7 @@ class Retriever:
         return sibling
 
     def build_in_background(self, snapshot: Snapshot) -> None:
-        """Start to build the index of the tools in a thread, so that a later search need not wait for it."""
+        """Start to build the index of the tools in a thread, so that searches need not wait for it."""
         self._background.run(lambda: self._build_index(snapshot))
 
     def _build_index(self, snapshot: Snapshot) -> None:
@@ -694,7 +694,7 @@ class Retriever:
         granted: Iterable[str] | None = None,
         client: str | None = None,
     ) -> list[Hit]:
-        """Return the best tools for a message that the session may use, best first.
+        """Return the tools that fit a message best, best first, out of those that the session may use.
 
         `client` is whose use of tools the ranking learns from; None ranks without what was learned.
         """
@@ -719,7 +719,7 @@ class Retriever:
         context: Context = NO_CONTEXT,
         client: str | None = None,
     ) -> SearchResult:
-        """Return the hits of `find`, and the probability that the message needs any of them.
+        """Return the tools that `find` returns, and the probability that the message needs any of them.
 
         `context` is what was said and done before the message, if it belongs to a conversation.
         """
@@ -757,7 +757,7 @@ class Retriever:
         origin: Origin,
         is_new_request: bool = True,
     ) -> str:
-        """Learn from a successful call that the tool fits a text; of several texts, the one that fits best.
+        """Learn from a successful call that the tool fits a message: the one of `texts` that fits best.
 
         Returns why nothing was learned; empty if something was. Embeds the text if the model is in use.
         """
@@ -776,7 +776,7 @@ class Retriever:
     def count_misses(
         self, snapshot: Snapshot, text: str, *, client: str, called: frozenset[str], offered: frozenset[str]
     ) -> None:
-        """Weaken what was learned from texts like this one for tools that were offered but not called."""
+        """Lower the learned scores, for similar texts, of tools that were offered but not called."""
         index = self._find_index(snapshot, text, "keyword", None, names=tuple(offered))
         self.learned.count_misses(index, text, client=client, called=called, offered=offered)
 
@@ -790,7 +790,7 @@ class Retriever:
             self._shared_vectors.close()
 
     def _list_tools(self, snapshot: Snapshot) -> Sequence[Tool]:
-        """Return the tools with the other words and the messages by which they are found."""
+        """Return the tools with their synonyms and example messages, by which they are found, too."""
         return self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
 
     def _find_index(

@@ -64,7 +64,7 @@ _SETTINGS = {
 
 
 def hash_name(name: str) -> int:
-    """Return the number by which the statements compare the name of a toolset or server."""
+    """Return a hash of a toolset's or server's name, by which SQL statements compare names."""
     digest = hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=8).digest()
     number: int = struct.unpack(">q", digest)[0]
     return number
@@ -72,7 +72,7 @@ def hash_name(name: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopeFilter:
-    """The tools among which a statement searches.
+    """The tools to which an SQL statement restricts its search.
 
     Either a list of tools, or all tools of some toolsets without a few, and a few others.
     """
@@ -85,12 +85,12 @@ class ScopeFilter:
 
     @classmethod
     def of_tools(cls, ids: Ids) -> ScopeFilter:
-        """Return the condition for a list of tools."""
+        """Return a filter that allows only the listed tools."""
         return cls(only=_format_ids(ids))
 
     @classmethod
     def of_toolsets(cls, toolsets: Ids, without: Ids, others: Ids) -> ScopeFilter:
-        """Return the condition for all tools of toolsets, without some tools, and with some others."""
+        """Return a filter that allows all tools of some toolsets, without a few, and a few others."""
         return cls(
             None,
             _format_ids(toolsets),
@@ -99,7 +99,7 @@ class ScopeFilter:
         )
 
     def condition(self, column: str) -> tuple[str, dict[str, object]]:
-        """Return the condition on a table whose column with the tool's number is `column`."""
+        """Return the SQL condition and its parameters; `column` is the column with the tool's id."""
         if self.only is not None:
             return f"{column} = ANY(%(only)s::bigint[])", {"only": self.only}
         inside = "toolset = ANY(%(toolsets)s::bigint[])"
@@ -125,7 +125,7 @@ class VectorTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestQuery:
-    """A search for the tools nearest to a vector, of one server only if there is one."""
+    """A search for the tools nearest to a vector; only among the tools of `server`, if given."""
 
     vector: Matrix
     limit: int
@@ -150,7 +150,7 @@ class CandidateQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRows:
-    """Rows of candidates, and the statistics of the terms of the message."""
+    """The candidates found in the database, and how common the message's terms are."""
 
     ids: list[int]
     weights: list[dict[str, float]]
@@ -160,13 +160,13 @@ class FoundRows:
 
 
 class SharedCatalog:
-    """The tables of the search index. Thread-safe."""
+    """Reads and writes the database tables of the search index. Thread-safe."""
 
     def __init__(self, database: Database, words: WordTokenizer) -> None:
         self._database, self._words = database, words
 
     def find_ids(self, checksums: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the numbers of the tools that are in the catalog, by checksum."""
+        """Return the ids of those tools that are already stored, by checksum."""
         found: dict[bytes, int] = {}
         for start in range(0, len(checksums), 2 * BATCH_SIZE):
             part = list(checksums[start : start + 2 * BATCH_SIZE])
@@ -175,7 +175,7 @@ class SharedCatalog:
         return found
 
     def prepare(self, tools: Sequence[Tool]) -> None:
-        """Store the average lengths of text fields, once: only with the same are weights comparable."""
+        """Store the average lengths of text fields once, so that all replicas compute comparable weights."""
         if self._read_lengths():
             return
         sample = tools[:: max(1, len(tools) // MAX_SAMPLE_FOR_LENGTHS)]
@@ -190,7 +190,7 @@ class SharedCatalog:
         self._database.run(write)
 
     def add_tools(self, tools: Sequence[Tool], checksums: Sequence[bytes]) -> dict[bytes, int]:
-        """Add tools, at most BATCH_SIZE, after `prepare`; return the numbers of all of them."""
+        """Store at most BATCH_SIZE tools, and return their ids. Call `prepare` first."""
         lengths = self._read_lengths()
         weights = compute_term_weights(tools, self._words, lengths)
         rows = sorted(
@@ -228,11 +228,11 @@ class SharedCatalog:
         return self.find_ids(checksums)
 
     def analyze(self) -> None:
-        """Have the database count its rows, without which it chooses slow ways to find some of them."""
+        """Update the database's row statistics, without which it would choose slow query plans."""
         self._database.execute("ANALYZE catalog")
 
     def note_use(self, ids: Ids) -> None:
-        """Note that tools are in use, so that they are not removed."""
+        """Record that tools are in use, so that they are not removed."""
         for start in range(0, len(ids), 10 * BATCH_SIZE):
             self._database.execute(
                 "UPDATE catalog_uses SET used = CURRENT_DATE"
@@ -241,7 +241,7 @@ class SharedCatalog:
             )
 
     def remove_unused(self) -> int:
-        """Remove tools that no replica has used for UNUSED_DAYS; return how many."""
+        """Remove tools that no replica has used for UNUSED_DAYS; return how many were removed."""
 
         def remove(cursor: RowCursor) -> int:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
@@ -258,7 +258,7 @@ class SharedCatalog:
         return self._database.run(remove)
 
     def list_tools(self, after: int) -> tuple[Ids, Ids]:
-        """Return the numbers of all tools that were added after one, and of their toolsets."""
+        """Return the ids of all tools with an id greater than `after`, and the hashes of their toolsets."""
         parts = [np.zeros((0, 2), np.int64)]
         while True:
             rows = self._database.query(
@@ -271,7 +271,7 @@ class SharedCatalog:
             after = rows[-1]["id"]
 
     def open_vectors(self, model: str, width: int) -> VectorTable:
-        """Return the table with the vectors of a model; create it if there is none.
+        """Return the table with the vectors of an embedding model; create it if there is none.
 
         Raises DatabaseError if the extension pgvector cannot be used.
         """
@@ -306,7 +306,7 @@ class SharedCatalog:
         return self.find_vectors(model) or VectorTable(name, width, is_ready=False)
 
     def find_vectors(self, model: str) -> VectorTable | None:
-        """Return the table with the vectors of a model; None if there is none."""
+        """Return the table with the vectors of an embedding model; None if there is none."""
         rows = self._database.query(
             "SELECT name, width, ready FROM nearest_tables WHERE model = %s", (clean_text(model),)
         )
@@ -315,7 +315,7 @@ class SharedCatalog:
         return VectorTable(rows[0]["name"], rows[0]["width"], rows[0]["ready"])
 
     def find_unembedded(self, table: VectorTable, ids: Ids) -> Ids:
-        """Return those of the tools that have no vector in a table."""
+        """Return the ids of those tools that have no vector in a table yet."""
         missing = []
         for start in range(0, len(ids), 10 * BATCH_SIZE):
             part = ids[start : start + 10 * BATCH_SIZE]
@@ -329,7 +329,7 @@ class SharedCatalog:
         return np.concatenate(missing) if missing else np.zeros(0, np.int64)
 
     def add_vectors(self, table: VectorTable, ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> None:
-        """Add vectors of tools; `keys` are the numbers of each tool's toolset and server."""
+        """Store vectors of tools; `keys` are the hashes of each tool's toolset and server."""
 
         def insert(cursor: RowCursor) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
@@ -345,7 +345,7 @@ class SharedCatalog:
         self._database.run(insert)
 
     def build_index(self, table: VectorTable) -> None:
-        """Build the index of a table of vectors, unless another replica has built it. Takes minutes."""
+        """Build the index for a table of vectors, unless another replica has built it. Takes minutes."""
 
         def build(cursor: RowCursor) -> None:
             for name, value in (("statement_timeout", BUILD_TIMEOUT_S), ("lock_timeout", BUILD_TIMEOUT_S)):
@@ -386,7 +386,7 @@ class SharedCatalog:
     def find_candidates(
         self, query: CandidateQuery, scope: ScopeFilter, table: VectorTable | None
     ) -> FoundRows:
-        """Return the candidates for a message among the tools of a scope.
+        """Return the candidates for a message among the allowed tools.
 
         Without `table`, by keywords and names alone.
         """
@@ -425,7 +425,7 @@ def _add_counts(cursor: RowCursor, counts: Mapping[str, int]) -> None:
 
 
 def _format_words(weights: Mapping[str, float]) -> str:
-    """Return words and weights as the text form of a `tsvector`."""
+    """Return words and their weights in the text format of PostgreSQL's `tsvector`."""
     return " ".join(f"{_quote(term)}:{_format_weight(weight)}" for term, weight in weights.items())
 
 
@@ -450,7 +450,7 @@ def _read_statistics(cursor: RowCursor, terms: Iterable[str]) -> TermStatistics:
 def find_nearest_ids(
     cursor: RowCursor, table: VectorTable, query: NearestQuery, scope: ScopeFilter
 ) -> list[int]:
-    """Return the tools of a scope that are nearest to a vector, roughly in order."""
+    """Return the ids of the allowed tools that are nearest to a vector, roughly in order."""
     condition, values = scope.condition("tool")
     if query.server is not None:
         condition += " AND server = %(server)s"
@@ -464,7 +464,7 @@ def find_nearest_ids(
 
 
 def plan_word_groups(terms: Sequence[str], statistics: TermStatistics) -> list[tuple[str, ...]]:
-    """Return groups of terms: tools that contain all terms of any group are compared by keywords.
+    """Return groups of search terms; a tool matches if it contains all terms of at least one group.
 
     A rare term is a group by itself; common ones are combined until about MAX_MATCHES tools contain all.
     """
@@ -535,7 +535,7 @@ def _find_by_partial_name(cursor: RowCursor, query: CandidateQuery, scope: Scope
 def _read_rows(
     cursor: RowCursor, ids: list[int], table: VectorTable | None, statistics: TermStatistics
 ) -> FoundRows:
-    """Return the words and vectors of tools that are in the catalog, in the order of `ids`."""
+    """Return the stored words and vectors of tools, in the order of `ids`."""
     words = {
         row["id"]: row["words"]
         for row in cursor.execute("SELECT id, words::text AS words FROM catalog WHERE id = ANY(%s)", (ids,))
@@ -560,7 +560,7 @@ def _read_rows(
 
 
 def _pack_rows(ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> bytes:
-    """Return rows of a table of vectors in the binary format of COPY."""
+    """Return rows for a table of vectors in the binary format of PostgreSQL's COPY."""
     width = vectors.shape[1]
     row = np.dtype(
         [

@@ -1,4 +1,4 @@
-"""Learned messages in the database that replicas share, in memory for searches.
+"""Learned messages in the database that replicas share, with a copy in memory for searches.
 
 A thread of its own reads changes, at most once in some seconds, and writes vectors: a search never waits for
 the database. Each replica uses what all have learned, separately for each client.
@@ -38,10 +38,10 @@ _NAMES = ", ".join(COLUMNS)
 
 
 class SharedLearnedStore(LearnedMessageStore):
-    """Learned messages of all replicas."""
+    """Store of the learned messages of all replicas."""
 
     def __init__(self, database: Database) -> None:
-        """Read the messages. Raises DatabaseError."""
+        """Read the learned messages from the database. Raises DatabaseError."""
         self._database = database
         self._lock, self._reload_lock = threading.Lock(), threading.Lock()
         self._rows: list[LearnedMessage] = []
@@ -147,7 +147,7 @@ class SharedLearnedStore(LearnedMessageStore):
                 self._version += 1
 
     def _add_unwritten(self, rows: Iterable[LearnedMessage]) -> list[LearnedMessage]:
-        """Return messages with the vectors that are not in the database yet."""
+        """Add vectors that are not in the database yet to the messages read from it."""
         with self._lock:
             vectors = dict(self._unwritten)
         return [
@@ -169,7 +169,7 @@ def _read_all(cursor: RowCursor) -> tuple[list[LearnedMessage], dict[tuple[str, 
 
 
 def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a use of a tool, and a request of the client; halve all counts when they are large."""
+    """Count a call of a tool, and a request of the client; halve the counts when they get large."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))
@@ -192,7 +192,7 @@ def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bo
 
 
 def _remove_excess(cursor: RowCursor, expire_before: float) -> None:
-    """Remove expired messages and those over the limits, first of the client that has the most."""
+    """Remove messages that are too old or too many, first those of the client that has the most."""
     cursor.execute("DELETE FROM learned WHERE last_used < %s", (expire_before,))
     for group, limit in (
         ("client, server, tool", MAX_CLIENT_MESSAGES_PER_TOOL),
@@ -219,5 +219,5 @@ def _delete(cursor: RowCursor, ids: list[int]) -> None:
 
 
 def _to_postgres(value: object) -> object:
-    """Return a value that PostgreSQL accepts: it refuses NUL characters and lone surrogates in texts."""
+    """Convert a value to one that PostgreSQL accepts: text without NUL characters and lone surrogates."""
     return clean_text(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Example messages in the database that replicas share, in memory for searches.
+"""Example messages in the database that replicas share, with a copy in memory for searches.
 
 A search never waits for the database: a change by any replica is read in the thread that gets its notice.
 """
@@ -27,7 +27,7 @@ class SharedMessageStore(EditableMessages):
     """Example messages of tools in a database that all replicas of the gateway share."""
 
     def __init__(self, database: Database) -> None:
-        """Read the messages. Raises DatabaseError."""
+        """Read the example messages from the database. Raises DatabaseError."""
         self._database = database
         self._reload_lock = threading.Lock()
         self._records: list[MessageRecord] = []

@@ -44,7 +44,7 @@ _INSERT = (
 
 
 def document_checksum(text: str, messages: Sequence[str]) -> bytes:
-    """Return a hash of what an embedding model reads of a tool."""
+    """Return a hash of the text that an embedding model reads for a tool."""
     read = repr((text, tuple(messages))).encode("utf-8", "backslashreplace")
     return hashlib.blake2b(read, digest_size=16).digest()
 
@@ -67,7 +67,7 @@ class SharedVectors:
         return self._version
 
     def read(self, model: str, checksums: Sequence[bytes]) -> tuple[list[int], PackedVectors]:
-        """Return which of the texts have a vector of the model, as positions, and these vectors.
+        """Return the positions of those texts that have a stored vector, and these vectors.
 
         Nothing is found if the database fails now, or has failed some seconds ago.
         """
@@ -82,7 +82,7 @@ class SharedVectors:
         return _collect_rows(checksums, rows)
 
     def write(self, model: str, checksums: Sequence[bytes], packed: PackedVectors) -> None:
-        """Store vectors soon, in a thread. Rows that are zero are left out."""
+        """Store vectors in a background thread, without those that are zero."""
         name = clean_text(model)
         rows = zip(checksums, packed.numbers, packed.scales.tolist(), packed.has_vector, strict=True)
         with self._lock:
@@ -95,7 +95,7 @@ class SharedVectors:
         self._changed.set()
 
     def close(self) -> None:
-        """Write what is left, for some seconds at most, and end the thread."""
+        """Write the remaining vectors, for some seconds at most, and end the thread."""
         self._unsubscribe()
         self._ended.set()
         self._changed.set()
@@ -128,7 +128,7 @@ class SharedVectors:
                 self._changed.set()
 
     def _write_batch(self) -> bool:
-        """Write some of the vectors; return False if there are none, or if the database failed."""
+        """Write some of the waiting vectors; return False if there are none or the database failed."""
         with self._lock:
             batch = dict(list(self._unwritten.items())[:WRITE_BATCH])
         if not batch:
@@ -165,7 +165,7 @@ def _insert_rows(cursor: RowCursor, batch: Mapping[tuple[str, bytes], tuple[byte
 def _collect_rows(
     checksums: Sequence[bytes], rows: Mapping[bytes, tuple[bytes, float]]
 ) -> tuple[list[int], PackedVectors]:
-    """Return the valid rows as positions and vectors; rows of another length than most are left out."""
+    """Return positions and vectors of the valid rows, without those whose length differs from most."""
     lengths = [len(numbers) for numbers, _ in rows.values()]
     width = max(set(lengths), key=lengths.count) if lengths else 0
     if not 0 < width <= MAX_DIMENSIONS:

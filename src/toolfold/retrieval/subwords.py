@@ -36,7 +36,7 @@ class WordPiece:
         return [*ids[: limit - 1], self._last]
 
     def count(self, word: str) -> int:
-        """Return the number of subword pieces of a word."""
+        """Return the number of subword pieces into which a word is split."""
         if (known := self._cache.get(word)) is not None and word.isascii():
             return len(known)
         return sum(len(self._split_word(part)) for part in split_words(_normalize_text(word)))
@@ -158,7 +158,7 @@ def _normalize_text(text: str) -> str:
 
 
 def _lowercase(text: str) -> str:
-    """Lowercase without Python's special case for a final sigma, which the models were not trained with."""
+    """Convert to lower case, without Python's special rule for a Greek sigma at the end of a word."""
     return text.replace("Σ", "σ").lower()
 
 

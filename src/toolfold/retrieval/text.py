@@ -95,7 +95,7 @@ ABBREVIATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageTerms:
-    """Terms of a message, and the original word of each."""
+    """The terms of a message, each with the word it comes from."""
 
     all_terms: frozenset[str]
     content_terms: Mapping[str, str]
@@ -148,7 +148,7 @@ class WordTokenizer:
         return (self._compute_stem(word),)
 
     def _script_terms(self, run: str) -> Iterable[str]:
-        """Return the terms of a part of a text in one script: "slackに送る" contains "slack"."""
+        """Return the terms of a piece of text that is in one script, such as "slack" in "slackに送る"."""
         if _CJK_RUN.match(run):
             return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
         return (self._stem_word(run),)

@@ -59,7 +59,7 @@ class PackedVectors:
 
     @property
     def has_vector(self) -> NDArray[np.bool_]:
-        """Return a mask of the rows that are not zero."""
+        """Return a boolean mask that is True for rows that are not zero."""
         return self.scales > _EPSILON
 
     def take_rows(self, positions: Positions) -> PackedVectors:
@@ -158,7 +158,7 @@ class Vectors:
         return Vectors(packed, tuple(blocks), None)
 
     def similarities(self, vector: Matrix, hidden: Positions, keyword_scores: Scores) -> Scores:
-        """Return the similarity of each row to a vector; EXCLUDED_SCORE for rows of tools not granted.
+        """Return each row's similarity to a vector; EXCLUDED_SCORE for tools that may not be used.
 
         The most similar rows, and the best rows of the keyword leg, are always scored exactly.
         """
@@ -196,7 +196,7 @@ def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) ->
 
 
 def _used_dimensions(vector: Matrix) -> int:
-    """Return the length of a vector without its trailing zeros, of which English messages have many."""
+    """Return the length of a vector without trailing zeros, of which vectors of English texts have many."""
     return int(vector.nonzero()[0].max(initial=-1)) + 1
 
 
@@ -207,7 +207,7 @@ def _row_products(rows: Matrix, vector: Matrix) -> Scores:
 
 
 def multiply_rows(rows: Matrix, others: Matrix) -> Matrix:
-    """Compute `rows @ others.T` for a few rows in steps so small that BLAS starts no threads."""
+    """Compute `rows @ others.T` for a few rows, in steps so small that the BLAS library uses one thread."""
     step = max(1, _MAX_SINGLE_THREAD_PRODUCTS // max(others.size, 1))
     if step >= len(rows):
         return rows @ others.T

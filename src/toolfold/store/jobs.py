@@ -92,7 +92,7 @@ class TooManyJobs(CallError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A task for an agent, with the times at which it runs."""
+    """A scheduled task for an agent, with the times at which it runs."""
 
     prompt: str
     schedule: str
@@ -149,13 +149,13 @@ _COLUMNS = tuple(each.name for each in fields(Job))
 
 
 class Statements(Protocol):
-    """Runs statements in one transaction; `?` and `:name` stand for values."""
+    """Runs SQL statements in one transaction; `?` and `:name` stand for values."""
 
     def query(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of a statement."""
+        """Return the rows that an SQL statement selects."""
 
     def change(self, statement: str, values: Values = ()) -> int:
-        """Run a statement and return the number of rows that it changed."""
+        """Run an SQL statement and return the number of rows that it changed."""
 
 
 class JobStore(ABC):
@@ -163,18 +163,18 @@ class JobStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file, if it was opened."""
+        """Close the database file, if it was opened."""
 
     @abstractmethod
     def _transact(self, work: Callable[[Statements], Value]) -> Value:
-        """Run a function in a transaction while no other process changes jobs. It may run twice."""
+        """Run a function in a transaction that no other process disturbs; it may be called twice."""
 
     @abstractmethod
     def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of one statement."""
+        """Return the rows that one SQL statement selects."""
 
     def add_job(self, job: Job, *, max_jobs: int) -> None:
-        """Store a new job. Raises TooManyJobs if there are `max_jobs` that have not finished."""
+        """Store a new job. Raises TooManyJobs if there are already `max_jobs` unfinished jobs."""
 
         def add(db: Statements) -> None:
             (row,) = db.query("SELECT count(*) AS count FROM jobs WHERE state != 'finished'")
@@ -212,7 +212,7 @@ class JobStore(ABC):
         return [_read_job(row) for row in rows if not client or row["client"] == client]
 
     def update_job(self, job_id: str, change: Callable[[Job], Job]) -> Job:
-        """Replace a job by a changed one, in one transaction. Raises UnknownJob."""
+        """Replace a job by what `change` returns for it, in one transaction. Raises UnknownJob."""
 
         def update(db: Statements) -> Job:
             changed = replace(change(_find(db, job_id)), id=job_id)
@@ -222,19 +222,19 @@ class JobStore(ABC):
         return self._transact(update)
 
     def remove_job(self, job_id: str) -> None:
-        """Remove a job and the record of its runs; a run in progress ends normally."""
+        """Remove a job and the record of its runs; if it is running, it still runs to its end."""
         if not self._transact(lambda db: db.change("DELETE FROM jobs WHERE id = ?", (job_id,))):
             raise UnknownJob(job_id)
 
     def next_time(self) -> float | None:
-        """Return the earliest time at which an active job is planned that is not running; None if none is."""
+        """Return when the next active job is due, without those that are running; None if there is none."""
         (row,) = self._read("SELECT min(next_run) AS first FROM jobs WHERE state = 'active' AND owner = ''")
         return None if row["first"] is None else float(row["first"])
 
     def claim_due(
         self, owner: str, now: float, advance: Advance, *, grace_s: float
     ) -> tuple[Job, Run] | None:
-        """Reserve one job that is due for a process, and return it with its run; None if no job is due.
+        """Reserve one due job for a process, and return the job and its new run; None if no job is due.
 
         Runs that are later than `grace_s` and whose job skips missed runs are recorded as missed instead. A
         job whose next time cannot be computed is paused, with the reason in a failed run.
@@ -268,7 +268,7 @@ class JobStore(ABC):
         return self._transact(claim)
 
     def claim_now(self, job_id: str, owner: str, now: float) -> tuple[Job, Run]:
-        """Reserve a job for a process that runs it at once. Raises UnknownJob, or JobIsRunning."""
+        """Reserve a job for a process that will run it at once. Raises UnknownJob or JobIsRunning."""
 
         def claim(db: Statements) -> tuple[Job, Run]:
             _release_ended(db, now)
@@ -282,7 +282,7 @@ class JobStore(ABC):
         return self._transact(claim)
 
     def finish_run(self, run: Run, owner: str) -> None:
-        """Store the outcome of a run and release its job, unless `owner` has lost its claim."""
+        """Store the outcome of a run and release its job, if the job is still reserved for `owner`."""
         outcome = (
             run.ended,
             run.state,
@@ -306,7 +306,7 @@ class JobStore(ABC):
         self._transact(finish)
 
     def renew_claims(self, owner: str, now: float, job_ids: Iterable[str] = ()) -> None:
-        """Keep jobs that a process is running reserved for it, and note that the process is running."""
+        """Keep jobs reserved for the process that runs them, and record that the process is alive."""
         ids = list(job_ids)
 
         def renew(db: Statements) -> None:
@@ -322,11 +322,11 @@ class JobStore(ABC):
         self._transact(renew)
 
     def remove_service(self, owner: str) -> None:
-        """Note that a scheduler has ended."""
+        """Record that a scheduler process has ended."""
         self._transact(lambda db: db.change("DELETE FROM services WHERE owner = ?", (owner,)))
 
     def has_service(self, now: float) -> bool:
-        """Return True if a scheduler is running."""
+        """Return True if a scheduler process is running."""
         rows = self._read("SELECT owner, seen FROM services")
         return any(now - row["seen"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]) for row in rows)
 
@@ -383,7 +383,7 @@ class PostgresJobStore(JobStore):
     """The scheduled jobs of all replicas, in a PostgreSQL database that the caller closes."""
 
     def __init__(self, database: Database) -> None:
-        """Use a database with current tables."""
+        """Use an open database whose tables are up to date."""
         self._database = database
 
     def close(self) -> None:
@@ -434,7 +434,7 @@ def _find(db: Statements, job_id: str) -> Job:
 
 
 def _release_ended(db: Statements, now: float) -> None:
-    """Release the jobs that are reserved for processes that have ended or no longer renew that."""
+    """Release the jobs of processes that have ended or no longer renew their reservation."""
     for row in db.query("SELECT id, owner, claimed FROM jobs WHERE owner != ''"):
         if now - row["claimed"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]):
             continue
@@ -447,7 +447,7 @@ def _release_ended(db: Statements, now: float) -> None:
 
 
 def _pause_broken(db: Statements, job_id: str, planned: float, now: float, error: Exception) -> None:
-    """Pause a job whose next time cannot be computed, and record the reason as a failed run."""
+    """Pause a job whose next run time cannot be computed, and record the reason as a failed run."""
     db.change("UPDATE jobs SET state = 'paused', next_run = NULL WHERE id = ?", (job_id,))
     reason = f"the job was paused, because its next time cannot be computed: {error_message(error)}"
     _insert_run(db, job_id, planned, now, "failed", reason[:MAX_RESULT_CHARS])
@@ -479,7 +479,7 @@ def _write(db: Statements, job: Job) -> None:
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
-    """Add the column `client` to a file that an older version created; its jobs are the user's own."""
+    """Add the column `client` to a file from an older version; existing jobs belong to the user."""
     if "client" not in {row["name"] for row in db.execute("PRAGMA table_info(jobs)")}:
         with contextlib.suppress(sqlite3.OperationalError):  # another process has just added it
             db.execute("ALTER TABLE jobs ADD COLUMN client TEXT NOT NULL DEFAULT ''")

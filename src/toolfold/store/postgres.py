@@ -41,7 +41,7 @@ class PostgresSessionStore:
     is_remote = True
 
     def __init__(self, database: Database, *, owns_database: bool = False) -> None:
-        """Use a database with current tables; `owns_database` closes it together with the store."""
+        """Use an open database; with `owns_database`, it is closed together with the store."""
         self._database, self._owns_database = database, owns_database
 
     def create_session(self, record: SessionRecord) -> None:
@@ -244,7 +244,7 @@ class PostgresSessionStore:
 
 
 def _lock_session(cursor: RowCursor, session_id: str) -> None:
-    """Let one process at a time change the messages of a session, whose positions depend on each other."""
+    """Lock a session, so that only one process at a time changes its messages and their positions."""
     cursor.execute("SELECT 1 FROM sessions WHERE id = %s FOR UPDATE", (session_id,))
 
 
@@ -303,7 +303,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _cut_snippet(text: str, words: set[str]) -> str:
-    """Return some words around the first match in a text."""
+    """Return an excerpt: some words around the first match in a text."""
     parts = text.split()
     first = next((place for place, part in enumerate(parts) if words & set(_split_words(part))), 0)
     start = max(0, first - SNIPPET_WORDS // 4)

@@ -75,7 +75,7 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """A tool call that was started, and whether it ended."""
+    """A tool call that was started, and whether it has ended."""
 
     call_id: str
     tool: str
@@ -108,7 +108,7 @@ class SessionStore(Protocol):
         """Return a stored session. Raises UnknownSession."""
 
     def list_sessions(self, *, limit: int = 50) -> list[SessionRecord]:
-        """Return the sessions that were used last, newest first, without sessions of sub-agents."""
+        """Return the most recently used sessions, newest first, without those of sub-agents."""
 
     def delete_session(self, session_id: str) -> None: ...
 
@@ -135,7 +135,7 @@ class SessionStore(Protocol):
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        """Leave messages out of further prompts; a `summary` takes the place of the first of them."""
+        """Remove messages from later prompts; a `summary`, if given, takes the place of the first of them."""
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 

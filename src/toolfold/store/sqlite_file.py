@@ -26,7 +26,7 @@ def open_private_file(file: Path, *, synchronous: Literal["NORMAL", "FULL"] = "N
 
 
 def connect(file: Path | str) -> sqlite3.Connection:
-    """Open an SQLite file as it is, or `:memory:`, for use in several threads."""
+    """Open an SQLite file, or `:memory:`, for use in several threads."""
     db = sqlite3.connect(file, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     return db
@@ -34,7 +34,7 @@ def connect(file: Path | str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def write_transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit what is written in a `with` block, or nothing of it if the block or the commit fails."""
+    """Run a `with` block as one transaction, which is rolled back if the block or the commit fails."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

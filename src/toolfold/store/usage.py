@@ -87,7 +87,7 @@ class UsageStore(ABC):
         *,
         may_exist: bool = False,
     ) -> None:
-        """Store entries, and mark searches, by their keys, whose result was used.
+        """Store new entries, and mark earlier searches, given by key, as searches whose result was used.
 
         With `may_exist`, entries that were stored before are left out: an earlier attempt may have succeeded.
         """
@@ -104,7 +104,7 @@ class UsageStore(ABC):
         return bool(self._query(_FIND, *(getattr(entry, name) for name in _IDENTITY)))
 
     def prune(self) -> None:
-        """Delete entries that are too old, and the oldest if there are too many."""
+        """Delete entries that are too old, and the oldest entries if there are too many."""
         self._added = 0
         row = self.row_number
         too_many = f"DELETE FROM usage WHERE {row} <= (SELECT MAX({row}) FROM usage) - ?"  # noqa: S608
@@ -116,12 +116,12 @@ class UsageStore(ABC):
         )
 
     def summarize(self, since: float, until: float) -> dict[str, Any]:
-        """Return the totals of a period."""
+        """Return the totals of calls, errors and tokens in a period."""
         query = f"SELECT {_TOTALS} FROM usage WHERE at >= ? AND at < ?"  # noqa: S608
         return _fill_missing(self._query(query, since, until)[0])
 
     def list_series(self, since: float, until: float, buckets: int) -> list[dict[str, Any]]:
-        """Return the totals of a period, divided into intervals of the same length."""
+        """Return the totals of each interval of a period; all intervals have the same length."""
         length = (until - since) / buckets
         query = (
             f"SELECT {self.bucket_number} AS bucket, {_TOTALS} FROM usage"  # noqa: S608
@@ -133,7 +133,7 @@ class UsageStore(ABC):
         ]
 
     def list_latencies(self, since: float, until: float) -> list[float]:
-        """Return the sorted durations of a period's calls, in milliseconds."""
+        """Return the sorted durations of all calls in a period, in milliseconds."""
         query = (
             "SELECT ms FROM usage WHERE kind = 'call' AND refused = 0 AND at >= ? AND at < ?"
             " ORDER BY at DESC LIMIT ?"
@@ -141,7 +141,7 @@ class UsageStore(ABC):
         return sorted(row["ms"] for row in self._query(query, since, until, MAX_LATENCIES))
 
     def list_tools(self, since: float, until: float, limit: int) -> list[dict[str, Any]]:
-        """Return the tools of a period that were called most: calls, errors and the average duration."""
+        """Return the most called tools in a period, with their calls, errors and average duration."""
         query = (
             "SELECT name, COUNT(*) AS calls, SUM(1 - ok) AS errors, AVG(ms) AS ms FROM usage"
             " WHERE kind = 'call' AND at >= ? AND at < ? GROUP BY name ORDER BY calls DESC, name LIMIT ?"
@@ -149,7 +149,7 @@ class UsageStore(ABC):
         return [dict(row) for row in self._query(query, since, until, limit)]
 
     def count_calls(self, since: float) -> dict[str, int]:
-        """Return the number of calls of each tool since a time."""
+        """Return the number of calls of each tool since a given time."""
         query = "SELECT name, COUNT(*) AS calls FROM usage WHERE kind = 'call' AND at >= ? GROUP BY name"
         return {row["name"]: row["calls"] for row in self._query(query, since)}
 
@@ -163,11 +163,11 @@ class UsageStore(ABC):
 
     @abstractmethod
     def _query(self, query: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of a query, in which `?` stands for a value."""
+        """Return the rows of an SQL query, in which `?` stands for a value."""
 
     @abstractmethod
     def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
-        """Run statements in one transaction, each once for every tuple of values."""
+        """Run SQL statements in one transaction, each once for every tuple of values."""
 
 
 class SqliteUsageStore(UsageStore):
@@ -209,7 +209,7 @@ class PostgresUsageStore(UsageStore):
     bucket_number = "CAST(FLOOR((at - ?) / ?) AS INTEGER)"
 
     def __init__(self, database: Database, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
-        """Use a database with current tables, which the caller closes."""
+        """Use an open database whose tables are up to date; the caller closes it."""
         super().__init__(max_days=max_days, max_entries=max_entries)
         self._database = database
         self.prune()
@@ -234,7 +234,7 @@ def _with_postgres_marks(statement: str) -> str:
 
 
 def _to_postgres(value: object) -> object:
-    """Return a value that PostgreSQL accepts for its column: 1 instead of True, no NUL characters."""
+    """Convert a value to one that PostgreSQL accepts: 1 instead of True, text without NUL characters."""
     if isinstance(value, bool):
         return int(value)
     return clean_text(value) if isinstance(value, str) else value

@@ -29,14 +29,14 @@ _ENTRY_FIELDS = tuple(each.name for each in fields(UsageEntry))
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEntries:
-    """What the segment of an ended process contains."""
+    """The usage entries in a journal file that an ended process left behind."""
 
     entries: tuple[UsageEntry, ...]
     used_searches: tuple[str, ...]
 
 
 class UsageJournal:
-    """The segments of one process in a directory. The caller calls it from one thread at a time."""
+    """The journal files of one process in a directory. Not thread-safe: the caller must lock."""
 
     def __init__(self, directory: Path) -> None:
         """Use a directory, which is created when the first entry is written."""
@@ -48,16 +48,16 @@ class UsageJournal:
         self._has_failed = False
 
     def append(self, entry: UsageEntry) -> None:
-        """Write an entry to the file. A failure is logged once: the entry is still in memory then."""
+        """Write an entry to the journal file. A failure is only logged: the entry is also in memory."""
         # Its values are texts and numbers, of which `asdict` would make deep copies for every call.
         self._append({"entry": {name: getattr(entry, name) for name in _ENTRY_FIELDS}})
 
     def append_used_search(self, key: str) -> None:
-        """Write that a result of a search was used."""
+        """Record in the journal that a result of a search was used."""
         self._append({"used": key})
 
     def start_segment(self) -> None:
-        """Write later entries to another file, so that the earlier ones can be removed.
+        """Write later entries to a new journal file, so that the earlier file can be removed.
 
         Does nothing while an earlier segment exists, whose entries could not be stored.
         """
@@ -65,27 +65,27 @@ class UsageJournal:
             self._closed, self._current = self._current, None
 
     def remove_segment(self) -> None:
-        """Remove the segment before the last `start_segment`: its entries are in the store."""
+        """Remove the journal file that ended with the last `start_segment`: its entries are in the store."""
         if self._closed is not None:
             _remove(*self._closed)
             self._closed = None
             self._size = 0 if self._current is None else os.fstat(self._current[1]).st_size
 
     def read_segments(self) -> Iterator[RecoveredEntries]:
-        """Yield what the segments of this process contain."""
+        """Yield the entries in the journal files of this process."""
         for segment in (self._closed, self._current):
             if segment is not None:
                 yield _read_segment(segment[0])
 
     def close(self) -> None:
-        """Close the files. A segment that was not removed is stored by the next process."""
+        """Close the journal files. Entries that are not in the store yet are stored by the next process."""
         for segment in (self._closed, self._current):
             if segment is not None:
                 os.close(segment[1])
         self._closed = self._current = None
 
     def recover(self) -> Iterator[RecoveredEntries]:
-        """Yield what each segment of an ended process contains; a segment is removed after its turn."""
+        """Yield the entries in each journal file of an ended process, and remove the file afterwards."""
         if not self._directory.is_dir():
             return
         files = sorted(each for each in self._directory.iterdir() if each.suffix == SUFFIX)
@@ -129,7 +129,7 @@ class UsageJournal:
 
 
 def open_journal(directory: Path) -> UsageJournal | None:
-    """Return a journal in a directory; None on a platform without locks of files."""
+    """Return a journal in a directory; None on a platform without file locks."""
     try:
         import fcntl  # noqa: F401
     except ImportError:
@@ -138,7 +138,7 @@ def open_journal(directory: Path) -> UsageJournal | None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a segment for as long as this process runs; return False if another process has locked it."""
+    """Lock a journal file until this process ends; return False if another process has locked it."""
     import fcntl
 
     try:
@@ -155,7 +155,7 @@ def _remove(file: Path, descriptor: int) -> None:
 
 
 def _read_segment(file: Path) -> RecoveredEntries:
-    """Read a segment. Lines that are not complete, such as the last one of a killed process, are left out."""
+    """Read a journal file, without incomplete lines such as the last one of a killed process."""
     entries: list[UsageEntry] = []
     used: list[str] = []
     with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Training runs of a trainer over HTTP.
+"""Start, read and stop training runs of a trainer over HTTP.
 
 POST {url}/runs              {"environment": …, "parameters": {…}}  → {"id": …}
 GET  {url}/runs/{id}         → {"state": …, "metrics": {…}, "log": …}
@@ -21,14 +21,14 @@ _RUN_ID = re.compile(r"(?!\.+\Z)[\w.-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class HttpTrainer:
-    """Client of one trainer over HTTP."""
+    """HTTP client for one trainer."""
 
     url: str
     key: str
     service: ServiceClient
 
     async def start(self, environment: str, parameters: Json) -> str:
-        """Start a training run and return the trainer's id of it. Raises TrainingFailed."""
+        """Start a training run and return the id that the trainer gave it. Raises TrainingFailed."""
         payload = {"environment": environment, "parameters": parameters}
         run_id = (await self._request("/runs", method="POST", payload=payload)).get("id")
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
@@ -36,11 +36,11 @@ class HttpTrainer:
         return run_id
 
     async def read(self, run_id: str) -> Json:
-        """Return state, metrics and the end of the log of a run."""
+        """Return the state, the metrics and the end of the log of a training run."""
         return _check_run(await self._request(f"/runs/{_check_id(run_id)}"))
 
     async def stop(self, run_id: str) -> Json:
-        """End a run."""
+        """Stop a training run."""
         return _check_run(await self._request(f"/runs/{_check_id(run_id)}/stop", method="POST", payload={}))
 
     async def _request(self, path: str, *, method: str = "GET", payload: Json | None = None) -> Json:
@@ -51,7 +51,7 @@ class HttpTrainer:
 
 
 def _check_id(run_id: str) -> str:
-    """Return an id that can be a part of a path. Raises TrainingFailed."""
+    """Return a run's id if it can be part of a URL path. Raises TrainingFailed if it cannot."""
     if not _RUN_ID.fullmatch(run_id):
         raise TrainingFailed(f"{run_id[:80]!r} is not the id of a training run.")
     return run_id

@@ -50,7 +50,7 @@ class TrainingFailed(CallError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What a training run on this machine executes, and its limits."""
+    """The command of a training run on this machine, and its limits."""
 
     name: str
     """Name of the training environment."""
@@ -138,11 +138,11 @@ class LocalRuns:
         return text.decode(errors="replace")[-max_chars:]
 
     def read_metrics(self, run_id: str) -> Json:
-        """Return the last values of the metrics that a run has printed as `name=value` or JSON lines."""
+        """Return the last value of each metric that a run has printed as `name=value` or JSON lines."""
         return find_metrics(self.read_log(run_id, 200_000))
 
     def stop(self, run_id: str) -> Json:
-        """End a run and wait until it has ended."""
+        """Stop a training run and wait until it has ended."""
         folder = self._find(run_id)
         if self.read(run_id)["state"] != "running":
             raise TrainingFailed(f"The training run {run_id!r} is not running.")
@@ -155,7 +155,7 @@ class LocalRuns:
         return self.read(run_id)
 
     def has(self, run_id: str) -> bool:
-        """Return True if a run of this id is stored."""
+        """Return True if a run with this id is stored."""
         return bool(_RUN_ID.fullmatch(run_id)) and (self._directory / run_id / "summary.json").is_file()
 
     def _find(self, run_id: str) -> Path:
@@ -217,7 +217,7 @@ def _mark(folder: Path) -> dict[str, str]:
 
 
 def _run_supervisor(folder: Path) -> None:
-    """Start the supervisor of a run, which continues as a process of its own. Raises TrainingFailed."""
+    """Start the supervisor of a run as an independent process. Raises TrainingFailed."""
     python = (sys.executable, "-P", "-m", "toolfold.training.supervisor", str(folder.absolute()))
     try:
         subprocess.run(  # noqa: S603 - a module of this package

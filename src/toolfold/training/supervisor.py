@@ -30,7 +30,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(directory: Path) -> None:
-    """Become a process of its own, then run the command that `run.json` describes."""
+    """Detach from the parent process, then run the command that `run.json` describes."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -47,14 +47,14 @@ def main(directory: Path) -> None:
 
 
 class BoundedLog:
-    """A log file that is renamed when half of the limit is reached; the file before the last is deleted."""
+    """A log file of limited size: it is renamed at half of the limit, and the older file is deleted."""
 
     def __init__(self, file: Path, max_bytes: int) -> None:
         self._file, self._limit, self._size = file, max_bytes // 2, 0
         self._stream = file.open("wb", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Append output of the command."""
+        """Append output of the command to the log."""
         data = data[-self._limit :]  # one piece may be larger than the log
         if self._size + len(data) > self._limit:
             self._stream.close()
@@ -103,7 +103,7 @@ class Supervisor:
         )
 
     def _follow(self, process: subprocess.Popen[bytes], deadline: float) -> str:
-        """Write the output to the log until the command ends; return why it was ended, empty if by itself."""
+        """Write output to the log until the command ends; return why it was stopped; empty if it was not."""
         reason, kill_at = "", 0.0
         for data in _read_output(process):
             self._log.write(data)
@@ -131,7 +131,7 @@ class Supervisor:
 
 
 def _read_output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """Yield output of the command, and empty data at least every `POLL_S`, until the command has ended.
+    """Yield the command's output until it ends; yield empty data if there is none for `POLL_S`.
 
     What is left in the pipe then is yielded too. A process that the command has left behind may keep the pipe
     open, so its end is not waited for.

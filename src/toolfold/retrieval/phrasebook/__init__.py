@@ -26,6 +26,6 @@ class Phrasebook(MessageSource):
 
 @functools.cache
 def _read_records() -> tuple[MessageRecord, ...]:
-    """Read the file once per process: it does not change, and reading it takes 40 ms."""
+    """Read the shipped example messages, once per process because that takes 40 ms."""
     with files(__package__).joinpath(FILE_NAME).open("rb") as stream:
         return tuple(parse_json_lines(stream, MessageRecord.parse, where="the phrasebook"))
