@@ -67,7 +67,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Findings about a command; if there are any, it needs approval before it runs.
+    """Findings about a command; a command with findings needs approval before it runs.
 
     `blocked` cannot be overridden by any mode, grant or person. `shape` is a canonical spelling of the parsed
     command: two commands of the same shape do the same; it is empty if it is not fully known. `unread` is

@@ -80,7 +80,7 @@ def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffe
 
 
 def _handler_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects that the handlers registered for the program `name` find."""
+    """Yield the effects found by the handlers that are registered for the program `name`."""
     for handlers in _HANDLERS:
         if name in handlers:
             yield from handlers[name](context)

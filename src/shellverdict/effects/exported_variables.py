@@ -84,7 +84,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def _is_custom_command(_: RunContext, value: Word) -> bool:
-    """Return True if a variable such as PAGER would run shell code, or a program that is not a system one."""
+    """Return True if a variable such as PAGER would run shell code or a program outside system paths."""
     text = value.lstrip("|- ")
     first = text.split(None, 1)[0] if text.split() else ""
     if not first or first.startswith(GAP):

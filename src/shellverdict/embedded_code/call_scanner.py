@@ -478,7 +478,7 @@ class CallScanner(ExpressionReader):
         return frozenset(traits)
 
     def _check_string_method(self, at: int, text: str) -> None:
-        """Add a command that a string literal runs: Groovy's `"rm x".execute()`, Scala's `"rm x".!`."""
+        """Add a command that a method of a string runs: Groovy's `"rm x".execute()`, Scala's `"rm x".!`."""
         if self.language == "groovy" and self.mark_at(at + 1) == "." and self.name_at(at + 2) == "execute":
             self.analysis.add_script(text)
         elif self.language == "groovy" and self.mark_at(at + 1) in ("]", ",") and "execute" in self.names:

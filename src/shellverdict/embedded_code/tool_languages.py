@@ -165,7 +165,7 @@ def analyze_puppet(code: str) -> CodeAnalysis:
 
 
 def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
-    """Analyze code by a pattern: the first non-empty group of each match is a shell script that it runs."""
+    """Analyze code by a pattern; the first non-empty group of each match is a shell script that is run."""
     analysis = AnalysisBuilder()
     for match in pattern.finditer(code):
         analysis.add_script(next((group for group in match.groups() if group), ""))

@@ -33,7 +33,7 @@ class ProcessInput:
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Create a `ProcessInput` from new text and the process data that the runtime adds to a call.
+        """Create a `ProcessInput` from new text and the process data that Toolfold adds to a tool call.
 
         If the process data is invalid, the earlier input is unknown.
         """

@@ -174,7 +174,7 @@ class Rule:
 
     @property
     def matches_runs(self) -> bool:
-        """Return True if the rule matches the arguments of a program, not an effect."""
+        """Return True if the rule applies to programs and their arguments, not to effects."""
         return isinstance(self.condition, RunCondition)
 
     def make_finding(

@@ -246,7 +246,7 @@ def _record_packed_secret(
 
 
 def _record_unpacking(run: ProgramRun, state: ShellState) -> None:
-    """Mark the working directory as downloaded if an archive from the network is unpacked there."""
+    """Mark the working directory as downloaded if an archive from the network is unpacked into it."""
     fetched = run.stdin is not None and Taint.NETWORK in run.stdin.taints
     for word in run.argv[1:]:
         stream = state.written_files.get(state.resolve_path(word))

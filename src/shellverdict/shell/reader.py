@@ -175,7 +175,7 @@ class ShellReader(NestedCodeReader):
     def _call_function(
         self, argv: tuple[Word, ...], state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        """Analyze a function call; report a fork bomb if it starts itself in the background."""
+        """Analyze a function call; report a fork bomb if the function starts itself in the background."""
         name = argv[0]
         again = context.call_stack.count(name)
         if again and context.background:
