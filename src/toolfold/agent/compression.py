@@ -88,7 +88,7 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
 
 
 def _limit_transcript(context_tokens: int | None) -> int:
-    """Return how long a transcript may be, so that it and its summary fit into the model's context window."""
+    """Return how long a transcript may be to fit, with its summary, into the model's context window."""
     if context_tokens is None:
         return MAX_TRANSCRIPT_CHARS
     return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)
@@ -104,7 +104,7 @@ def _write_transcript(entries: Sequence[MessageRecord], max_chars: int) -> str:
 
 
 def _write_outline(entries: Sequence[MessageRecord]) -> str:
-    """Return the beginnings of the user's messages as a minimal summary, written without a model."""
+    """Return a simple summary made without a model: the beginnings of the user's messages."""
     said = [f"- {entry.text[:500]}" for entry in entries if entry.role == "user" and entry.text]
     return "The user wrote:\n" + "\n".join(said[-50:])
 

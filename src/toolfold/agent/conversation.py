@@ -1,4 +1,4 @@
-"""One conversation of an agent: turns, interruption, undo, delegation to sub-agents.
+"""A conversation of an agent: turns, interruption, undo, delegation to sub-agents.
 
 Works on a session that is already open in the store. Decides nothing about tools: scope, selection,
 approval and dispatch belong to the runtime's session.
@@ -58,7 +58,7 @@ class TurnResult:
 
     @property
     def ok(self) -> bool:
-        """Return True if the model finished its answer."""
+        """Return True if the model has completed its answer."""
         return self.reason == "completed"
 
 

@@ -31,7 +31,7 @@ class AgentLimits:
 
 @dataclass(slots=True)
 class TurnBudget:
-    """Steps, tokens, time and cost that the work on one message has used so far."""
+    """Counts the steps, tokens, time and cost that the work on one message has used so far."""
 
     limits: AgentLimits
     usage: Usage = field(default_factory=Usage)

@@ -1,4 +1,4 @@
-"""The agent's system prompt, built once when a session starts and stored with it."""
+"""Build the agent's system prompt, once when a session starts; it is stored with the session."""
 
 from __future__ import annotations
 

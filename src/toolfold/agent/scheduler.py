@@ -316,7 +316,7 @@ def _refuse_client(job: Job) -> Sequence[GrantLimit]:
 
 
 def _allow_delivery(request: ApprovalRequest) -> Answer:
-    """Approve the message with the result of a job, and nothing else."""
+    """Approve sending the message with a job's result, and nothing else."""
     is_delivery = request.tool.name == _SEND_TOOL and request.rules == ("message-sent",)
     return Answer.ONCE if is_delivery else Answer.DENY
 

@@ -1,4 +1,4 @@
-"""Receive notices of changes that any process made in the shared database.
+"""Receive notices when any process changes data in the shared database.
 
 One thread with a connection of its own. Notices are lost while it is not connected, so every subscriber is
 called after each connection. A notice says only which kind of state has changed; subscribers read it again.

@@ -142,7 +142,7 @@ class Database:
         return self._start_listener().subscribe(topic, callback)
 
     def seconds_since_contact(self, topic: str = "") -> float:
-        """Return how long ago the database was last known to be reachable for notices of changes.
+        """Return how long ago the connection for change notices last heard from the database.
 
         With a topic: since when its state may be out of date, because a change of it could not be read.
         """

@@ -1,4 +1,4 @@
-"""Numbered changes of the shared database's tables, each with the statements that undo it.
+"""Numbered changes to the tables of the shared database, each with the statements that undo it.
 
 Applied in one transaction under a lock of the database, so that any number of processes may start at once:
 one applies them, the others wait and find nothing to do. An applied migration must never be edited.
@@ -22,7 +22,7 @@ LOCK_TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One change of the tables, and how to undo it."""
+    """One change to the database tables, and the statements that undo it."""
 
     number: int
     name: str

@@ -1,4 +1,4 @@
-"""Tool calls and results of the `anthropic` package, for agents that call the model themselves.
+"""Run tool calls from replies of the `anthropic` package, for programs that call the model themselves.
 
 The functions read the package's reply objects, run the calls in a session and return what to append to the
 history. The package is not imported here.
@@ -17,7 +17,7 @@ __all__ = ["answer_message", "answer_message_sync"]
 
 
 async def answer_message(session: Session, message: Any) -> list[Json]:
-    """Run the tool calls of a message.
+    """Run the tool calls in a model's message, and return the messages for the history.
 
     Returns the messages to append to the history: the reply, and the results of its calls if it has any.
     """

@@ -49,7 +49,7 @@ def _make_tool(tools: SessionTools, definition: Definition) -> FunctionTool:
 
 
 class SelectingModel(Model):
-    """Wraps a model; of the session's tools, it is shown only those that fit the conversation."""
+    """Wraps a model and shows it only those tools of the session that fit the conversation."""
 
     def __init__(self, model: Model, session: Session) -> None:
         self._model, self._tools = model, SessionTools(session)

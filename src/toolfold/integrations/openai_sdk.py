@@ -1,4 +1,4 @@
-"""Tool calls and results of the `openai` package, for agents that call the model themselves.
+"""Run tool calls from replies of the `openai` package, for programs that call the model themselves.
 
 The functions read the package's reply objects, run the calls in a session and return what to append to the
 history. The package is not imported here.
@@ -16,7 +16,7 @@ __all__ = ["answer_chat", "answer_chat_sync", "answer_response", "answer_respons
 
 
 async def answer_chat(session: Session, completion: Any) -> list[Json]:
-    """Run the tool calls of a chat completion.
+    """Run the tool calls in a chat completion, and return the messages for the history.
 
     Returns the messages to append to the history: the reply, and the results of its calls if it has any.
     """
@@ -33,7 +33,7 @@ def answer_chat_sync(session: Session, completion: Any) -> list[Json]:
 
 
 async def answer_response(session: Session, response: Any) -> list[Json]:
-    """Run the function calls of a response of the Responses API.
+    """Run the function calls in a reply of the Responses API, and return the items for the next input.
 
     Returns the items to append to the input: those of the response, and the results.
     """

@@ -1,4 +1,4 @@
-"""A session's tools in the form that the adapters of agent frameworks share."""
+"""List, select and call a session's tools; shared by the adapters for agent frameworks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SessionTools:
         self.session = session
 
     def list_all(self) -> list[Definition]:
-        """Return the definitions of every tool that the session may call, and of the bridge tools.
+        """Return the definitions of all tools that the session may call, and of the search tools.
 
         For frameworks that accept only calls of tools that they know in advance.
         """
@@ -52,7 +52,7 @@ class SessionTools:
     async def keep_selected(
         self, tools: Iterable[T], name_of: Callable[[T], str], messages: str | Sequence[Mapping[str, Any]]
     ) -> list[T]:
-        """Begin a turn and return the framework's tools to show for a conversation.
+        """Begin a turn and return the framework's tools, without session tools that do not fit.
 
         Of the session's tools these are the ones that fit; tools from elsewhere are all kept.
         """

@@ -20,7 +20,7 @@ _JSON_TYPES = frozenset({"string", "boolean", "integer", "number", "array", "obj
 
 
 class SelectingModel(Model):
-    """Wraps a model; of the session's tools, it is shown only those that fit the conversation."""
+    """Wraps a model and shows it only those tools of the session that fit the conversation."""
 
     def __init__(self, model: Model, session: Session) -> None:
         super().__init__(model_id=model.model_id)

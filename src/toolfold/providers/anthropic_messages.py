@@ -222,7 +222,7 @@ class _AnthropicReplyReader(ReplyReader):
                 raise _stream_error(event.get("error"))
 
     def read_message(self, message: Json) -> None:
-        """Read usage and stop reason from a message object."""
+        """Read the token usage and the stop reason from an Anthropic message object."""
         self._model = text_of(message.get("model"))
         self._usage |= _known_counts(message.get("usage"))
         self._finish = _FINISH_REASONS.get(text_of(message.get("stop_reason")), self._finish)

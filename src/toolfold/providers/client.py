@@ -28,7 +28,7 @@ OnRetry = Callable[[int, float, ProviderError], None]
 
 
 class ModelClient(Protocol):
-    """Interface of a client that answers model calls in one dialect."""
+    """Interface of a client that sends requests to a model in one provider's format."""
 
     @property
     def name(self) -> str:
@@ -186,7 +186,7 @@ class AnthropicClient:
 async def _relay_events(
     create: Callable[..., Any], body: Json, request: ModelRequest, errors: Any
 ) -> AsyncIterator[Json]:
-    """Yield the events of a streamed model call as plain data, or the whole body without streaming."""
+    """Yield the events of a streamed model call as plain data; without streaming, the whole body."""
     import httpx2
 
     known = {key: body.pop(key) for key in ("model", "stream") if key in body}

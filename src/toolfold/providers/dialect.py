@@ -83,7 +83,7 @@ class Dialect(ABC):
         deferred: Mapping[str, Definition] | None = None,
         media_kinds: Collection[str] = DEFAULT_MEDIA_KINDS,
     ) -> list[Json]:
-        """Return the messages with tool results to append to the history after one reply.
+        """Return the messages with the tool results of one reply, to be appended to the history.
 
         Providers require results before anything else. Where tools are `deferred`, a result of tool_search
         loads those that it found.
@@ -147,7 +147,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def render_calls(self, text: str, calls: Sequence[ToolCall]) -> list[Json]:
-        """Return the messages of a model reply with text and tool calls."""
+        """Return a model reply with this text and these tool calls, as messages."""
 
     @abstractmethod
     def find_calls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -175,7 +175,7 @@ class Dialect(ABC):
 
 
 def simplify_schema(schema: Json) -> Json:
-    """Return an object schema without alternatives (`anyOf` …) at its top level, which providers reject.
+    """Return an object schema without `anyOf` and similar keywords at its top level; providers reject them.
 
     The parameters that the alternatives name are kept; which of them go together is checked when the tool
     is called.
@@ -192,7 +192,7 @@ def simplify_schema(schema: Json) -> Json:
 
 
 def is_user_message(message: Message) -> bool:
-    """Return True if a person wrote the message; Anthropic sends tool results as user messages, too."""
+    """Return True if a person wrote the message; False for tool results, even with the role `user`."""
     content = message.get("content")
     if message.get("name") == MEDIA_SENDER:
         return False

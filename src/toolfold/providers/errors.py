@@ -52,7 +52,7 @@ class ProviderError(ToolfoldError):
 
 
 def classify_status(status: int, message: str = "") -> ProblemKind:
-    """Return the kind of problem for an HTTP status and error message of a provider."""
+    """Return the kind of error that a provider's HTTP status and error message stand for."""
     lowered = message.lower()
     if status in (400, 413, 422):
         is_too_long = status == 413 or any(phrase in lowered for phrase in _CONTEXT_PHRASES)

@@ -83,12 +83,12 @@ class _Tool:
 
     @property
     def signature(self) -> str:
-        """Tool name with parameter names, such as `read_file(path, offset)`."""
+        """Return the tool's name with its parameter names, such as `read_file(path, offset)`."""
         return f"{self.name}({', '.join(self.parameters.get('properties') or {})})"
 
     @property
     def summary(self) -> str:
-        """First sentence of the tool's description; short, because every prompt token costs time."""
+        """Return the first sentence of the tool's description, because every prompt token costs time."""
         about = " ".join(self.description.split()).partition(". ")[0]
         return shorten(about, MAX_SUMMARY_CHARS) or self.name.replace("_", " ")
 
@@ -303,7 +303,7 @@ def _read_tools(definitions: Sequence[Json]) -> list[_Tool]:
 
 
 def limit_schema(schema: Any) -> Any:
-    """Add length limits for strings and arrays to a JSON schema, so that output that follows it ends."""
+    """Add length limits to a JSON schema's strings and arrays, so that the model cannot write forever."""
     if isinstance(schema, list):
         return [limit_schema(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -320,7 +320,7 @@ def limit_schema(schema: Any) -> Any:
 
 
 def _with_examples(instruction: str, examples: Sequence[tuple[str, Any]], asked: str) -> list[Json]:
-    """Return chat messages: the instruction, examples as request and reply, then the request `asked`."""
+    """Return chat messages: an instruction, examples of requests and replies, then the request `asked`."""
     messages: list[Json] = [{"role": "system", "content": instruction}]
     for request, answer in examples:
         reply = {"role": "assistant", "content": json.dumps(answer, ensure_ascii=False)}

@@ -44,14 +44,14 @@ class Question:
 
 
 class ModelAccess:
-    """Asks the models of the configuration, which are named PROVIDER:MODEL."""
+    """Sends questions to the configured models, which are named PROVIDER:MODEL."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     @property
     def default_model(self) -> str:
-        """Return the model of the agent; empty if none is configured."""
+        """Return the model that is configured for the agent; empty if there is none."""
         return self._config.agent.model
 
     def check(self, model: str, key: str) -> None:

@@ -43,7 +43,7 @@ _REASONING_MODEL = re.compile(r"\bo[1-9]\b")
 
 
 class OpenAIResponses(Dialect):
-    """OpenAI's Responses format: a list of input items, between which tools can be added."""
+    """OpenAI's Responses format: a list of input items; tools can be added by an item as well."""
 
     name: ClassVar[DialectName] = "responses"
     default_model = "gpt"
@@ -295,7 +295,7 @@ def _stream_error(event: Json) -> ProviderError:
 
 
 def _as_native_search(tool: Json) -> Json:
-    """Return the API's own tool search in place of the tool `tool_search`; any other tool unchanged.
+    """Replace the tool `tool_search` by the API's own tool search; return any other tool unchanged.
 
     Tools that the API's own search returns can be called at once.
     """

@@ -22,7 +22,7 @@ FinishReason = Literal["stop", "tool_calls", "length", "refusal", "interrupted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """Request of one model call: messages, tools and options."""
+    """A request to a model: messages, tools and options."""
 
     model: str
     messages: Sequence[Json]

@@ -28,7 +28,7 @@ _TOKEN_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class AdmittedClient:
-    """A client that may use the proxy, and the names of its request headers that contain a Toolfold token."""
+    """A client that may use the proxy, and which of its request headers contain a Toolfold token."""
 
     client: GatewayClient
     token_headers: frozenset[str]
@@ -59,7 +59,7 @@ async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> Admi
 
 
 def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise RequestRefused if a header for keys or tokens occurs twice: the provider might read the other."""
+    """Raise RequestRefused if a header with a key or token is repeated, since only one can be checked."""
     names = [name.decode("latin-1").lower() for name, _ in sent]
     for name in (*KEY_HEADERS, TOKEN_HEADER):
         if names.count(name) > 1:
@@ -86,7 +86,7 @@ def _find_token_headers(policy: AccessPolicy, headers: Mapping[str, str]) -> fro
 
 
 def _is_own_token(policy: AccessPolicy, credential: str) -> bool:
-    """Return True for a token meant for this gateway: issued by it, or for it by the identity provider.
+    """Return True if a token was issued by this gateway, or by the identity provider for this gateway.
 
     Providers accept access tokens too, which are issued for them and are passed on like other keys.
     """

@@ -210,7 +210,7 @@ class Proxy:
     async def _serve(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody, send: Send
     ) -> None:
-        """Read an admitted request and answer it."""
+        """Read a request of an accepted client and answer it."""
         try:
             request = await self._read_request(scope, path, family, admitted, body)
             self._require_known_model(request)
@@ -266,7 +266,7 @@ class Proxy:
         return replace(request, body=data, content=content)
 
     async def _parse_body(self, data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
-        """Return the JSON object in a body; None if the body is compressed, too complex or no JSON object."""
+        """Return the JSON object in a body; None if the body is compressed, too complex or something else."""
         if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
             return None
         if len(data) <= LARGE_BODY_BYTES:  # it can cost no more than a few megabytes
@@ -274,7 +274,7 @@ class Proxy:
         return await asyncio.to_thread(lambda: None if find_excess(data) else self._arrays.parse(data))
 
     async def _respond(self, request: ProxyRequest, body: _ClientBody, send: Send) -> None:
-        """Answer an admitted request, within a time limit for the whole response.
+        """Answer a request of an accepted client, within a time limit for the whole response.
 
         Raises AccessEnded if the client's token was revoked before anything was sent to it.
         """
@@ -341,7 +341,7 @@ class Proxy:
         *,
         native: bool,
     ) -> bool:
-        """Try one way to reduce a request's tools array and answer it; return False if the tools must stay.
+        """Reduce a request's tools array and answer it; return False if the array cannot be reduced.
 
         Raises FoldingFailed or AccessEnded if nothing was sent to the client.
         """
@@ -374,7 +374,7 @@ class Proxy:
         return max(self._max_search_rounds, self._max_tool_rounds)
 
     async def _fold(self, request: ProxyRequest, wire: Wire, *, native: bool) -> Fold | None:
-        """Return a request with a reduced tools array, made in a thread if that may take some time."""
+        """Return a request with a reduced tools array; work in a thread if that may take some time."""
         client, content, tools = request.admitted.client, request.content or {}, self._tools
         if self._folder is None:
             return None
@@ -413,7 +413,7 @@ class Proxy:
             self._stored.popitem(last=False)
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
-        """Return the request with the provider's id of the reply it continues, and its search results."""
+        """Return a request that continues a stored reply, with that reply's real id and search results."""
         wire, content = _find_wire(request.path), request.content
         previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):
@@ -477,7 +477,7 @@ class _ClientBody:
 
 
 class _StartRecorder:
-    """A `send` function that remembers whether the response has begun, and its status."""
+    """An ASGI `send` function that records whether the response has started, and its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -508,7 +508,7 @@ async def _run_until_disconnect(work: Awaitable[None], body: _ClientBody) -> Non
 
 
 def _require_plain_path(path: str) -> None:
-    """Raise RequestRefused for a path that would lead out of the provider's API."""
+    """Raise RequestRefused for a URL path that would lead outside the provider's API, such as `..`."""
     if "\\" in path or any(part in (".", "..") for part in path.split("/")):
         raise RequestRefused(400, "The path must not contain '.', '..' or a backslash.")
 

@@ -53,7 +53,7 @@ class Catalog:
 
     @property
     def entries(self) -> Mapping[str, Json]:
-        """Return the tools as the client wrote them, by name."""
+        """Return the tool definitions as the client wrote them, by tool name."""
         if self._entries is None:
             self._entries = {name: tool.entry for name, tool in self.tools.items()}
         return self._entries
@@ -94,7 +94,7 @@ class Catalogs:
         self._catalogs: OrderedDict[tuple[bytes, int], Catalog] = OrderedDict()
 
     def find(self, tools: Sequence[ClientTool], checksum: bytes) -> Catalog:
-        """Return the catalog of the tools with this checksum under the current settings."""
+        """Return the catalog for the tools with this checksum; build it if there is none yet."""
         key = checksum, self._runtime.settings_version
         with self._lock:
             catalog = self._catalogs.pop(key, None) or self._build(tools)
@@ -149,7 +149,7 @@ def hash_tools(tools: Sequence[ClientTool]) -> bytes:
 
 
 def _as_tool(tool: ClientTool, has_servers: bool) -> Tool:
-    """Return a client's tool as a tool that can be searched but not run.
+    """Convert a client's tool to a Toolfold tool that can be found by search but not run.
 
     Among tools of MCP servers, the others are the client's own, which it always needs.
     """

@@ -79,7 +79,7 @@ def _hash_start(client: str, messages: Sequence[Json], call_ids: Sequence[str], 
 
 
 def _normalize_message(message: Json) -> Json:
-    """Return a message without cache marks, and with its text as a content block."""
+    """Return a message without cache marks and with its text as a content block, for comparison."""
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if isinstance(blocks, list):

@@ -1,4 +1,4 @@
-"""Reduce a model request's tools array to those needed now, and let the model search for the others.
+"""Send a model only the tools that it needs now, and let it search for the client's other tools.
 
 The tools are chosen by a session over the client's own tools, with the rules of every other session. Tools
 of other kinds, tools that `tool_choice` names and tools that the conversation has called stay in the request.
@@ -105,7 +105,7 @@ class Fold:
         return self.request.deferred is not None
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of the client's tool that `tool_call` contains; None if it is not valid."""
+        """Return the call of a client's tool that a `tool_call` contains; None if that call is not valid."""
         try:
             inner = unwrap(call)
             if self.added is not None and inner.name in self.added.names:
@@ -117,7 +117,7 @@ class Fold:
             return None
 
     def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
-        """Remember the messages exchanged with the provider for a reply of which the client saw this part."""
+        """Remember the messages behind a reply, because the client sees only some of its calls and text."""
         self.memory.remember(self.conversation, call_ids, text, messages)
 
     @property
@@ -126,7 +126,7 @@ class Fold:
         return BRIDGE_NAMES | (self.added.names if self.added else frozenset())
 
     async def answer(self, calls: Sequence[ToolCall], *, run: bool = True) -> list[Json]:
-        """Return messages with the results of calls that the client does not see.
+        """Answer calls that the client does not see, and return the messages with their results.
 
         Without `run`, only searches are answered, and no tool is run.
         """
@@ -292,7 +292,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class _ClientArray:
-    """The tools array of a client's request, with its function tools and other tools apart."""
+    """The tools array of a client's request, divided into function tools and other tools."""
 
     entries: list[Json]
     tools: list[ClientTool]
@@ -356,7 +356,7 @@ def _list_names(array: _ClientArray) -> set[str]:
 
 
 def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list[Json]:
-    """Return the tools, with the client's cache mark, if any, on the last tool that is in every request."""
+    """Return the tools; the client's cache mark, if any, moves to the last tool that every request has."""
     tools = [*constant, *added]
     if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
         tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}

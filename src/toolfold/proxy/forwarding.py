@@ -113,7 +113,7 @@ class UpstreamConnections:
             self._http = None
 
     def _is_direct(self, url: SplitResult) -> bool:
-        """Return False if a proxy is set in the environment for a URL, or the URL is unusual."""
+        """Return True for an ordinary URL for which no proxy is set in the environment."""
         key = f"{url.scheme}://{url.netloc}"
         known = self._direct.get(key)
         if known is None:
@@ -164,7 +164,7 @@ class UpstreamConnections:
 def _render_request(
     method: str, url: SplitResult, headers: Headers, body: RequestBody
 ) -> tuple[bytes, bytes | AsyncIterator[bytes]]:
-    """Return the head of a request, and its body as it is sent. Raises UpstreamFailed if it is not valid."""
+    """Return an HTTP request's head and its body as sent. Raises UpstreamFailed if it is not valid."""
     target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
     if _TARGET.fullmatch(target) is None or not method.isalpha():
         raise UpstreamFailed("The path or query of the request is not valid.")

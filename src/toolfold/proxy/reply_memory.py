@@ -45,7 +45,7 @@ class ReplyMemory:
     def remember(
         self, conversation: bytes, call_ids: Sequence[str], text: str, messages: Sequence[Json]
     ) -> None:
-        """Remember the messages exchanged with the provider for a reply of which a client saw this part.
+        """Remember the messages behind a reply, because the client sees only some of its calls and text.
 
         They are restored in this conversation only: they may contain results of tools that the proxy ran.
         """

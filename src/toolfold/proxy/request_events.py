@@ -31,7 +31,7 @@ class RequestEvents:
         provider: str,
         on_usage: Callable[[Usage, float | None], None] = lambda _usage, _cost: None,
     ) -> None:
-        """`client` is the name of the client; it identifies requests that have no session.
+        """Prepare the events; the name of `client` identifies requests that have no session.
 
         `on_usage` is called with the tokens of each reply and their cost, None if the price is unknown.
         """

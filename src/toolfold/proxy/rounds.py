@@ -101,7 +101,7 @@ class FoldedExchange:
         """How to continue the reply at the provider, if not by the id and the input of the client alone."""
 
     async def run(self) -> None:
-        """Answer the client.
+        """Send the model requests that are needed, and answer the client.
 
         Raises FoldingFailed, UpstreamFailed or AccessEnded if nothing was sent to it.
         """
@@ -117,7 +117,7 @@ class FoldedExchange:
             log.info("a request was folded: %s", self._fold.report, extra={NO_SECRETS: True})
 
     async def count(self) -> None:
-        """Answer a request for a token count, made with the reduced tools array. Raises FoldingFailed."""
+        """Answer a request to count tokens, using the reduced tools array. Raises FoldingFailed."""
         self._fold.report.rounds = 1
         with suppress(_ResponseRelayed):
             async with self._open_round(self._fold.body) as response:
@@ -230,7 +230,7 @@ class FoldedExchange:
             raise AccessEnded("The token was revoked while the request was answered.")
 
     def _last_request(self, body: Json) -> Json:
-        """Return the request after the last allowed search.
+        """Return the final model request, after which no more searches are allowed.
 
         It has the client's whole tools array; if the proxy has run tools, it forbids more calls instead.
         """
@@ -262,7 +262,7 @@ class FoldedExchange:
             self._fold.remember(shown, self._text + reply.text, messages)
 
     async def _require_success(self, response: UpstreamResponse, number: int, *, has_started: bool) -> None:
-        """Raise an exception if the provider answered with an error status; some are relayed first."""
+        """Raise an exception if the provider's status is an error; relay its response first if possible."""
         status = response.status_code
         if status == 200:
             return
@@ -278,7 +278,7 @@ class FoldedExchange:
         raise _ResponseRelayed
 
     async def _read_events(self, response: UpstreamResponse, merger: StreamMerger) -> AsyncIterator[bytes]:
-        """Yield the part of a reply that the client gets; events that arrived together are one piece."""
+        """Yield the events for the client; those that arrived together are joined into one piece."""
         parser = EventParser()
         received = 0
         async for part in response.read():
@@ -321,7 +321,7 @@ class _StreamClient:
             self._written_at = asyncio.get_running_loop().time()
 
     async def end(self) -> None:
-        """Complete the response."""
+        """Send the end of the response."""
         await self._send({"type": "http.response.body", "body": b""})
 
     @asynccontextmanager
@@ -364,7 +364,7 @@ class _StreamClient:
 
 
 def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:
-    """Yield, as one piece, what the client gets of some events, even if a later one cannot be read."""
+    """Join what the client gets of some events into one piece; yield it even if a later event is invalid."""
     shown: list[bytes] = []
     try:
         for event in events:

@@ -119,7 +119,7 @@ class RuntimeTools:
         return opened
 
     def _remove_idle(self, keep: tuple[GatewayClient, bytes]) -> list[ConversationSession]:
-        """Remove and return the sessions that were not used for too long."""
+        """Remove and return the sessions that have not been used for too long."""
         limit = time.monotonic() - self._idle_timeout
         idle = [key for key, each in self._sessions.items() if not each.running and each.last_used <= limit]
         return [self._sessions.pop(key) for key in idle if key != keep]
@@ -165,7 +165,7 @@ class RuntimeTools:
 
 
 def _refuse_approval(_request: ApprovalRequest) -> NoReturn:
-    """Refuse a call that needs approval, also where a dashboard could ask a person.
+    """Refuse every call that needs approval, even if a dashboard could ask a person.
 
     That person would decide about a conversation of somebody else, which the dashboard does not show.
     """

@@ -71,7 +71,7 @@ class ToolArrays:
         return {**content, "tools": tools}
 
     def _find_known(self, data: bytes) -> tuple[int, bytes]:
-        """Return the position and text of a known tools array in a body; empty if there is none."""
+        """Find a known tools array in a body, and return its position and text; empty if there is none."""
         known = list(reversed(self._known))
         for match in itertools.islice(_TOOLS_KEY_BYTES.finditer(data), MAX_KEYS if known else 0):
             for array in known:

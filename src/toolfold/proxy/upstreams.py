@@ -61,7 +61,7 @@ class Upstream:
 
     @property
     def is_official(self) -> bool:
-        """Return True for the APIs of OpenAI and Anthropic themselves."""
+        """Return True if this provider is OpenAI or Anthropic, not another server with the same API."""
         return urlsplit(self.base_url).hostname in _OFFICIAL_HOSTS
 
     def build_url(self, path: str, query: bytes) -> str:
@@ -96,10 +96,10 @@ class Upstream:
 
 
 class Upstreams:
-    """Chooses the provider for each model as the settings say."""
+    """Chooses the provider for each model according to the settings."""
 
     def __init__(self, config: Config) -> None:
-        """Read the settings. Raises ConfigError for an unknown provider or a missing key."""
+        """Read the proxy's settings. Raises ConfigError for an unknown provider or a missing API key."""
         self._by_pattern = {
             pattern: _configured_upstream(pattern, each.provider, each.key == "client", config)
             for pattern, each in config.proxy.upstreams.items()

@@ -86,7 +86,7 @@ _CLOSING_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What was said and done before the latest message of a conversation."""
+    """The messages and tool calls before the latest message of a conversation."""
 
     earlier: tuple[str, ...] = ()
     """The user's earlier messages, latest first."""
@@ -165,13 +165,13 @@ def _is_own_word(word: str) -> bool:
 
 
 def _word_weight(word: str) -> int:
-    """Return 1 for a word, or more for scripts without spaces, where a "word" may be a whole sentence."""
+    """Return how much a word counts: more than 1 in scripts without spaces, where it may be a sentence."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsedTools:
-    """The positions of the tools that a conversation has called, and of the tools on the same servers."""
+    """The tools that a conversation has called, as positions in the index, and every tool's server."""
 
     positions: tuple[int, ...]
     """Latest first."""
@@ -186,7 +186,7 @@ class UsedTools:
         return cls(tuple(present)[:MAX_USED_TOOLS], index.server_numbers())
 
     def server_weights(self) -> dict[int, float]:
-        """Return a weight for each server whose tools were called: 1 for the latest, then less."""
+        """Return a weight for each server whose tools were called: 1 for the latest, less for earlier."""
         weights: dict[int, float] = {}
         for position in self.positions:
             weights.setdefault(int(self.servers[position]), _AGE_DECAY ** len(weights))

@@ -115,7 +115,7 @@ class _PublishedTools:
     grants: dict[frozenset[str] | None, _Grant] = field(default_factory=dict)
 
     def find_position(self, name: str) -> int | None:
-        """Return the position of the tool with a name."""
+        """Return the position of the tool with the given name."""
         at = bisect.bisect_left(self.tools, name, key=lambda tool: tool.name)
         return at if at < len(self.tools) and self.tools[at].name == name else None
 
@@ -170,7 +170,7 @@ class DatabaseIndex:
         self._unsubscribe = database.on_change("catalog", self._read_changes) if place != "memory" else None
 
     def serves(self, tools: int) -> bool:
-        """Return True if a catalog with this number of tools is searched in the database, not in memory."""
+        """Return True if a catalog of this size is searched in the database instead of in memory."""
         return self._place == "database" or (self._place == "auto" and tools > MAX_MEMORY_TOOLS)
 
     def state(self) -> IndexState | None:

@@ -1,4 +1,4 @@
-"""Text that an embedding model reads for a tool or a message. Standard library only.
+"""Build the text that an embedding model reads for a tool or a message.
 
 Training and the product use the same two functions, because a model works best on text that looks like its
 training data. Models read a limited number of tokens, so the order matters: the name split into words, the

@@ -1,4 +1,4 @@
-"""Embedding models: from texts to unit vectors.
+"""Embedding models, which turn texts into unit vectors.
 
 Two models ship with the package and need no network: the encoder and the light model. The default combines
 both, see `multilingual`. Any server with an OpenAI-compatible `/v1/embeddings` endpoint, or any Python
@@ -90,7 +90,7 @@ class QueryEncoder(Protocol):
     """Embedder that also returns the hidden states of a message's tokens."""
 
     def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
-        """Return the vectors of a message and of its parts, and the hidden states of the message."""
+        """Return the vectors of a message and of its parts, and the hidden states of its tokens."""
 
 
 class Encoder:
@@ -333,7 +333,7 @@ class EndpointEmbedder:
 
 
 class _RequestTooLarge(EmbeddingUnavailable):
-    """The embedding server rejected a request with a status that may be about its size."""
+    """The embedding server rejected a request, maybe because it was too large."""
 
 
 class _Backoff:

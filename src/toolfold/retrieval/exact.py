@@ -97,7 +97,7 @@ class NameIndex:
                 self._add_position(position, name)
 
     def changed(self, tools: Sequence[Tool | None], positions: Collection[int]) -> NameIndex:
-        """Return the name index for a list of tools that has changed only at `positions`."""
+        """Return an updated name index for tools that have changed only at `positions`."""
         if len(positions) > MAX_INCREMENTAL_CHANGES:
             return NameIndex(tools)
         names = NameIndex(())
@@ -220,7 +220,7 @@ def _name_spellings(tool: Tool) -> set[str]:
 
 
 def _strip_server_prefix(name: str, server: str) -> str:
-    """Return a tool name without the leading server name and separator; empty if it has none."""
+    """Return a tool name without its server prefix; empty if the name has no server prefix."""
     separator = "__" if name.startswith("mcp__") else "_"
     rest = name.removeprefix("mcp" + separator).removeprefix(server)
     own = rest.removeprefix(separator)
@@ -234,7 +234,7 @@ def _candidate_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _trimmed_spans(match: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """Yield the spans in which a matched word may contain a tool name.
+    """Yield the (start, end) spans within a matched word that may be a tool name.
 
     These are the whole match, the match without trailing punctuation, and each Latin-script part.
     """

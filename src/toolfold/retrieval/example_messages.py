@@ -91,7 +91,7 @@ _INSTRUCTIONS_PROBLEM = "it contains instructions for a model"
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """The example messages of one tool definition, and who wrote them. One JSON line in every file."""
+    """The example messages of one tool definition, and who wrote them; stored as one line of JSON."""
 
     server: str
     tool: str
@@ -140,7 +140,7 @@ class MessageRecord:
 
 
 def definition_checksum(name: str, description: str) -> str:
-    """Return a hash of a tool's name and of its description without regard to white space."""
+    """Return a hash of a tool's name and its description, ignoring white space."""
     text = f"{name}\n{' '.join(description.split())}"
     digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=_CHECKSUM_BYTES)
     return digest.hexdigest()
@@ -203,7 +203,7 @@ class MessageCatalog:
 
 
 def _names_without_prefix(tool: Tool) -> Iterable[str]:
-    """Return the author's name of a tool, then the name without a prefix such as `github__`.
+    """Return the name that a tool's author chose, then the same without a prefix such as `github__`.
 
     Catalog files and gateways often put the server's name before that of the tool.
     """
@@ -256,7 +256,7 @@ class ExampleMessages:
             return [used, *others] if used else others
 
     def add_messages(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        """Return the tools with their example messages.
+        """Return the tools with their example messages added.
 
         Cached: equal input objects give the same output objects until the messages change.
         """
@@ -320,7 +320,7 @@ class MessageChecker:
         *,
         names: NameIndex | None = None,
     ) -> None:
-        """Create a checker; `find_instructions` finds text addressed to a model, beside built-in rules.
+        """Create a checker; `find_instructions` detects text addressed to a model, beyond the built-in rules.
 
         `measure_fit` tells how well messages fit the tools' definitions; without it that is not checked.
         `names` is the index of the tools' names, if the caller has one.

@@ -108,7 +108,7 @@ class Index:
         return cls(tuple(tools), tuple(checksums), lexical, vectors, names or NameIndex(tools), by_name)
 
     def grant(self, names: Iterable[str] | None) -> GrantMask:
-        """Return the positions of the named tools, or of all tools for None.
+        """Return the positions of the named tools; of all tools if `names` is None.
 
         Cached: a session repeats the same set.
         """
@@ -181,7 +181,7 @@ def _discard_checkpoint(cache: IndexCache) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndexBuilder:
-    """Builds an index from the previous one; only new tools are embedded."""
+    """Builds a search index from the previous one; only new tools are embedded."""
 
     words: WordTokenizer
     embed: EmbedTools
@@ -368,7 +368,7 @@ def embedded_messages(tool: Tool) -> tuple[str, ...]:
 
 
 def tool_checksum(tool: Tool) -> bytes:
-    """Return a hash of everything that the index contains of a tool."""
+    """Return a hash of everything about a tool that the index contains."""
     names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
     others = tuple(filter(None, (tool.listed_name, tool.alias)))
     text = repr((FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters, tool.messages))

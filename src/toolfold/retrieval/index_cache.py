@@ -159,7 +159,7 @@ def _is_length(length: Any) -> bool:
 
 
 def _are_row_offsets(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
-    """Return True if `starts` divides `numbers`, all from 0 to below `below`, into `rows` rows."""
+    """Return True if `starts` are valid row offsets into `numbers`, which must be less than `below`."""
     return (
         starts.dtype == np.int64
         and numbers.ndim == 1

@@ -344,7 +344,7 @@ class Indexer:
     def _find_vectors(
         self, embedder: Embedder, documents: Sequence[_Document], in_background: bool
     ) -> Iterator[tuple[list[int], PackedVectors]]:
-        """Yield the vectors of documents in parts, each with its positions: shared ones, then new ones."""
+        """Yield vectors of tool texts in parts, with their positions: first shared ones, then new ones."""
         if self._shared is None:
             yield from self._embed_batches(embedder, documents, range(len(documents)), in_background)
             return
@@ -428,7 +428,7 @@ class Indexer:
         return None
 
     def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
-        """Return the cached index files to read: the one for exactly these tools, then the newest other."""
+        """Return the cached index files to try: the one for exactly these tools, then the newest other."""
         if self._directory is None:
             return []
         try:
@@ -485,7 +485,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store some vectors; an empty part clears all. Raises ValueError if their length differs."""
+        """Store some vectors; an empty list clears all. Raises ValueError if their length differs."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

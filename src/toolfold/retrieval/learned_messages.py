@@ -196,7 +196,7 @@ class LearnedMessages:
         return ""
 
     def find_problem(self, index: Index, tool: Tool, text: str) -> str:
-        """Return why a text may not be learned for a tool; empty if it may."""
+        """Return why a text may not be stored as a learned message for a tool; empty if it may."""
         checker = MessageChecker(index.tools, self._find_instructions, names=index.names)
         if problem := checker.find_problem(tool, text, text):
             return problem
@@ -407,7 +407,7 @@ class ClientGains:
         return self._combine(closeness, MAX_KEYWORD_GAIN, MAX_KEYWORD_GAIN * MAX_SHARED_GAIN / MAX_GAIN)
 
     def _combine(self, closeness: Scores, own_limit: float, shared_limit: float) -> Scores | None:
-        """Return by how much to raise each tool's score: from the client's own messages, or from others'."""
+        """Return how much to raise each tool's score, by learned messages of this and of other clients."""
         placed = self.messages
         best = np.zeros(len(placed.group_positions), np.float32)
         np.maximum.at(best, placed.groups, closeness * placed.strengths)
@@ -469,7 +469,7 @@ def _read_vectors(rows: Sequence[LearnedMessage], model: str, index: Index) -> M
 
 
 def _belongs_to(row: LearnedMessage, tool: Tool) -> bool:
-    """Return True if a message was learned for this tool of this server, with about the same description."""
+    """Return True if a message was learned for this server's tool while its description was similar."""
     if (row.server, row.tool) != (tool.server, tool.own_name):
         return False
     if row.checksum == definition_checksum(tool.own_name, tool.description):

@@ -122,7 +122,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return the number of counted calls for each client, server and tool.
+        """Return how many calls of each tool were counted, by client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
@@ -151,7 +151,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file, or stop following the database."""
+        """Close the file, or stop reading changes from the database."""
 
 
 def open_learned(state_directory: Path, database: Database | None) -> LearnedMessageStore:
@@ -193,7 +193,7 @@ class LearnedStore(LearnedMessageStore):
             return [message for row in rows if (message := parse_row(row))]
 
     def load_totals(self) -> dict[tuple[str, str, str], int]:
-        """Return the number of counted calls for each client, server and tool.
+        """Return how many calls of each tool were counted, by client, server and tool.
 
         The number of requests of a client is under an empty server and tool.
         """
@@ -349,7 +349,7 @@ def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_reques
 
 
 def _remove_excess(db: sqlite3.Connection) -> None:
-    """Remove the oldest messages of the client that has the most, so that no client displaces others."""
+    """Remove the oldest messages of the client that has the most, so that no client crowds out others."""
     count = db.execute("SELECT COUNT(*) FROM learned").fetchone()[0]
     for _ in range(max(0, count - MAX_LEARNED_MESSAGES)):
         db.execute(

@@ -149,7 +149,7 @@ class KeywordIndex:
 
     @classmethod
     def build(cls, tools: Sequence[Tool], words: WordTokenizer) -> KeywordIndex:
-        """Build the keyword index of tools, in their order."""
+        """Build the keyword index of tools, in the given order."""
         texts, names = _tokenize_tools(dict(enumerate(tools)), words, Vocabulary())
         averages = texts.averages(len(FIELDS), len(tools))
         parts = list(texts.postings(list(FIELDS.values()), averages))
@@ -204,7 +204,7 @@ class KeywordIndex:
         return covered
 
     def without(self, gone: Iterable[int], size: int) -> KeywordIndex:
-        """Return the index without the tools at the positions `gone`, resized to `size` positions."""
+        """Return a copy of the index without the tools at positions `gone`, resized to `size` positions."""
         dead = np.zeros(max(self.size, size), bool)
         dead[list(gone)] = True
         kept = ~dead[self.positions]
@@ -220,7 +220,7 @@ class KeywordIndex:
         )
 
     def with_tools(self, new: Mapping[int, Tool]) -> KeywordIndex:
-        """Return the index with tools added at empty positions."""
+        """Return a copy of the index with tools added at empty positions."""
         if not new:
             return self
         texts, added = _tokenize_tools(new, self.words, Vocabulary(self.terms))

@@ -25,7 +25,7 @@ MIN_SHARED_TERMS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageMatches:
-    """The terms of all example messages of a catalog."""
+    """The terms of all example messages for the tools of a catalog."""
 
     messages: Mapping[str, Positions]
     """Term → numbers of the messages that contain it."""

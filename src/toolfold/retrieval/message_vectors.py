@@ -27,7 +27,7 @@ _EPSILON = 1e-9
 
 @runtime_checkable
 class MessageMean(Protocol):
-    """Embedder that knows the mean vector of example messages."""
+    """Interface of an embedding model that knows the mean vector of example messages."""
 
     def message_mean(self) -> Matrix:
         """Return the mean vector of many example messages of different tools."""
@@ -35,10 +35,10 @@ class MessageMean(Protocol):
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedder that builds tool vectors from several parts and merges example messages into each part."""
+    """Embedding model that builds tool vectors from several parts and merges messages into each part."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-        """Return the vectors of tools with the vectors of each tool's messages merged into them."""
+        """Return the tools' vectors after merging the vectors of each tool's example messages into them."""
 
 
 def embed_with_messages(
@@ -54,7 +54,7 @@ def embed_with_messages(
 
 
 def merge_messages(embedder: Embedder, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
-    """Return the vectors of tools with the vectors of each tool's messages merged into them."""
+    """Return the tools' vectors after merging the vectors of each tool's example messages into them."""
     flat = [text for each in messages for text in each]
     rows = embedder.embed(flat, "tool")
     if not flat or rows.shape[1] != vectors.shape[1]:

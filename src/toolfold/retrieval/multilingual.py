@@ -45,7 +45,7 @@ class MultilingualEmbedder:
         return np.hstack((encoded, light))
 
     def read(self, message: str, parts: Sequence[str] = ()) -> QueryEncoding:
-        """Encode a message and its parts with both models; add the English encoder's token states."""
+        """Encode a message and its parts with both models; also return the English encoder's token states."""
         encoded = self._encoder.read(message, parts)
         return QueryEncoding(self._weigh_by_language((message, *parts), encoded.vectors), encoded.states)
 

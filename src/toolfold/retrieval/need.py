@@ -112,7 +112,7 @@ def _hash_features(text: str) -> tuple[Positions, Scores]:
 
 
 def catalog_similarity(legs: Legs, *, dense: bool) -> Scores:
-    """Return features that say how well the best tools of the catalog match the message."""
+    """Return features that describe how well the best tools of the catalog match the message."""
     return np.asarray(_catalog_similarity(legs, dense=dense), np.float32)
 
 
@@ -141,7 +141,7 @@ def _dense_similarity(scores: Scores) -> list[float]:
 
 
 def _foreign_share(text: str) -> float:
-    """Return how foreign a text is: 0 for only ASCII characters, 1 if at least one in eight is not.
+    """Return 0 if all characters are ASCII, up to 1 if at least every eighth character is not.
 
     Models compare other languages less well, so a low similarity says less.
     """

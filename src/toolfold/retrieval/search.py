@@ -107,7 +107,7 @@ class SearchResult:
     """Number of the best tools among which the right one very probably is; 0 if it is unknown."""
 
     def needed(self, threshold: float) -> bool:
-        """Return True if tools should be offered: the message probably needs one, or names one."""
+        """Return True if tools should be shown: the message names a tool or probably needs one."""
         return self.need >= threshold or any(hit.exact for hit in self.hits)
 
 
@@ -456,7 +456,7 @@ class Searcher:
     def _rank_with_scores(
         self, index: Index, query: _LegScores, mode: Mode
     ) -> tuple[Positions, Scores | None]:
-        """Return the best tools, best first, and the learned ranker's scores if it has ranked them."""
+        """Return the best tools, best first, and the trained ranker's scores if it was used."""
         legs = query.legs
         if not legs.dense:
             return _keyword_matches(legs.lexical, CANDIDATES_PER_LEG), None
@@ -573,7 +573,7 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
-    """Return the positions in the same order, but auxiliary tools, such as those for resources, last."""
+    """Return the positions in the same order, with auxiliary tools (such as resource readers) last."""
     auxiliary = index.auxiliary_positions()
     if auxiliary.isdisjoint(positions):
         return list(positions)
@@ -790,7 +790,7 @@ class Retriever:
             self._shared_vectors.close()
 
     def _list_tools(self, snapshot: Snapshot) -> Sequence[Tool]:
-        """Return the tools with their synonyms and example messages, by which they are found, too."""
+        """Return the tools with their synonyms and example messages added."""
         return self._synonyms.add_synonyms(self.examples.add_messages(snapshot.ordered))
 
     def _find_index(
@@ -803,7 +803,7 @@ class Retriever:
         client: str | None = None,
         names: Sequence[str] = (),
     ) -> Index:
-        """Return the index in which to search: of all tools, or of candidates from the database.
+        """Return the index to search: of all tools, or of candidate tools from the database.
 
         The tools with the given `names` are candidates if they are granted.
         """

@@ -90,7 +90,7 @@ class ScopeFilter:
 
     @classmethod
     def of_toolsets(cls, toolsets: Ids, without: Ids, others: Ids) -> ScopeFilter:
-        """Return a filter that allows all tools of some toolsets, without a few, and a few others."""
+        """Return a filter that allows all tools of the given toolsets, except `without`, plus `others`."""
         return cls(
             None,
             _format_ids(toolsets),
@@ -115,7 +115,7 @@ class ScopeFilter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorTable:
-    """The table with the vectors of one model."""
+    """The database table with the vectors of one embedding model."""
 
     name: str
     width: int
@@ -134,7 +134,7 @@ class NearestQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateQuery:
-    """Everything that is looked up in the database for one message."""
+    """The terms, names and vectors that are looked up in the database for one message."""
 
     texts: Sequence[Sequence[str]]
     """Terms of the message and of its parts; each is searched by keywords."""
@@ -371,7 +371,7 @@ class SharedCatalog:
         self._database.run(build)
 
     def read_vectors(self, table: VectorTable, ids: Sequence[int]) -> Matrix:
-        """Return the vectors of some tools, in any order, without those that have none."""
+        """Return the stored vectors of the given tools, in any order."""
 
         def read(cursor: RowCursor) -> Matrix:
             rows = cursor.execute(

@@ -165,7 +165,7 @@ def _insert_rows(cursor: RowCursor, batch: Mapping[tuple[str, bytes], tuple[byte
 def _collect_rows(
     checksums: Sequence[bytes], rows: Mapping[bytes, tuple[bytes, float]]
 ) -> tuple[list[int], PackedVectors]:
-    """Return positions and vectors of the valid rows, without those whose length differs from most."""
+    """Return the positions and vectors of valid rows; skip vectors whose length differs from most."""
     lengths = [len(numbers) for numbers, _ in rows.values()]
     width = max(set(lengths), key=lengths.count) if lengths else 0
     if not 0 < width <= MAX_DIMENSIONS:

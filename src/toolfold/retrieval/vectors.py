@@ -40,7 +40,7 @@ class PackedVectors:
 
     @classmethod
     def of(cls, vectors: Matrix) -> PackedVectors:
-        """Store the vectors as 8-bit integers."""
+        """Convert float vectors to 8-bit integers."""
         scales = (np.abs(vectors).max(1, initial=_EPSILON) / 127).astype(np.float32)
         return cls(np.round(vectors / scales[:, None]).astype(np.int8), scales)
 
@@ -117,7 +117,7 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """Vectors of an index, prepared for search.
+    """The vectors of a search index, prepared for fast search.
 
     Few vectors are stored as blocks of floats. For many there is a sketch: short projections that are
     searched first.

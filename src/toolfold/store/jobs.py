@@ -159,7 +159,7 @@ class Statements(Protocol):
 
 
 class JobStore(ABC):
-    """The contract of a store of scheduled jobs. Thread-safe, and safe for several processes."""
+    """Interface of a store of scheduled jobs. Thread-safe, and safe for several processes."""
 
     @abstractmethod
     def close(self) -> None:
@@ -167,7 +167,7 @@ class JobStore(ABC):
 
     @abstractmethod
     def _transact(self, work: Callable[[Statements], Value]) -> Value:
-        """Run a function in a transaction that no other process disturbs; it may be called twice."""
+        """Run a function in a transaction, while no other process changes jobs; it may be called twice."""
 
     @abstractmethod
     def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
@@ -206,7 +206,7 @@ class JobStore(ABC):
         raise UnknownJob(text)
 
     def list_jobs(self, client: str = "") -> list[Job]:
-        """Return all jobs, or those that one client created; those that run next first."""
+        """Return all jobs, or those that one client created; the jobs that run next come first."""
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
         rows = self._read(f"SELECT * FROM jobs {order}")  # noqa: S608
         return [_read_job(row) for row in rows if not client or row["client"] == client]
@@ -331,7 +331,7 @@ class JobStore(ABC):
         return any(now - row["seen"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]) for row in rows)
 
     def list_runs(self, job_id: str = "", *, limit: int = 20) -> list[Run]:
-        """Return the newest runs, of one job or of all, newest first."""
+        """Return the newest runs of one job or of all jobs, newest first."""
         condition, values = ("WHERE job_id = ?", (job_id, limit)) if job_id else ("", (limit,))
         query = f"SELECT * FROM runs {condition} ORDER BY number DESC LIMIT ?"  # noqa: S608
         return [Run(**dict(row)) for row in self._read(query, values)]

@@ -153,7 +153,7 @@ class SessionStore(Protocol):
         """Record that tools are about to run; `calls` maps call ids to tool names."""
 
     def finish_call(self, session_id: str, call_id: str, result: Json) -> None:
-        """Store the result of one tool call until the message with all results is stored."""
+        """Store the result of one tool call for now, until the message with all results is stored."""
 
     def load_calls(self, session_id: str) -> list[CallRecord]: ...
 

@@ -300,7 +300,7 @@ class SqliteSessionStore:
 
 
 def _split_statements(script: str) -> Iterator[str]:
-    """Split an SQL script into statements; triggers contain semicolons themselves."""
+    """Split an SQL script into statements, but not at the semicolons inside triggers."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"

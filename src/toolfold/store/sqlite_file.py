@@ -13,7 +13,7 @@ BUSY_TIMEOUT_S = 10.0
 
 
 def open_private_file(file: Path, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> sqlite3.Connection:
-    """Open an SQLite file, which is created if it does not exist; rows are read by their column names.
+    """Open an SQLite file, created if it does not exist, whose rows can be read by column name.
 
     With `FULL`, a finished transaction also survives a power failure.
     """

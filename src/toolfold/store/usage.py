@@ -39,7 +39,7 @@ CREATE INDEX IF NOT EXISTS usage_key ON usage (key) WHERE key != '';
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEntry:
-    """One tool call, search or model call."""
+    """An entry of the usage history: one tool call, search or model call."""
 
     at: float
     kind: str
@@ -70,7 +70,7 @@ _FIND = f"SELECT 1 FROM usage WHERE {' AND '.join(f'{name} = ?' for name in _IDE
 
 
 class UsageStore(ABC):
-    """The contract of a usage history. Thread-safe."""
+    """Interface of a store for the usage history. Thread-safe."""
 
     row_number = "row"
     """Column with a number that increases with every entry."""
@@ -177,7 +177,7 @@ class SqliteUsageStore(UsageStore):
     bucket_number = "CAST((at - ?) / ? AS INTEGER)"
 
     def __init__(self, file: Path | None, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
-        """Open the history; without `file` it is lost when the store is closed."""
+        """Open the usage history; without `file` it is in memory and lost when the store is closed."""
         super().__init__(max_days=max_days, max_entries=max_entries)
         self._lock = threading.RLock()
         self._db = connect(":memory:") if file is None else open_private_file(file)

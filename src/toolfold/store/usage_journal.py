@@ -1,4 +1,4 @@
-"""A file with the entries of the usage history that are not in the store yet.
+"""Journal files with entries of the usage history that are not in the store yet.
 
 An entry is written to the file before the call that it describes is answered, so that it survives the sudden
 end of the process. Entries are in segments, one file each: a segment is removed once its entries are in the
@@ -39,7 +39,7 @@ class UsageJournal:
     """The journal files of one process in a directory. Not thread-safe: the caller must lock."""
 
     def __init__(self, directory: Path) -> None:
-        """Use a directory, which is created when the first entry is written."""
+        """Use a directory for journal files, which is created when the first entry is written."""
         self._directory, self._name = directory, secrets.token_hex(6)
         self._number = self._size = 0
         self._current: tuple[Path, int] | None = None

@@ -235,7 +235,7 @@ def _run_supervisor(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _hold_lock(file: Path) -> Iterator[None]:
-    """Hold the lock of a file. Raises TrainingFailed if another process holds it for too long."""
+    """Lock a file in a `with` block. Raises TrainingFailed if another process holds the lock too long."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     end = time.monotonic() + START_TIMEOUT_S
     try:
@@ -257,7 +257,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _is_locked(file: Path) -> bool:
-    """Return True if a supervisor holds the lock of its run."""
+    """Return True if the run's lock is held, which means that its supervisor is running."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

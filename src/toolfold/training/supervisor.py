@@ -65,7 +65,7 @@ class BoundedLog:
 
 
 class Supervisor:
-    """Starts a command, collects its output and ends it when its time is over or a stop is requested."""
+    """Starts a command, logs its output and ends it when its time is over or a stop is requested."""
 
     def __init__(self, directory: Path, run: dict[str, Any]) -> None:
         self._directory, self._run = directory, run

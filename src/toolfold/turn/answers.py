@@ -182,7 +182,7 @@ def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
-    """Return the tool with a description that mentions only tools of this turn, or the tool unchanged."""
+    """Return the tool, with mentions of tools outside this turn removed from its description."""
     if tool.adapt is None:
         return tool
     function = turn.described(tool)["function"]

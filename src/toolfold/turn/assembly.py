@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The tools that a session has in one turn. Tools that change later are seen only in the next turn."""
+    """The tools that a session has in one turn. Tools added or removed later appear in the next turn."""
 
     snapshot: Snapshot
     granted: frozenset[str]
@@ -158,7 +158,7 @@ def assemble(
     *,
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Return a session's turn with the granted tools; the `hidden` ones are callable but not shown."""
+    """Build a turn from a session's granted tools; the `hidden` ones are callable but not shown."""
     return begin_turn(Grant.from_names(snapshot, granted, hidden), availability)
 
 
@@ -199,7 +199,7 @@ def select_showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool
 
 
 def render_definitions(tools: Iterable[Tool]) -> list[Definition]:
-    """Return the definitions of tools; descriptions mention no tool that is not listed."""
+    """Return the definitions of tools; their descriptions mention only tools that are in the list."""
     tools = list(tools)
     adapting = any(tool.adapt for tool in tools)
     present = frozenset(tool.name for tool in tools) if adapting else frozenset[str]()

@@ -74,7 +74,7 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return True for `tool_search` and `tool_describe`, which are answered here.
+        """Return True for the names `tool_search` and `tool_describe`, whose calls this class answers.
 
         False for `tool_call`: the call inside it is run instead.
         """

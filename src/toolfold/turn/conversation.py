@@ -45,7 +45,7 @@ class Conversation:
     """True if the model has called tools for the latest message, which therefore needs some."""
 
     def context(self) -> Context:
-        """Return what was said and done before the latest message."""
+        """Return the earlier messages and tool calls, before the user's latest message."""
         return Context(tuple(reversed(self.user_texts[:-1])), tuple(reversed(self.used_tools)))
 
     @classmethod

@@ -153,7 +153,7 @@ _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _CallScript:
-    """Builds the list of model calls in a simulated conversation."""
+    """Builds the list of model calls for a simulated conversation."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
         self.tools, self._dialogue = tools, dialogue
@@ -333,7 +333,7 @@ def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: 
 
 
 def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
-    """Return a typical conversation of ten messages over two hundred tools, for comparing costs."""
+    """Return a typical conversation with ten messages and two hundred tools, for comparing costs."""
     names = [f"tool {number}" for number in range(200)]
     asked = [
         DialogueMessage(

@@ -19,7 +19,7 @@ from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 @dataclass(slots=True)
 class ToolPartition:
-    """The granted tools of a session, divided by how they may be shown to the model."""
+    """The granted tools of a session, divided into pinned, never deferred and deferrable ones."""
 
     pinned: Sequence[Tool]
     """Tools that are shown for every message."""
@@ -54,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Divides granted tools by the configured lists into deferrable and other ones; caches the result."""
+    """Divides granted tools into deferrable and always shown ones, by the settings; caches the result."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)
@@ -88,7 +88,7 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Return True if a token count, exact or a bound, is enough to tell if the limit `enough` is reached."""
+    """Return True if a token count, exact or a bound, shows whether the limit `enough` is reached."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)

@@ -42,7 +42,7 @@ class DisclosureDecision:
 
 
 class Disclosure:
-    """Decides, by one runtime's settings, which tools the model sees in each turn of its sessions."""
+    """Decides which tools the model sees in each turn, by the settings of a runtime."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _LoggedDecision:
     summary: str
 
     def is_for(self, turn: Turn, verdict: DisclosureDecision) -> bool:
-        """Return True if the log line for another turn of the same tools would say the same."""
+        """Return True if this decision also describes another turn, so that it need not be logged again."""
         return (
             turn.offered is self.offered
             and len(turn.tools) == len(self.shown)
@@ -206,7 +206,7 @@ class _LoggedDecision:
 
 
 class _BridgeListing:
-    """Definitions of `tool_search`, `tool_describe` and `tool_call`, perhaps with a list of tool sources."""
+    """Definitions of `tool_search`, `tool_describe` and `tool_call`, with an optional list of sources."""
 
     def __init__(self, settings: ToolsSettings, bridge: Bridge) -> None:
         self._listing = settings.tool_search.listing
@@ -232,7 +232,7 @@ class _BridgeListing:
         ]
 
     def _list_sources(self, tools: Iterable[Tool]) -> str:
-        """Return the sources of the tools with their tool counts, as many as fit the token budget.
+        """Return a list of tool sources with their number of tools, as long as the token budget allows.
 
         Counts come from the grant, not from what works now: a flapping server must not change the prompt.
         """

@@ -72,7 +72,7 @@ class GrantCache:
 
 
 def _flatten_scope(scope: Scope) -> tuple[_Rule, ...]:
-    """Return a scope and its ancestors as a flat tuple, because hashing deeply nested ones would recurse."""
+    """Return a scope and its parents as a flat tuple, because hashing nested scopes would recurse deeply."""
     rules: list[_Rule] = []
     each: Scope | None = scope
     while each is not None:

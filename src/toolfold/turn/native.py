@@ -16,13 +16,13 @@ MAX_WARNINGS = 100
 
 
 class NativePolicy:
-    """Decides whether requests use the provider's own tool loading; warns once per model that lacks it."""
+    """Decides whether requests let the provider load tools on demand; warns once per unsuitable model."""
 
     def __init__(self) -> None:
         self._warned: set[tuple[DialectName, str]] = set()
 
     def decide(self, requested: bool | None, configured: bool, *, dialect: Dialect, model: str) -> bool:
-        """Return True if the provider's own way of loading tools on demand is to be used.
+        """Return True if the provider's own way of loading tools on demand should be used.
 
         An explicit request for what the model lacks raises a ValueError; the setting only gives way.
         """

@@ -57,7 +57,7 @@ class PlacementPolicy:
 
 
 class DefinitionCache:
-    """Caches the definition of each tool as written for a model, as long as the tool exists."""
+    """Caches the definition of each tool in the form sent to models, as long as the tool exists."""
 
     def __init__(self) -> None:
         self._slimmer = Slimmer()
@@ -296,7 +296,7 @@ class SessionPlacement:
         )
 
     def _definitions_note(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
-        """Return a note that contains the definitions of the selected tools, as part of the model's input."""
+        """Return a note with the definitions of the selected tools, to be added to the model's input."""
         known = history.known_lines()
         lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
         new = [tool for tool in chosen if lines[tool.name] not in known]

@@ -23,7 +23,7 @@ from toolfold.turn.selection import Selector
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """The components that build the requests of all sessions of a runtime."""
+    """The settings and components with which all sessions of a runtime build their requests."""
 
     settings: ToolsSettings
     selector: Selector

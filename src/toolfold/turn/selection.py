@@ -221,7 +221,7 @@ class _GrantCandidates:
         self.answers: dict[_AnswerKey, _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the names of the tools among which the tools for a message are selected.
+        """Return the names of the tools from which those for a message are selected.
 
         Unavailable tools and tools that are always shown are left out. The set is cached until the
         available tools change.
@@ -271,7 +271,7 @@ class _TokenBudget:
 
 
 def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
-    """Return tools used earlier in the conversation that could be shown now, latest first."""
+    """Return tools called earlier in the conversation that could be shown again, latest first."""
     names = dict.fromkeys(_resolve_name(turn, name) for name in reversed(used))
     return tuple(name for name in names if name in competing)[:MAX_REUSED_TOOLS]
 

@@ -44,7 +44,7 @@ def signature(tool: Tool) -> str:
 
 
 class _SignatureWriter:
-    """Writes the types in one JSON schema on one line, in a bounded number of steps."""
+    """Writes the types in a JSON schema as one line of text, in a limited number of steps."""
 
     def __init__(self, root: Json) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""Shorten tool schemas for the model by leaving out keywords without meaning.
+"""Shorten tool schemas for the model by removing keywords that have no effect.
 
 A slim schema accepts exactly what the original accepts and tells a reader the same. Validation always
 uses the original. Unusual schemas (own identifiers, unknown dialects, references to odd places, too deep,
@@ -150,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """Facts about a schema and the schemas nested in it, which are needed to shorten it."""
+    """Facts about a schema and its nested schemas that are needed to shorten it."""
 
     nodes: list[Json]
     """All schemas, the root first."""
@@ -361,7 +361,7 @@ def _map_changed(
 
 
 class _SlimmingPass:
-    """One pass over a tool's schema that removes what the model does not need, outer schemas first."""
+    """Removes what the model does not need from a tool's schema, from the outside to the inside."""
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about

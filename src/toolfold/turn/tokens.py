@@ -66,7 +66,7 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 
 
 def tokenizer_for(model: str) -> Tokenizer:
-    """Return the tokenizer for a model, by its name as providers and routers spell it."""
+    """Return the tokenizer for a model name, in any spelling that providers and routers use."""
     name = model.lower()
     if "claude" in name:
         return _claude_tokenizer(name)
@@ -91,7 +91,7 @@ class TokenCounter:
         self._of_shared: dict[tuple[int, str, str], tuple[FrozenDict, int]] = {}
 
     def text(self, text: str) -> int:
-        """Return the number of tokens of a text."""
+        """Return the number of tokens in a text."""
         raw = text.encode("utf-8", "replace")  # lone surrogates cannot be tokenized
         key = hashlib.blake2b(raw, digest_size=16).digest()
         known = self._of_text.get(key)

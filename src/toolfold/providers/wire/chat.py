@@ -160,7 +160,7 @@ class _ChatStreamMerger(StreamMerger):
         yield from self._render_delta(chunk, choice, delta, visible)
 
     def _read(self, chunk: Json, choice: Json | None, delta: Json, parts: list[Json]) -> None:
-        """Add a chunk of the stream to the reply, and number its tool calls from 0."""
+        """Add a chunk of the stream to the reply, with the corrected indexes of its tool calls."""
         if parts or choice is None or choice.get("delta") is not delta:
             numbered = [{**choice, "delta": {**delta, "tool_calls": parts}}] if choice else []
             chunk = {**chunk, "choices": numbered}
@@ -322,5 +322,5 @@ def _message_of(body: Json) -> Json:
 
 
 def _finish_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the finish reason for the client; not `tool_calls` if the client sees none of the calls."""
+    """Return the finish reason for the client: `stop` if the model only made calls that it does not see."""
     return "stop" if reason == "tool_calls" and not visible_calls else reason

@@ -64,7 +64,7 @@ class Wire(ABC):
         """Return the names of the tools to which `tool_choice` refers."""
 
     def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
-        """Return why the tools array of a request cannot be reduced, whatever it contains; else empty."""
+        """Return why a request's tools array cannot be reduced, whatever its tools are; empty if it can."""
         return ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
@@ -89,11 +89,11 @@ class Wire(ABC):
         return set()
 
     def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:  # noqa: ARG002
-        """Return the messages; tools that are loaded in them get the definitions that the client wrote."""
+        """Return the messages; tools that they load get the definitions that the client wrote."""
         return list(messages)
 
     def read_messages(self, body: Json) -> list[Json] | None:
-        """Return the conversation of a request; None if it is not a list of messages."""
+        """Return the messages of a request; None if they are not a valid list."""
         messages = body.get("messages")
         return messages if _is_list_of_objects(messages) else None
 
@@ -190,11 +190,11 @@ class StreamMerger(ABC):
         return KEEP_ALIVE_COMMENT
 
     def is_hidden(self, name: Any) -> bool:
-        """Return True for the name of a tool whose calls the client does not see."""
+        """Return True if calls of the tool with this name are hidden from the client."""
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of the client's own tool that a call of `tool_call` contains, and count it."""
+        """Extract the call of the client's own tool from a call of `tool_call`, and count it as visible."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -222,11 +222,11 @@ class BodyMerger(ABC):
         """Return the merged response body for the client."""
 
     def is_hidden(self, name: Any) -> bool:
-        """Return True for the name of a tool whose calls the client does not see."""
+        """Return True if calls of the tool with this name are hidden from the client."""
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of the client's own tool that a call of `tool_call` contains, and count it."""
+        """Extract the call of the client's own tool from a call of `tool_call`, and count it as visible."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -251,7 +251,7 @@ def render_arguments(call: ToolCall) -> str:
 
 
 def add_usage(first: Any, second: Any) -> Any:
-    """Return the sum of two usage objects, field by field; other values are taken from the second."""
+    """Add up two usage objects, number by number; other values are taken from the second object."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {
             key: add_usage(first.get(key), second.get(key)) if key in second else first[key]

@@ -225,7 +225,7 @@ class _MessagesStreamMerger(StreamMerger):
             yield self._stop
 
     def _total_usage(self, last: Any) -> Any:
-        """Return the token usage for the end of the stream: the totals, if there was more than one reply."""
+        """Return the token usage for the end of the stream, summed up if there were several replies."""
         if self.round == 1 or not isinstance(last, dict):
             return last
         numbers = {key: value for key, value in self._usage.items() if isinstance(value, int)}
@@ -280,5 +280,5 @@ def _known_counts(usage: Any) -> Json:
 
 
 def _stop_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the stop reason for the client; not `tool_use` if the client sees none of the calls."""
+    """Return the stop reason for the client: `end_turn` if the model only made calls it does not see."""
     return "end_turn" if reason == "tool_use" and not visible_calls else reason

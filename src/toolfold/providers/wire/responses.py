@@ -186,7 +186,7 @@ class _ClientNames:
                 self.namespaced[_join_name(name, each)] = name, each
 
     def knows(self, item: Json) -> bool:
-        """Return True if an item calls a function in one of the client's namespaces."""
+        """Return True if an output item calls a function in one of the client's namespaces."""
         place = text_of(item.get("namespace")), text_of(item.get("name"))
         return bool(place[0]) and self.namespaced.get(_join_name(*place)) == place
 
@@ -333,7 +333,7 @@ class _ResponsesStreamMerger(StreamMerger):
         return self._next_index - 1
 
     def _render(self, content: Json) -> bytes:
-        """Return an event with the next sequence number of the merged stream."""
+        """Return an event as bytes, with the next sequence number of the merged stream."""
         if "sequence_number" in content:
             content = {**content, "sequence_number": self._sequence}
             self._sequence += 1
@@ -443,7 +443,7 @@ def _restore_tools(response: Json, request: Json) -> Json:
 
 
 def _is_hidden_call(item: Json, is_hidden: Callable[[Any], bool]) -> bool:
-    """Return True for a call that the client does not see."""
+    """Return True if an output item is a tool call that is hidden from the client."""
     if item.get("type") == "tool_search_call":
         return item.get("execution") == "client"
     return item.get("type") == "function_call" and is_hidden(item.get("name"))

@@ -62,7 +62,7 @@ class EventParser:
             raise EventTooLong(f"an event of the stream has more than {MAX_EVENT_BYTES:,} bytes")
 
     def finish(self) -> Iterator[ServerSentEvent]:
-        """Yield the event at the end of a stream that does not end with a blank line."""
+        """Yield the last event of a stream that ends without a blank line."""
         if self._received.strip():
             yield _read_event(bytes(self._received))
             self._received.clear()
