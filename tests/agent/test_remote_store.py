@@ -94,3 +94,19 @@ async def test_cancelled_turn_waits_for_its_database_write_and_keeps_the_stored_
     assert [each.text for each in agent.history.entries] == ["Hi"]
     assert [each.text for each in store.load_messages(agent.session_id)] == ["Hi"]
     await agent.close()
+
+
+async def test_closed_agent_releases_its_session_after_a_failed_database_write(
+    runtime: Runtime, database: Database
+) -> None:
+    store = PostgresSessionStore(database)
+    agent = Agent(ScriptedProvider([]), runtime=runtime, store=store)
+
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    agent.history.thread.submit(fail)
+    with pytest.raises(OSError, match="disk is full"):
+        await agent.close()
+    async with Agent(ScriptedProvider([]), runtime=runtime, store=store, session_id=agent.session_id):
+        pass  # a session that is not released cannot be opened

@@ -194,6 +194,17 @@ def test_usage_journal_of_a_running_process_is_left_unchanged(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_usage_journal_is_recovered_again_if_its_entries_could_not_be_stored(tmp_path: Path) -> None:
+    ended, other = UsageJournal(tmp_path), UsageJournal(tmp_path)
+    ended.append(UsageEntry(at=1.0, kind="call", name="saved"))
+    ended.close()
+    failed = other.recover()
+    next(failed)
+    failed.close()  # as if the store had failed
+    assert [entry.name for found in other.recover() for entry in found.entries] == ["saved"]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("with_content", [False, True])
 def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path, with_content: bool) -> None:
     bus, file = EventBus(), tmp_path / "usage.db"

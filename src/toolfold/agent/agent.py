@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 
 from toolfold.agent.conversation import AgentConversation, AgentDeps, TurnResult
@@ -121,14 +122,15 @@ class Agent(AgentConversation):
     async def close(self) -> None:
         """Release the session and close the runtime and clients that the agent opened."""
         self.interrupt()
-        await self._release_in_thread()
-        await self._deps.client.close()
-        if self._deps.auxiliary_client is not None:
-            await self._deps.auxiliary_client.close()
-        if self._own_store is not None:
-            self._own_store.close()
-        if self._own_runtime is not None:
-            await asyncio.to_thread(self._own_runtime.close)
+        async with AsyncExitStack() as opened:  # closes all of them, whatever fails
+            if self._own_runtime is not None:
+                opened.push_async_callback(asyncio.to_thread, self._own_runtime.close)
+            if self._own_store is not None:
+                opened.callback(self._own_store.close)
+            if self._deps.auxiliary_client is not None:
+                opened.push_async_callback(self._deps.auxiliary_client.close)
+            opened.push_async_callback(self._deps.client.close)
+            await self._release_in_thread()
 
     async def __aenter__(self) -> Agent:
         return self

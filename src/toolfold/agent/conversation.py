@@ -276,8 +276,7 @@ class AgentConversation:
         """Release the session like `release`, without blocking the event loop."""
         self.session.close()
         thread, store = self.history.thread, self._deps.store
-        await thread.run(lambda: store.release_session(self.session_id, self._owner))
-        thread.close()
+        await thread.finish(lambda: store.release_session(self.session_id, self._owner))
 
     async def _follow_settings(self) -> None:
         """Apply settings that have changed since the last turn; the session keeps its model."""

@@ -66,6 +66,16 @@ class StoreThread:
         apply(value)
         return value
 
+    async def finish(self, work: Callable[[], object]) -> None:
+        """Run the last operation and end the thread; earlier failures are raised afterwards."""
+        try:
+            await self.run(lambda: None)
+        finally:
+            try:
+                await self.run(work)
+            finally:
+                self.close()
+
     def submit(self, work: Callable[[], object]) -> None:
         """Run a store operation after all earlier ones without waiting; the next `run` reports failures."""
         if self._executor is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -166,8 +167,9 @@ class UsageRecorder:
         """Store the entries of processes that have ended before they could store them."""
         if self._journal is None:
             return
-        for found in self._journal.recover():
-            self._store.add(found.entries, found.used_searches, may_exist=True)
+        with contextlib.closing(self._journal.recover()) as segments:
+            for found in segments:
+                self._store.add(found.entries, found.used_searches, may_exist=True)
 
     def _run(self) -> None:
         is_recovered = False

@@ -109,7 +109,10 @@ class SharedSessions:
                     async with asyncio.timeout(OPENING_TIMEOUT_S):
                         await _send_again(app, scope, body, {SESSION_SCOPE_KEY: session}, "")
                         await _send_again(app, scope, _INITIALIZED, {}, session)
-                log.info("the session of client %s continues on this replica", scope[CLIENT_SCOPE_KEY].name)
+                if session in open_sessions():
+                    log.info(
+                        "the session of client %s continues on this replica", scope[CLIENT_SCOPE_KEY].name
+                    )
         finally:
             if not lock.locked():
                 self._opening.pop(session, None)

@@ -65,6 +65,8 @@ MAX_CACHED_GRANTS = 64
 RETRY_INTERVAL_S = 2.0
 """Time after a failed search in which the database is not asked again."""
 PUBLISH_RETRY_S = 5.0
+REFRESH_INTERVAL_S = 86_400.0
+"""How often stored tools are marked as used, so that other processes do not remove them."""
 _EMBED_BATCH = 64
 
 
@@ -102,7 +104,7 @@ class _PublishedTools:
 
     tools: Sequence[Tool]
     """Sorted by name."""
-    sums: NDArray[np.bytes_]
+    sums: NDArray[np.void]
     ids: Ids
     keys: NDArray[np.int64]
     """One row per tool: the numbers of its toolset and of its server."""
@@ -161,7 +163,7 @@ class DatabaseIndex:
         self._wanted: Sequence[Tool] = ()
         self._complete: Sequence[Tool] | None = None
         """The tools that are published with all vectors."""
-        self._publish_at = self._wait_left_s = 0.0
+        self._publish_at = self._refresh_at = self._wait_left_s = 0.0
         self._thread: threading.Thread | None = None
         self._progress = (0, 0)
         self._problem = ""
@@ -181,7 +183,7 @@ class DatabaseIndex:
     def publish(self, tools: Sequence[Tool], *, wait: bool = False) -> _PublishedTools | None:
         """Start to store tools, sorted by name, in the database; return the tools that are stored so far."""
         with self._lock:
-            if self._complete is tools:
+            if self._complete is tools and time.monotonic() < self._refresh_at:
                 return self._published
             if self._wanted is not tools:
                 self._wanted, self._publish_at, self._wait_left_s = tools, 0.0, self._max_wait_s or 0.0
@@ -310,7 +312,7 @@ class DatabaseIndex:
         vectors = None
         if table is not None and found.vectors is not None and rows:
             vectors = Vectors.of(PackedVectors.of(found.vectors[rows]))
-        sums = [bytes(published.sums[positions[row]]) for row in rows]
+        sums = [published.sums[positions[row]].tobytes() for row in rows]
         sample = CatalogSample(len(published.tools), grant.sample)
         return replace(Index.of(tools, sums, lexical, vectors), sample=sample)
 
@@ -344,9 +346,10 @@ class DatabaseIndex:
     def _read_changes(self) -> None:
         """Find out which tools other processes have added, and whether the vector index is ready."""
         published = self._published
-        if published is None or self._embedder is None:
+        if published is None:
             return
-        table = self._catalog.find_vectors(self._embedder.name) if published.table else None
+        embedder = self._embedder if published.table else None
+        table = self._catalog.find_vectors(embedder.name) if embedder else None
         others = self._find_others(published.ids, published.others)
         with self._lock:
             if self._published is published:
@@ -372,6 +375,7 @@ class DatabaseIndex:
             with self._lock:
                 self._complete = tools if is_complete else None
                 self._publish_at = time.monotonic() + PUBLISH_RETRY_S
+                self._refresh_at = time.monotonic() + REFRESH_INTERVAL_S
                 self._thread = None
                 self._lock.notify_all()
 
@@ -398,7 +402,7 @@ class DatabaseIndex:
         table = self._catalog.find_vectors(self._embedder.name) if self._embedder else None
         published = _PublishedTools(
             tools=tools,
-            sums=np.array(sums, "S16"),
+            sums=np.array(sums, "V16"),
             ids=ids,
             keys=keys.reshape(len(ids), 2),
             others=self._find_others(ids, np.zeros((0, 2), np.int64)),

@@ -66,7 +66,9 @@ _COLUMNS = tuple(each.name for each in fields(UsageEntry))
 _INSERT = f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _IDENTITY = ("at", "kind", "session", "name", "ms", "key")
 """Columns in which no two entries are equal: times have a resolution of less than a microsecond."""
-_FIND = f"SELECT 1 FROM usage WHERE {' AND '.join(f'{name} = ?' for name in _IDENTITY)}"  # noqa: S608
+_FIND = f"SELECT {', '.join(_IDENTITY)} FROM usage WHERE at >= ? AND at <= ?"  # noqa: S608
+_FIND_AT_ONCE = 500
+"""Number of entries after which the time range of a query ends, so that its result stays small."""
 
 
 class UsageStore(ABC):
@@ -92,7 +94,7 @@ class UsageStore(ABC):
         With `may_exist`, entries that were stored before are left out: an earlier attempt may have succeeded.
         """
         if may_exist:
-            entries = [each for each in entries if not self._has_entry(each)]
+            entries = self._select_new(sorted(entries, key=lambda each: each.at))
         rows = [astuple(each) for each in entries]
         used = "UPDATE usage SET ok = 1 WHERE key = ?"
         self._change([(_INSERT, rows), (used, [(key,) for key in successful_searches])])
@@ -100,8 +102,15 @@ class UsageStore(ABC):
         if self._added >= _PRUNE_EVERY:
             self.prune()
 
-    def _has_entry(self, entry: UsageEntry) -> bool:
-        return bool(self._query(_FIND, *(getattr(entry, name) for name in _IDENTITY)))
+    def _select_new(self, entries: Sequence[UsageEntry]) -> list[UsageEntry]:
+        """Return the entries, given in the order of time, that are not stored yet."""
+        new: list[UsageEntry] = []
+        for start in range(0, len(entries), _FIND_AT_ONCE):
+            some = entries[start : start + _FIND_AT_ONCE]
+            rows = self._query(_FIND, some[0].at, some[-1].at)
+            stored = {tuple(row[name] for name in _IDENTITY) for row in rows}
+            new += [each for each in some if tuple(getattr(each, name) for name in _IDENTITY) not in stored]
+        return new
 
     def prune(self) -> None:
         """Delete entries that are too old, and the oldest entries if there are too many."""

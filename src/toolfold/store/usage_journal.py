@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -84,7 +84,7 @@ class UsageJournal:
                 os.close(segment[1])
         self._closed = self._current = None
 
-    def recover(self) -> Iterator[RecoveredEntries]:
+    def recover(self) -> Generator[RecoveredEntries, None, None]:
         """Yield the entries in each journal file of an ended process, and remove the file afterwards."""
         if not self._directory.is_dir():
             return
@@ -97,8 +97,11 @@ class UsageJournal:
                 if not _lock(descriptor):
                     os.close(descriptor)
                     continue
-                yield _read_segment(file)
-                _remove(file, descriptor)
+                try:
+                    yield _read_segment(file)
+                    file.unlink()
+                finally:  # also if the entries could not be stored, so that they can be recovered again
+                    os.close(descriptor)
 
     def _append(self, data: dict[str, object]) -> None:
         line = json.dumps(data, separators=(",", ":")).encode() + b"\n"
@@ -123,7 +126,9 @@ class UsageJournal:
             file = self._directory / f"{self._name}-{self._number}{SUFFIX}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
             descriptor = os.open(file, flags, 0o600)
-            _lock(descriptor)
+            if not _lock(descriptor):  # another process takes the empty file for one that was left behind
+                os.close(descriptor)
+                return self._open_segment()
             self._current = file, descriptor
         return self._current[1]
 
