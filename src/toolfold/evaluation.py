@@ -222,7 +222,9 @@ def _make_session_selector(
     from toolfold.turn import Conversation, Grant, Selector, Turn
 
     selection = "hybrid" if mode == "rerank" else mode
-    chosen = settings.model_copy(update={"selection": selection, "rag_top_k": top_k, "pinned": ()})
+    chosen = settings.model_copy(
+        update={"selection": selection, "rag_top_k": top_k, "rag_max_k": top_k, "pinned": ()}
+    )
     selector = Selector(chosen, retriever)
     every = Grant.from_names(tools, frozenset(tools))
 

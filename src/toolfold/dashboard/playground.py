@@ -80,7 +80,7 @@ def _choose_settings(settings: ToolsSettings, body: Mapping[str, Any]) -> ToolsS
     if top_k is not None:
         if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= MAX_TOP_K:
             raise RequestRefused(400, f"top_k must be a number from 1 to {MAX_TOP_K}.")
-        changes["rag_top_k"] = top_k
+        changes["rag_top_k"] = changes["rag_max_k"] = top_k
     return settings.model_copy(update=changes)
 
 
