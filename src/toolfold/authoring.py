@@ -315,7 +315,7 @@ def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameter
 
 
 def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
-    """Return summary, parameter schema and handler for a tool made from a typed function."""
+    """Return the summary, the parameter schema and the handler of a tool made from a typed function."""
     from pydantic import ValidationError
     from pydantic.errors import PydanticUserError
 

@@ -1,4 +1,4 @@
-"""Publish events about tool calls. A call through `tool_call` has the name of the tool that it calls.
+"""Publish events about tool calls. A call through `tool_call` is reported under the real tool's name.
 
 Secrets are removed and large values cut before anything is published.
 """
@@ -45,7 +45,7 @@ MIN_PROGRESS_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CallEvents:
-    """Publishes what happens to the tool calls of one runtime."""
+    """Publishes events about the tool calls of one runtime: start, approval, progress and end."""
 
     redact: Redaction
     bus: EventBus = field(default_factory=EventBus)
@@ -138,7 +138,7 @@ class CallEvents:
         refused: bool = False,
         registered: bool = True,
     ) -> None:
-        """Publish that a tool call ended, or was answered without running."""
+        """Publish that a tool call ended, or was answered without running the tool."""
         if isinstance(call.name, str) and call.name in BRIDGE_NAMES:  # a model may send any JSON
             self._report_search(call, result, context)
             return
@@ -201,7 +201,7 @@ class ProgressLimiter:
         self._is_closed = False
 
     def report(self, message: str = "", progress: float | None = None, total: float | None = None) -> None:
-        """Publish the progress of a call, or hold it back if another report was published a moment ago."""
+        """Publish the progress of a call, or delay it if another report was published a moment ago."""
         with self._lock:  # held while publishing, so that nothing is published after the end
             if self._is_closed:
                 return
@@ -212,7 +212,7 @@ class ProgressLimiter:
             self._publish(message, progress, total)
 
     def close(self) -> None:
-        """Publish the progress report that was held back, if there is one, and ignore later reports."""
+        """Publish the delayed progress report, if there is one, and drop later reports."""
         with self._lock:
             self._is_closed = True
             if self._delayed is not None:

@@ -68,7 +68,7 @@ class VisitCounter:
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """Return the number of values on each nesting level, and how often validation visits one of them."""
+        """Return how many values each nesting level has, and how often validation visits one of them."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
@@ -111,7 +111,7 @@ class VisitCounter:
         return [_make_node(schemas[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
 
     def _is_reference_cycle(self, schema: Json) -> bool:
-        """Return True if a schema is a cycle of `$ref` and nothing else.
+        """Return True if a schema consists only of `$ref` that refer to each other in a cycle.
 
         Validators end such cycles themselves.
         """
@@ -126,7 +126,7 @@ class VisitCounter:
         return False
 
     def _find_same_value_schemas(self, schema: Json) -> list[Json]:
-        """Return the subschemas that apply to the same value as the schema itself."""
+        """Return the subschemas that apply to the same value as the schema that contains them."""
         parts = [each for key in ("allOf", "anyOf", "oneOf") for each in get_list(schema, key)]
         parts += [schema.get(key) for key in ("not", "if", "then", "else")]
         parts += [each for key in ("dependentSchemas", "dependencies") for each in _get_values(schema, key)]

@@ -1,4 +1,4 @@
-"""Compute what the configuration grants: the user's own toolsets, and the scope that limits every session.
+"""Compute what the configuration allows: the user's own toolsets, and the scope that limits every session.
 
 Checks the names of tools and toolsets in the settings against those that exist. Knows no session.
 """
@@ -32,7 +32,7 @@ def declare_toolsets(config: Config, toolsets: Toolsets, known: Collection[str] 
 
 
 def build_scope(config: Config, toolsets: Toolsets, *, all_loaded: bool) -> Scope:
-    """Return the scope that the configuration grants. Raises ConfigError for an unknown toolset.
+    """Return the scope (allowed tools) that the configuration sets. Raises ConfigError for unknown toolsets.
 
     That is only a warning unless `all_loaded`: the toolset may belong to a source that failed to load.
     """

@@ -74,7 +74,7 @@ class Dispatch:
     max_parallel: int = 8
     monitor: SettingsMonitor | None = None
     usage: UsageTracker | None = None
-    """Learns from calls that succeed."""
+    """Learns from successful calls which tools belong to which messages."""
 
     async def __call__(
         self, turn: Turn, call: ToolCall, context: CallContext, *, slot: Slot = NO_SLOT
@@ -126,7 +126,7 @@ class Dispatch:
         return await self._run_post_hooks(turn, tool, args, result, context)
 
     def _watch_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
-        """Watch for changes of the settings while the tool runs, unless it can only read."""
+        """Watch the settings files for changes while the tool runs, unless the tool can only read."""
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
@@ -192,7 +192,7 @@ class Dispatch:
         return make_result()
 
     async def _call_handler(self, tool: Tool, args: Json, context: CallContext) -> Any:
-        """Run a tool's handler and return what it returned. Raises ToolFailed on timeout."""
+        """Run a tool's handler and return its return value. Raises ToolFailed on timeout."""
         limit = tool.timeout or self.timeout
         handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
         own_args = copy.deepcopy(args)  # the handler may change its arguments; hooks get the original ones
@@ -293,7 +293,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class _NestedCalls:
-    """Runs the tool calls that a tool's handler makes, with the tools of the turn it was called in."""
+    """Runs the tool calls that a tool's handler makes, with the tools of the turn in which it was called."""
 
     dispatch: Dispatch
     turn: Turn

@@ -1,4 +1,4 @@
-"""Exceptions, grouped by who has to act on them.
+"""Exceptions, grouped by who can fix the problem: the user, the developer or the model.
 
     ToolfoldError
     ├── ConfigError            a person must change a setting; names the key, the file and the line
@@ -118,7 +118,7 @@ class CallError(ToolfoldError):
 
 
 class OutOfScope(CallError):
-    """The session was never granted this tool."""
+    """The session is not allowed to use this tool."""
 
     def __init__(
         self, name: str, near: Sequence[str] = (), *, hint: str = "Call one of the tools you were given."
@@ -141,7 +141,7 @@ class Refused(CallError):
 
 
 class NeedsAgent(CallError):
-    """The tool can run only inside an agent, which holds its state, and this session has no agent."""
+    """The tool can run only inside an agent, which keeps its state, and this session has no agent."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -150,7 +150,7 @@ class NeedsAgent(CallError):
 
 
 class EnvironmentFailed(CallError):
-    """The environment that runs commands is unreachable or was lost. A failing command is no error."""
+    """The environment that runs commands is unreachable or was lost. Not raised for a failing command."""
 
     def __init__(self, problem: str, *, advice: str) -> None:
         super().__init__(f"{problem} {advice}")
@@ -162,7 +162,7 @@ class ToolFailed(CallError):
 
 
 def did_you_mean(near: Sequence[str]) -> str:
-    """Return " Did you mean …?" for similar names; empty without any."""
+    """Return " Did you mean …?" with similar names; empty if there are none."""
     return f" Did you mean {', '.join(near)}?" if near else ""
 
 
@@ -189,7 +189,7 @@ def error_message(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Truncate text from elsewhere, such as another program's error, for use in a message."""
+    """Truncate text from another source, such as another program's error, for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 

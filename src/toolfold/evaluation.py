@@ -48,7 +48,7 @@ class QueryResult:
     query: Query
     ranked: list[str]
     selected: list[str]
-    """The tools that would be sent to the model; empty if the message seems to need none."""
+    """The tools that would be sent to the model; empty if the message seems to need no tool."""
     need: float
     """Estimated probability that the message needs a tool."""
     ms: float
@@ -89,17 +89,17 @@ class Quality:
     """Ranking measures of messages that need a tool."""
 
     kind: str
-    """The kind of the messages; `all` for all messages."""
+    """The kind of messages that was measured; `all` for all messages."""
     count: int
     recall: Mapping[int, float]
-    """Number of tools sent → share of the needed tools that are among them."""
+    """Share of the needed tools that are among the tools sent, by the number of tools sent."""
     reciprocal_rank: float
     discounted_gain: float
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionErrors:
-    """How often a wrong decision was made whether a message needs a tool."""
+    """How often it was decided wrongly whether a message needs a tool."""
 
     what: str
     count: int
@@ -130,7 +130,7 @@ class MissedNeed:
     result: QueryResult
     wanted: str
     serving: frozenset[str]
-    """The wanted tool and its alternatives."""
+    """The needed tool and its alternatives."""
     rank: int | None
 
     @property
@@ -146,7 +146,7 @@ class MissedNeed:
 
     @property
     def sort_rank(self) -> float:
-        """Return a number that is larger for a worse result."""
+        """Return a sort key that is larger for a worse result."""
         return math.inf if self.is_nothing_selected or self.rank is None else self.rank
 
     @property
@@ -214,7 +214,7 @@ def run_queries(
 def _make_session_selector(
     retriever: Retriever, tools: Snapshot, mode: Mode, top_k: int, settings: ToolsSettings
 ) -> Callable[[Query], tuple[list[str], list[str], float]]:
-    """Return a function that selects tools for a message with a history, as a session would.
+    """Return a function that selects tools for a message with a history, in the same way as a session.
 
     It returns the ranked tools, the selected ones and the need. A session does not rerank: that mode
     selects like `hybrid`.
@@ -295,7 +295,7 @@ def _measure_group(kind: str, group: Sequence[QueryResult], depths: Iterable[int
 
 
 def count_selection_errors(eval_results: EvalResults) -> list[SelectionErrors]:
-    """Return how often tools are selected though none is needed, and none though one is needed."""
+    """Return how often tools are selected though none is needed, and how often none though one is needed."""
     idle = [each for each in eval_results.results if not each.query.gold]
     groups = (
         ("tool needed, none selected", eval_results.results_with_gold, False),

@@ -56,7 +56,7 @@ class Event:
     type: ClassVar[str] = "event"
     session_id: str
     at: float = field(default_factory=time.time)
-    """Seconds since the epoch."""
+    """Time of the event in seconds since the epoch."""
 
     def to_json(self) -> Json:
         """Return the event as JSON data, with its type."""
@@ -72,9 +72,9 @@ class TurnStarted(Event):
     turn: int
     message: str
     model: str = ""
-    """As PROVIDER:MODEL."""
+    """Name of the model as PROVIDER:MODEL."""
     parent_session_id: str = ""
-    """The session that delegated the message to this one, if it is a sub-agent's."""
+    """The session that delegated the message to this sub-agent's session; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +85,13 @@ class ToolsSelected(Event):
     type: ClassVar[str] = "tools_selected"
     turn: int
     shown: tuple[str, ...]
-    """Names in the tools array, without the bridge tools."""
+    """Names of the tools in the tools array, without the bridge tools."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Tool → why it was selected."""
+    """Why each tool was selected, by tool name."""
     available: int = 0
     """The number of tools that can be called."""
     tool_search: bool = False
-    """The remaining tools can be found through tool search."""
+    """True if the tools that are not shown can be found through tool search."""
     tokens: int = 0
     """The size of the tools array in tokens."""
     tokens_saved: int = 0
@@ -136,14 +136,14 @@ class ModelReplied(Event):
     model: str
     usage: Usage
     cost: float | None = None
-    """Dollars; None if the model's price is unknown."""
+    """Cost in dollars; None if the model's price is unknown."""
     duration_s: float = 0.0
     calls: tuple[str, ...] = ()
-    """The names of the real tools that the reply calls."""
+    """The names of the tools that the reply calls, directly or through `tool_call`."""
     provider: str = ""
     """The provider's name in the configuration."""
     purpose: Literal["answer", "summary"] = "answer"
-    """`summary` for a call that summarised old messages."""
+    """`answer` for a normal model call, `summary` for a call that summarised old messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +154,11 @@ class ToolStarted(Event):
     call_id: str
     tool: str
     arguments: Json
-    """Secrets are replaced."""
+    """Arguments of the call, with secrets removed."""
     emoji: str = ""
     toolset: str = ""
     parent_id: str = ""
-    """The call inside which this one was made, such as code that calls tools; empty for the model's calls."""
+    """Id of the call that made this one, such as code that calls tools; empty for the model's own calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,12 +183,12 @@ class ToolFinished(Event):
     ok: bool
     duration_s: float
     result: str = ""
-    """The beginning of the result's text. Secrets are replaced."""
+    """The beginning of the result's text, with secrets removed."""
     error: str = ""
     refused: bool = False
-    """A hook, the approval policy or a person refused the call; it was not run."""
+    """True if a hook, the approval policy or a person refused the call, so that it was not run."""
     registered: bool = True
-    """False if there is no tool with this name: then `tool` is text of the model."""
+    """False if there is no tool with this name, so that `tool` is any text the model wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +211,10 @@ class ApprovalAsked(Event):
     reason: str
     """Why approval is needed."""
     command: str = ""
-    """The shell command, if the call has one. Secrets are replaced."""
+    """The shell command in the call, if it has one, with secrets removed."""
     severity: str = ""
     answers: tuple[str, ...] = ()
-    """The accepted answers."""
+    """The answers that the person can choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +233,7 @@ class ApprovalAnswered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextCompressed(Event):
-    """Old messages were replaced by a summary."""
+    """Old messages of a session were replaced by a summary, to save tokens."""
 
     type: ClassVar[str] = "context_compressed"
     turn: int
@@ -249,30 +249,30 @@ class ConfigReloaded(Event):
 
     type: ClassVar[str] = "config_reloaded"
     session_id: str = ""
-    """Empty: the event concerns every session."""
+    """Always empty: the event concerns every session."""
     changes: tuple[str, ...] = ()
     """One line for each change, such as `mcp.servers.git added` or `tools.disabled changed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdated(Event):
-    """The search index has changed: a search goes on without all vectors, or all tools are embedded."""
+    """The search index changed: it is used before all tools are embedded, or all tools are embedded now."""
 
     type: ClassVar[str] = "index_updated"
     session_id: str = ""
-    """Empty: the event concerns every session."""
+    """Always empty: the event concerns every session."""
     tools: int
     embedded: int
-    """Tools that are found by similarity; the others are found by keywords only."""
+    """Number of tools with an embedding; the others are found by keywords only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFailed(Event):
-    """A search could not use the index in the database: it used keywords in memory, or ended in an error."""
+    """A search could not use the index in the database; keywords in memory were used, or it failed."""
 
     type: ClassVar[str] = "search_failed"
     session_id: str = ""
-    """Empty: the event concerns every session."""
+    """Always empty: the event concerns every session."""
     reason: str
 
 
@@ -305,7 +305,7 @@ class EventBus:
         return bool(self._listeners)
 
     def has_listeners_for(self, event_type: type[Event]) -> bool:
-        """Return False if nobody would receive events of this type, so that they need not be built."""
+        """Return False if nobody would receive events of this type, so that none need be built."""
         return any(only is None or issubclass(event_type, only) for _, only in self._listeners)
 
     def subscribe(self, listener: Listener, *, only: type[Event] | None = None) -> Callable[[], None]:
@@ -335,7 +335,7 @@ class EventBus:
 
     @contextlib.contextmanager
     def stream(self, session_id: str | None = None) -> Iterator[AsyncIterator[Event]]:
-        """Iterate over the events of one session, or of all, in the current event loop.
+        """Iterate over the events of one session, or of all sessions, in the current event loop.
 
         Events that concern every session, such as `ConfigReloaded`, are included.
         The oldest events are dropped if the reader falls `MAX_QUEUED_EVENTS` behind.

@@ -45,7 +45,7 @@ class ToolExplanation:
     tokens: int
     matched: tuple[str, ...] = field(default=())
     learned: Mapping[str, Any] | None = None
-    """What messages learned from use have added to the similarity, and how many and how old they are."""
+    """How much learned messages add to the similarity, and how many and how old these messages are."""
 
 
 def explain_selection(
@@ -93,7 +93,7 @@ def explain_selection(
 
 
 def _describe_index(retriever: Retriever) -> dict[str, Any]:
-    """Return how many tools the search index has, how many are embedded, and how long was waited for them."""
+    """Return how many tools are in the search index, how many are embedded, and how long was waited."""
     state = retriever.index_state()
     return {"tools": state.tools, "embedded": state.embedded, "waited_s": round(state.waited_s, 3)}
 
@@ -101,7 +101,7 @@ def _describe_index(retriever: Retriever) -> dict[str, Any]:
 def _describe_request(
     session: Session, messages: Sequence[Json], model: str, counter: TokenCounter
 ) -> dict[str, Any]:
-    """Describe where a request contains the tools: in its tools array, or beside the newest message."""
+    """Describe which part of a request contains the tools: its tools array, or the newest message."""
     request = session.request(messages, model=model)
     return {
         "placement": request.placement,
@@ -168,7 +168,7 @@ class _LegResults:
 
 
 class _VisibilityReasons:
-    """Explains why a turn shows a tool to the model or leaves it out."""
+    """Explains why a tool is shown to the model in a turn, or why it is not."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn, self._selection = turn, turn.selection

@@ -43,7 +43,7 @@ class Hooks:
             raise ToolfoldError(f"unknown hook event {event!r}; use {PRE} or {POST}")
 
     def add_pre_hook(self, hook: PreToolCall, concerns: Callable[[Tool], bool] = lambda _: True) -> None:
-        """Add a `pre_tool_call` hook that is run only for the tools that it `concerns`."""
+        """Add a `pre_tool_call` hook that is run only for tools for which `concerns` returns True."""
         self._pre = (*self._pre, (hook, concerns))
 
     async def run_before(

@@ -36,7 +36,7 @@ _LINE_END = re.compile(rb"\r?\n\r?\n")
 
 
 class ExchangeFailed(Exception):
-    """The connection failed, or the server did not follow the protocol."""
+    """Raised if the connection failed, or the server violated the HTTP protocol."""
 
     def __init__(self, problem: str, *, is_timeout: bool = False) -> None:
         super().__init__(problem)
@@ -45,7 +45,7 @@ class ExchangeFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where requests are sent."""
+    """Scheme, host and port to which requests are sent."""
 
     host: str
     port: int
@@ -65,7 +65,7 @@ class _Head:
 
 
 def render_headers(headers: Headers) -> bytes | None:
-    """Return the lines of headers as they are sent; None if one of them is not valid."""
+    """Return headers as the bytes to send; None if one of them is not valid."""
     lines: list[bytes] = []
     for name, value in headers:
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
@@ -86,7 +86,7 @@ class ConnectionPool:
         self._tls: ssl.SSLContext | None = None
 
     async def take(self, origin: Origin, timeout_s: float) -> Connection:
-        """Return a connection that is not in use. Raises ExchangeFailed."""
+        """Return an idle connection, or a new one. Raises ExchangeFailed."""
         idle = self._idle.get(origin, [])
         while idle:
             connection = idle.pop()
@@ -96,7 +96,7 @@ class ConnectionPool:
         return await self._connect(origin, timeout_s)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """Keep a connection for another request if its response was read completely; close it otherwise."""
+        """Return a connection for reuse if its response was read completely; otherwise close it."""
         idle = self._idle.setdefault(origin, [])
         if not connection.prepare_next() or len(idle) >= self._max_idle_per_origin:
             connection.close()
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Return True if another request can be sent: the server has neither closed it nor sent anything."""
+        """Return True if another request can be sent: the connection is open and no data is pending."""
         is_old = time.monotonic() - self._idle_since > self._idle_timeout_s
         return not self._is_lost and not is_old and not self._has_arrivals()
 
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         return True
 
     async def send(self, head: bytes, body: bytes | AsyncIterator[bytes], timeout_s: float | None) -> bool:
-        """Send a request, with the chunks of a streamed body as they are; without a timeout, wait forever.
+        """Send a request; a streamed body is sent as its chunks arrive. Without a timeout, wait forever.
 
         Returns False if the server closed the connection or responded before it had read everything; there
         may be a response. Raises ExchangeFailed if the server does not read.
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     async def receive(self, method: str, timeout_s: float | None) -> Response:
-        """Return the response to the request that was sent; its body is still to be read."""
+        """Return the response to the request that was sent; its body has not been read yet."""
         while True:
             head = await self._read_head(timeout_s)
             if head.status >= 200:
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         return _parse_head(head)
 
     async def wait_for_data(self, timeout_s: float | None) -> bool:
-        """Wait until more has arrived; return False at the end of the connection. Raises ExchangeFailed."""
+        """Wait until more data has arrived; return False if the connection ended. Raises ExchangeFailed."""
         before = len(self._buffer)
         self._resume()
         while len(self._buffer) == before:
@@ -285,14 +285,14 @@ class Connection(asyncio.Protocol):
         return True
 
     def take_data(self, limit: int | None = None) -> bytes:
-        """Return and remove what has arrived, up to a limit."""
+        """Return and remove the data that has arrived, up to a limit."""
         data = bytes(self._buffer if limit is None else self._buffer[:limit])
         del self._buffer[: len(data)]
         return data
 
     @property
     def buffer(self) -> bytearray:
-        """Return what has arrived and was not read."""
+        """Return the data that has arrived and was not read yet."""
         return self._buffer
 
     @property
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         return self._can_be_kept
 
     def require_clean_end(self) -> None:
-        """Raise ExchangeFailed if the connection did not end in an orderly way."""
+        """Raise ExchangeFailed if the connection was not closed in an orderly way."""
         if self._error is not None:
             raise self._describe_end("")
 
@@ -310,7 +310,7 @@ class Connection(asyncio.Protocol):
         return self._describe_end("the server closed the connection before the response was complete")
 
     def mark_complete(self, *, can_be_kept: bool) -> None:
-        """Note that the response was read to its end."""
+        """Record that the response was read to its end."""
         self._can_be_kept = can_be_kept
 
     def _describe_end(self, problem: str) -> ExchangeFailed:
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     async def _wait(self, timeout_s: float | None) -> None:
-        """Wait until something happens on the connection."""
+        """Wait until data arrives or the connection ends."""
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             if timeout_s is None:
@@ -341,10 +341,10 @@ class Connection(asyncio.Protocol):
 
 
 class Response:
-    """A response whose head was read."""
+    """An HTTP response whose status and headers were read."""
 
     def __init__(self, connection: Connection, head: _Head, method: str, timeout_s: float | None) -> None:
-        """Raises ExchangeFailed if the length of the body is not certain."""
+        """Create a response. Raises ExchangeFailed if the length of its body is ambiguous."""
         self.status, self.headers = head.status, head.headers
         self._connection, self._timeout_s = connection, timeout_s
         is_ambiguous = bool(head.find(b"transfer-encoding") and head.find(b"content-length"))
@@ -442,7 +442,7 @@ class _ChunkDecoder:
 
 
 def _parse_head(head: bytes) -> _Head:
-    """Return the status and the headers of a response. Raises ExchangeFailed if they are malformed."""
+    """Parse the status and the headers of a response. Raises ExchangeFailed if they are malformed."""
     first, *lines = re.split(rb"\r?\n", head)
     status = _STATUS_LINE.fullmatch(first)
     fields = [_FIELD.fullmatch(line) for line in lines]
@@ -455,7 +455,7 @@ def _parse_head(head: bytes) -> _Head:
 
 
 def _find_length(head: _Head) -> int | None:
-    """Return the length of a body; None if it has chunks or ends with the connection.
+    """Return the length of a response body; None if it is chunked or ends with the connection.
 
     Raises ExchangeFailed if the headers contradict each other.
     """

@@ -1,4 +1,4 @@
-"""Learn from use: a message or tool search before a successful call becomes an example message of the tool.
+"""Learn from use: the message or search before a successful call becomes an example message of the tool.
 
 Sessions report the user's message, dispatch reports every call that ended; nothing of a tool's result is read
 except whether it succeeded and, for `tool_search`, which tools were found. Secrets are removed. The work is
@@ -51,18 +51,18 @@ class _Request:
     """A message or search of a session, and the tools that were called for it."""
 
     texts: tuple[str, ...]
-    """What may be learned; empty if the text is too long."""
+    """The texts that may be learned; empty if the message is too long."""
     origin: Origin
     expires: float
     found: frozenset[str] | None = None
-    """The tools that a search found; None for a message."""
+    """The tools that a search returned; None for a message."""
     called: dict[str, None] = field(default_factory=dict)
     turn: Turn | None = None
     digest: bytes = b""
-    """Digest of the whole message, by which the same message is recognized; empty for a search."""
+    """Hash of the whole message, by which a repeated message is recognized; empty for a search."""
 
     def accepts(self, name: str, now: float) -> bool:
-        """Return True if a call of the tool is taken to be a result of this request."""
+        """Return True if a call of the tool counts as a result of this message or search."""
         if now > self.expires or name in self.called or len(self.called) >= MAX_TOOLS_PER_TEXT:
             return False
         return self.found is None or name in self.found
@@ -70,7 +70,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _SessionUse:
-    """What was asked in a session, for the calls that follow."""
+    """The latest messages and searches of a session, to which the calls that follow are attributed."""
 
     message: _Request | None = None
     searches: list[_Request] = field(default_factory=list)
@@ -118,7 +118,7 @@ class _Worker:
 
 
 class UsageTracker:
-    """Observes messages, searches and calls of sessions, and has a retriever learn from them. Thread-safe."""
+    """Observes messages, searches and calls of sessions, from which tool search learns. Thread-safe."""
 
     def __init__(self, retriever: Retriever, redact: Redaction) -> None:
         self._retriever, self._redact = retriever, redact
@@ -127,18 +127,18 @@ class UsageTracker:
         self._sessions: OrderedDict[str, _SessionUse] = OrderedDict()
 
     def with_retriever(self, retriever: Retriever) -> UsageTracker:
-        """Return a tracker for sessions over other tools, which shares the background thread."""
+        """Return a tracker for sessions with other tools, which shares the background thread."""
         tracker = UsageTracker(retriever, self._redact)
         tracker._worker = self._worker
         return tracker
 
     @property
     def enabled(self) -> bool:
-        """Return False if nothing is to be learned."""
+        """Return False if learning is turned off."""
         return self._retriever.learned.enabled
 
     def note_message(self, session_id: str, client: str, text: str, turn: Turn) -> None:
-        """Note the user's latest message of a session. The same text again continues the earlier request."""
+        """Record the user's latest message of a session. A repeated text continues the earlier request."""
         if not self.enabled or not text:
             return
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
@@ -156,7 +156,7 @@ class UsageTracker:
         self._close_requests(closed, client)
 
     def observe_call(self, turn: Turn, call: ToolCall, result: ToolResult, context: CallContext) -> None:
-        """Note a search, or learn from a call that succeeded. Never raises."""
+        """Record a search, or learn from a call that succeeded. Never raises."""
         if not self.enabled or not result.ok or context.parents:
             return  # a call from inside a tool was chosen by code, not for a message
         try:
@@ -168,7 +168,7 @@ class UsageTracker:
             log.warning("learning from a tool call failed", exc_info=True)
 
     def note_success(self, turn: Turn, name: str, session_id: str, client: str) -> None:
-        """Learn that a tool was called successfully in a session, for what was asked there before."""
+        """Learn that a tool was called successfully for the latest message or search of a session."""
         tool = turn.snapshot.get(name)
         if tool is None or tool.core or name in turn.direct:
             return  # always shown: nothing to learn
@@ -186,7 +186,7 @@ class UsageTracker:
             self._learn(turn, tool, request, client, is_new_request=is_new)
 
     def wait(self) -> None:
-        """Wait until everything that was observed is stored."""
+        """Wait until everything that was observed has been stored."""
         self._worker.wait()
 
     def _session(self, session_id: str) -> _SessionUse:
@@ -225,7 +225,7 @@ class UsageTracker:
         self._worker.add(learn)
 
     def _close_requests(self, requests: Sequence[_Request], client: str) -> None:
-        """Weaken what was learned for tools that fit earlier requests but were not called for them."""
+        """Weaken learned messages of tools that matched earlier requests but were not called for them."""
         for request in requests:
             if request.called and len(request.texts) == 1 and request.turn is not None:
                 self._worker.add(functools.partial(self._count_misses, request, client))

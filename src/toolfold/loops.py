@@ -28,7 +28,7 @@ _POLL_INTERVAL_S = 0.05
 
 
 class CallTimeout(Exception):
-    """A tool, hook or other foreign code did not return within its time limit."""
+    """A tool, hook or other user-provided code did not return within its time limit."""
 
 
 class LoopThreadClosed(Exception):
@@ -74,7 +74,7 @@ class EventLoops:
         *parts: Any,
         max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
-        """Call foreign code, such as a tool's handler, with a time limit; its `sys.exit` ends only the call.
+        """Call code of a tool or plugin with a time limit; its `sys.exit` ends only the call.
 
         Cancelling the wait also cancels the code. Raises CallTimeout, EscapedException, or what the code
         raised.
@@ -90,7 +90,7 @@ class EventLoops:
         return _task_result(task)
 
     async def await_with_timeout(self, timeout_s: float, work: Awaitable[T]) -> T:
-        """Await code of Toolfold itself with a time limit, without a task of its own, which takes time.
+        """Await Toolfold's own code with a time limit, without creating a task, which would take time.
 
         Raises CallTimeout, EscapedException, or what the code raised.
         """
@@ -230,10 +230,10 @@ class NowaitContext(Protocol[T_co]):
     def __exit__(self, *error: object) -> None: ...
 
     def enter_nowait(self) -> T_co | None:
-        """Enter, or return None if that would block."""
+        """Enter the context; return None if that would block."""
 
     def exit_nowait(self) -> bool:
-        """Exit, or return False if that would block."""
+        """Exit the context; return False if that would block."""
 
 
 class _ManagedContext(Generic[T]):
@@ -344,7 +344,7 @@ class LoopThread:
         return self._loop is not None and not self._closed
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the thread and wait for it, from any loop. Cancelling the wait cancels it.
+        """Run a coroutine in the thread and wait for it, from any loop. Cancelling the wait cancels it too.
 
         Raises LoopThreadClosed after `close`.
         """
@@ -352,7 +352,7 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Start a coroutine without waiting for it. Does nothing if the thread of the loop is not running."""
+        """Start a coroutine without waiting for it. Has no effect if the loop's thread is not running."""
         with self._lock:
             loop = None if self._closed else self._loop
         if loop is not None:

@@ -38,28 +38,28 @@ _SLICE_CHARS = 100_000  # per call into C, during which no other thread runs
 
 
 class Effect(StrEnum):
-    """Possible effect of a tool (read, write, execute …), by which approval judges it."""
+    """Possible effect of a tool (read, write, execute …), by which it is decided if a call needs approval."""
 
     READ = "read"
     WRITE = "write"
     EXECUTE = "execute"
     NETWORK = "network"
     SEND = "send"
-    """Sends something to other people, which cannot be taken back."""
+    """Sends something to other people, which cannot be undone."""
     SPEND = "spend"
     """Uses a service that charges for each call."""
     CONTROL = "control"
     """Operates devices in the physical world."""
     SCHEDULE = "schedule"
-    """Lets a model work later, when nobody can be asked."""
+    """Schedules work of a model for a later time, when nobody can be asked for approval."""
     DESTRUCTIVE = "destructive"
 
 
 class Meaning(StrEnum):
-    """What a tool's argument stands for (a command, a path …), so that approval can judge the call."""
+    """What a tool's argument means (a command, a path …), so that it can be judged for approval."""
 
     COMMAND = "command"
-    """A shell command, or the words of one; parsed like a shell does."""
+    """A shell command, or a list of its words; parsed as a shell does."""
     FOLDER = "folder"
     """Working directory of the shell command in another argument."""
     PATH = "path"
@@ -69,11 +69,11 @@ class Meaning(StrEnum):
     INPUT = "input"
     """Text for a running program, judged together with the argument INPUT_CONTEXT."""
     INPUT_CONTEXT = "input-context"
-    """What is known of the program that receives the input; set by the runtime."""
+    """What is known about the program that receives the input; set by the runtime."""
     NOTE = "note"
     """Text that does not change what the call does."""
     DEVICES = "devices"
-    """Name of a class of devices, such as `light`; an approved kind of call covers that class only."""
+    """Name of a class of devices, such as `light`; an approval covers only calls for this class."""
 
 
 def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:
@@ -195,7 +195,7 @@ class AgentServices(Protocol):
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that this agent runs itself, such as its plan and its memory."""
+        """Return the names of the tools that this agent runs itself, such as `todo` and `memory`."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
         """Run one of the tools that the agent runs itself."""
@@ -203,21 +203,21 @@ class AgentServices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GrantLimit:
-    """Further limits on the toolsets that a session may use, in addition to those of the configuration."""
+    """Limits on the toolsets that a session may use, in addition to those of the configuration."""
 
     enabled: tuple[str, ...] | None = None
-    """Toolsets; None means all."""
+    """Toolsets that may be used; None means all."""
     disabled: tuple[str, ...] = ()
-    """Toolsets to exclude."""
+    """Toolsets that may not be used."""
 
     def to_json(self) -> Json:
-        """Return the restriction as JSON data."""
+        """Return the limits as JSON data."""
         enabled = None if self.enabled is None else list(self.enabled)
         return {"enabled": enabled, "disabled": list(self.disabled)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantLimit:
-        """Return the restriction that `to_json` has written."""
+        """Return the limits from the JSON data that `to_json` returned."""
         enabled = data["enabled"]
         return cls(None if enabled is None else tuple(enabled), tuple(data["disabled"]))
 
@@ -229,9 +229,9 @@ class Caller:
     name: str = ""
     """Name of the client's access token; over stdio, the name that the client reports."""
     asks_user: bool = False
-    """True if the configuration relies on the client to ask its own user before each call."""
+    """True if the configuration trusts the client to ask its own user before each call."""
     may_use_keys: bool = True
-    """True if work for the client may use the user's keys of model providers."""
+    """True if work for the client may use the user's API keys of model providers."""
     user_id: str = ""
     """Id of the user that the client's token belongs to; empty if it belongs to none."""
 
@@ -270,23 +270,23 @@ class CallContext:
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Set when the call is cancelled; a long synchronous handler should check it."""
     client: str = ""
-    """Owner of the call if several clients share a runtime; state must be separate for each."""
+    """Client that owns the call, if several share a runtime; handlers must keep their state apart."""
     caller: Caller = field(default_factory=Caller)
     """The gateway client that made the call, for approval."""
     report_progress: Progress = field(default_factory=lambda: _ignore_progress, repr=False, compare=False)
-    """Reports the progress of the call."""
+    """Function with which the handler reports the progress of the call."""
     surface: CallOrigin | None = field(default=None, repr=False, compare=False)
-    """Opaque data that the caller's interface passes to the tool's source."""
+    """Data from the gateway that is passed unchanged to the server that executes the call."""
     parents: tuple[str, ...] = ()
     """IDs of the calls inside which this one was made, the outermost first; empty for a call of the model."""
     grant_limits: tuple[GrantLimit, ...] = ()
-    """Restrictions of the session's grant, for work that the call starts outside of the session."""
+    """Limits on the session's toolsets, which also apply to work that the call starts outside the session."""
     nested: NestedCalls | None = field(default=None, repr=False, compare=False)
-    """Calls other tools of the session from the handler; set while it runs."""
+    """Object with which the handler calls other tools of the session; set while the handler runs."""
 
 
 class NestedCalls(Protocol):
-    """Calls tools of the same session from inside a handler, through the same pipeline as every call."""
+    """Lets a handler call tools of the same session, with the same checks as every call."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -305,7 +305,7 @@ class Progress(Protocol):
 
 
 def _ignore_progress(message: str = "", progress: float | None = None, total: float | None = None) -> None:
-    """Ignore the progress of a call that nobody follows."""
+    """Drop progress reports of a call, because nobody receives them."""
 
 
 Handler = Callable[[Json, CallContext], Any]
@@ -329,11 +329,11 @@ class Tool:
     parameters: FrozenDict
     handler: Handler
     original_name: str = ""
-    """The author's name, if providers would not accept it."""
+    """The name that the author gave the tool, if providers do not accept that name."""
     listed_name: str = ""
-    """Name that the command line and clients of the gateway show, if the runtime uses another."""
+    """Name shown by the command line and to clients of the gateway, if it differs from `name`."""
     alias: str = ""
-    """Further name that callers and settings may use: with the prefix `mcp_`, if it is shown without."""
+    """Another name that callers and settings may use: with the prefix `mcp_`, if `name` has none."""
     title: str = ""
     emoji: str = ""
     synonyms: tuple[str, ...] = ()
@@ -350,13 +350,13 @@ class Tool:
     core: bool = False
     """True if the tool belongs to the runtime itself and is never deferred behind tool search."""
     agent_level: bool = False
-    """True if the agent runs the tool and holds its state."""
+    """True if the agent itself runs the tool and keeps its state."""
     is_auxiliary: bool = False
     """True if the tool serves other items of its source, such as resources; ranked below other tools."""
     standalone: bool = False
     """True if only the model may call the tool, not a handler or code that another tool runs."""
     timeout: float | None = None
-    """Time limit in seconds, if the configured one does not fit."""
+    """Time limit in seconds, if it differs from the configured one."""
     adapt: Adapt | None = None
     source: Source = Source()
 
@@ -429,11 +429,11 @@ class Content:
     value: Any
     """The value for the model to read."""
     blocks: tuple[Media, ...] = ()
-    """Images, audio and files that belong to it."""
+    """Images, audio and files that belong to the value."""
     is_error: bool = False
     """True if the tool ran and reports a failure."""
     raw: SourceResponse | None = field(default=None, repr=False)
-    """The answer in its source's own format."""
+    """The original response in the format of the tool's source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,7 +452,7 @@ class ToolResult:
     media: tuple[Media, ...] = ()
     """Images and audio of the result; the text contains their names."""
     raw: SourceResponse | None = field(default=None, repr=False)
-    """The untruncated answer in its source's own format; None if a hook has changed the result."""
+    """The complete response in the format of the tool's source; None if a hook has changed the result."""
     whole_text: str | None = field(default=None, repr=False)
     """The text before it was shortened for the model; None if it was short, or a hook has changed it."""
 
@@ -505,19 +505,19 @@ class ApprovalRequest:
     category: str = ""
     severity: str = ""
     also: tuple[str, ...] = ()
-    """Further findings, in plain words."""
+    """Further findings about the call, in plain words."""
     rules: tuple[str, ...] = ()
     """Names of the rules that matched."""
     kinds: tuple[str, ...] = ()
-    """Kinds of the rules, in words: what `Answer.KIND` and `Answer.ALWAYS_KIND` would allow."""
+    """Kinds of the matched rules, in words, which `Answer.KIND` and `Answer.ALWAYS_KIND` would allow."""
     covers: str = ""
-    """The call in normalized form: what `Answer.SESSION` and `Answer.ALWAYS` would allow."""
+    """The call in normalized form, which `Answer.SESSION` and `Answer.ALWAYS` would allow."""
     answers: tuple[Answer, ...] = (Answer.ONCE, Answer.DENY)
-    """The accepted answers; any other means no."""
+    """The answers that the person can choose from; any other answer means no."""
     withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
-    """Set when the answer is no longer needed."""
+    """Event that is set when the answer is no longer needed."""
     session_covers: str = ""
-    """What `Answer.SESSION` would allow, in words; empty if it is only the same call."""
+    """What `Answer.SESSION` would allow, in words; empty if it allows only the same call."""
 
 
 class Approver(Protocol):
@@ -535,7 +535,7 @@ class UserQuestion:
     """Suggested answers; the user may give another one."""
     session_id: str = ""
     withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
-    """Set when the answer is no longer needed."""
+    """Event that is set when the answer is no longer needed."""
 
 
 class Asker(Protocol):

@@ -49,7 +49,7 @@ def _strip_accents(text: str) -> str:
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Shorten a tool name in its middle: its start tells the server, its end what the tool does."""
+    """Shorten a tool name in the middle, because its start names the server and its end the action."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

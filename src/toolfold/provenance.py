@@ -43,7 +43,7 @@ _PROC = Path("/proc")
 
 
 class Beacon:
-    """Open file descriptor by which other processes detect that this process has a Toolfold runtime."""
+    """Open file descriptor by which other processes detect that this process runs a Toolfold runtime."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -61,7 +61,7 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return why a process must have been started by a tool call; empty if it was not.
+    """Return the evidence that a tool call started a process; empty if none did.
 
     `pid` defaults to this process.
     """
@@ -74,7 +74,7 @@ def find_tool_call(pid: int | None = None) -> str:
 
 @functools.cache
 def _find_own_mark(pid: int) -> str:
-    """Find the mark of this process once: who started it does not change, and its ancestors may exit.
+    """Check once whether a tool call started this process, because its ancestors may exit later.
 
     `pid` distinguishes the process from those that it forks.
     """
@@ -99,7 +99,7 @@ def command_limit(client: str) -> int:
 
 
 def has_tool_processes(client: str) -> bool:
-    """Return True if any process is running that a command of this client may have started.
+    """Return True if any process is running that was possibly started by a command of this client.
 
     A process can lower its limit but not raise it, so every lower limit counts, unless the process belongs
     to another runtime or to a login session in which the user's processes are limited.
@@ -108,7 +108,7 @@ def has_tool_processes(client: str) -> bool:
 
 
 def is_tool_process(client: str, pid: int) -> bool:
-    """Return True if the process `pid` is running and a command of this client may have started it."""
+    """Return True if the process `pid` is running and was possibly started by a command of this client."""
     limit = _hard_limit(pid, if_denied=0)
     if limit is None or limit > command_limit(client) or limit == _own_limit() or not _is_own_process(pid):
         return False
@@ -119,7 +119,7 @@ def is_tool_process(client: str, pid: int) -> bool:
 
 
 def _has_hidden_mark(process: _ProcessInfo) -> bool:
-    """Return True if a process may have hidden that a command of this runtime started it.
+    """Return True if a process may hide that it was started by a command of this runtime.
 
     Commands are recognised by their memory limit, which a process can lower.
     """
@@ -155,7 +155,7 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """Return why the memory limit of a process may hide that a tool call started it; empty if it does not.
+    """Return why a process's memory limit suggests that a tool call started it; empty if it does not.
 
     The limit is the user's own if a process of another user, such as sshd or login, started the session: a
     process that detached from its ancestors has no such ancestor either.

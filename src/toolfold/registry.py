@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Snapshot(Mapping[str, Tool]):
-    """All registered tools at one moment. Never changes, so threads and sessions can share it."""
+    """All tools that were registered at one moment. Immutable, so threads and sessions can share it."""
 
     def __init__(self, tools: Mapping[str, Tool], generation: int) -> None:
         self._tools = tools
@@ -49,7 +49,7 @@ class Snapshot(Mapping[str, Tool]):
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
-        """Return all tools with a name: the one registered under it, then those whose author chose it."""
+        """Return all tools with a name: the tool registered under it, then tools whose author chose it."""
         others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]
@@ -95,7 +95,7 @@ class Registry:
         return self.add(build_tool(**definition), override=override)
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
-        """Register a tool and return it under its registered name."""
+        """Register a tool and return it with its registered name."""
         value = _to_tool(tool)
         with self._lock:
             placement = _place_tool(self._tools, value, override)
@@ -126,7 +126,7 @@ class Registry:
             return self._replace_tools(others, values, override=True)
 
     def snapshot(self) -> Snapshot:
-        """Return the current tools; the same object until something changes."""
+        """Return a snapshot of the current tools; the same object until a tool changes."""
         with self._lock:
             if self._snapshot.generation != self._generation:
                 self._snapshot = Snapshot(MappingProxyType(dict(self._tools)), self._generation)
@@ -145,7 +145,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A newly registered tool under its final name, and the tool that it replaced."""
+    """A newly registered tool with its final name, and the tool that it replaced."""
 
     tool: Tool
     replaced: Tool | None
@@ -194,7 +194,7 @@ def _warn_replaced(placement: _Placement) -> None:
 
 
 def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
-    """Return the tool under a unique name that providers accept."""
+    """Return the tool with a unique name that all providers accept."""
     original = tool.original_name or tool.name
     if not isinstance(original, str) or not original.strip():
         raise InvalidTool("a tool needs a name")

@@ -45,7 +45,7 @@ _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def render(value: Any) -> str:
-    """Return a value as compact JSON; text that is already valid JSON stays as it is."""
+    """Return a value as compact JSON; text that is already valid JSON is returned unchanged."""
     shaped = value if issubclass(type(value), Mapping) else {"result": value}
     try:
         text = _replace_surrogates(value) if _is_json(value) else _dump_json(shaped)
@@ -82,7 +82,7 @@ class ResultStore:
         return json.dumps(self._fill_excerpt(whole, frame), ensure_ascii=False), stored
 
     def store_file(self, data: bytes, *, name: str, mime_type: str, session_id: str) -> Path | None:
-        """Store a file of a tool result and return its path; None if that fails."""
+        """Store a file from a tool result and return its path; None if it cannot be stored."""
         try:
             return _create_file(
                 self.session_dir(session_id), name, _file_suffix(mime_type), data[:MAX_STORED_BYTES]
@@ -147,7 +147,7 @@ def _file_suffix(mime_type: str) -> str:
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    """Write a new file that only its owner can read; leave none on failure."""
+    """Write a new file that only its owner can read; delete it if writing fails."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

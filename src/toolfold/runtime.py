@@ -1,4 +1,4 @@
-"""The composition root: builds all components, owns their lifetime, opens sessions.
+"""Build all components of Toolfold, own their lifetime, and open sessions.
 
 The only module where all components meet. There are no singletons: two runtimes in one process share
 nothing. Methods known from other tool runtimes are provided too, each a thin layer over a session.
@@ -139,7 +139,7 @@ class Runtime:
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
     ) -> None:
-        """Store the components; `follower` reads changed settings."""
+        """Store the components; `follower` reloads changed settings."""
         self.database = parts.database
         """The database that replicas share; None if all state is in files of this machine."""
         self.config = config
@@ -332,7 +332,7 @@ class Runtime:
         *,
         context_tokens: int | None = None,
     ) -> Session:
-        """Open a session that selects tools with other settings, to show what a model would be sent.
+        """Open a session that selects tools with other settings, to show which tools a model would be sent.
 
         It is granted what `session` would grant, and shows tools as an agent would, not as the gateway does.
         """
@@ -346,7 +346,7 @@ class Runtime:
     def build_foreign_deps(
         self, snapshot: Snapshot, settings: ToolsSettings, retriever: Retriever, weights: ToolTokenCounts
     ) -> SessionDeps:
-        """Return the components of sessions over tools that a client of this runtime has and runs itself.
+        """Return the components of sessions with tools that a client of this runtime runs itself.
 
         Nothing of this runtime's own tools is granted to such a session.
         """
@@ -423,14 +423,14 @@ class Runtime:
         return any(status.usable for status in self.statuses(self.resolve_toolset(name)).values())
 
     def statuses(self, names: Iterable[str] | None = None) -> dict[str, Status]:
-        """Return, by name, whether each tool can be used now, and why not."""
+        """Return by name whether each tool can be used now; if not, with the reason."""
         snapshot = self._registry.snapshot()
         tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
         checked = self._availability.statuses(tools)
         return {tool.name: checked.get(tool.name, Status(True)) for tool in tools}
 
     def switched_off(self) -> frozenset[str]:
-        """Return the tools that exist but that the configuration grants to no session."""
+        """Return the tools that exist but that the configuration allows in no session."""
         toolsets = self.toolsets()
         return frozenset(toolsets.snapshot) - self._deps.scope.granted(toolsets)
 
@@ -525,7 +525,7 @@ class RuntimeRegistry:
 
 
 class _Disclosing(TypedDict):
-    """The components of a session that decide which tools a model sees."""
+    """The components of a session that decide which tools the model is shown."""
 
     bridge: Bridge
     disclosure: Disclosure

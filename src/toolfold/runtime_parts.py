@@ -97,7 +97,7 @@ class RuntimeParts:
 
 
 def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> RuntimeParts:
-    """Open the components that the tools need; `opened` closes them."""
+    """Open the components that the tools need; closing `opened` closes them."""
     database = open_database(config.store)
     if database is not None:
         opened.callback(database.close)
@@ -132,7 +132,7 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTools:
-    """What the built-in tools, configured APIs and plugins have added, and the user's toolsets."""
+    """Tools and hooks added by built-in modules, configured APIs and plugins, and the user's toolsets."""
 
     reports: tuple[SourceReport, ...]
     rules: tuple[Rule, ...]
@@ -162,7 +162,7 @@ def load_tools(config: Config, parts: RuntimeParts) -> LoadedTools:
 
 
 def _build_services(config: Config, parts: RuntimeParts) -> Services:
-    """Return what the handlers of built-in tools use."""
+    """Return the services that handlers of built-in tools use, such as files, terminal and browser."""
     return Services(
         workspace=_build_workspace(config),
         terminal=parts.terminal,
@@ -198,7 +198,7 @@ def build_dispatch(
     approver: Approver | None,
     reviewer: Reviewer | None,
 ) -> Dispatch:
-    """Return the path of all tool calls; `rules` for commands are those of plugins."""
+    """Return the pipeline for all tool calls; `rules` are the danger rules that plugins provide."""
     approval = build_approval(
         config,
         parts.loops,
@@ -225,7 +225,7 @@ def build_dispatch(
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return where the terminal's commands run, for approval; empty if on this machine."""
+    """Return where the terminal's commands run, for approval; empty if they run on this machine."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
@@ -247,7 +247,7 @@ def build_monitor(
     has_servers: Callable[[], bool],
     audit: DecisionLog,
 ) -> SettingsMonitor | None:
-    """Return the monitor for settings that change during a call; None if a tool call started this process.
+    """Return the monitor of settings changes during calls; None if a tool call started this process.
 
     Within a tool call, the outer runtime monitors them.
     """
@@ -346,7 +346,7 @@ def _build_database_index(
 
 
 def _build_examples(config: Config, database: Database | None) -> ExampleMessages:
-    """Return the example messages of tools: the user's own first, then the shipped ones."""
+    """Return the example messages of tools: the user's own first, then the built-in ones."""
     if not config.tools.example_messages:
         return ExampleMessages()
     return ExampleMessages(open_messages(config.paths.state_dir, database), Phrasebook())

@@ -39,7 +39,7 @@ class ScheduledJobs:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create the access to stored jobs.
+        """Create an object that manages the stored jobs.
 
         `directory` is the working directory of new jobs; `clock` returns the seconds since 1970.
         """
@@ -58,7 +58,7 @@ class ScheduledJobs:
         return job
 
     def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:
-        """Change a job; a new schedule or time zone gives it a new next time."""
+        """Change a job; if the schedule or time zone changes, compute the next run again."""
 
         def apply(job: Job) -> Job:
             changed = change(job)
@@ -74,7 +74,7 @@ class ScheduledJobs:
         return self.store.update_job(job_id, lambda job: replace(job, state="paused", next_run=None))
 
     def resume(self, job_id: str) -> Job:
-        """Let a paused job run again. Raises JobRejected if its only time has passed."""
+        """Let a paused job run again. Raises JobRejected if it has no run time in the future."""
 
         def restart(job: Job) -> Job:
             following = self.advance(job, self.clock())
@@ -85,7 +85,7 @@ class ScheduledJobs:
         return self.store.update_job(job_id, restart)
 
     def advance(self, job: Job, moment: float) -> float | None:
-        """Return the first time of a job's schedule after a moment; None if there is none."""
+        """Return the first run time of a job after a moment; None if there is none."""
         schedule = Schedule.from_json(job.times)
         following = schedule.next_after(datetime.fromtimestamp(moment, UTC), find_zone(job.zone))
         return None if following is None else following.timestamp()
@@ -117,7 +117,7 @@ class ScheduledJobs:
 
 
 def describe_job(job: Job) -> Json:
-    """Return what a person or a model should know of a job."""
+    """Return a description of a job as JSON data, for a person or a model."""
     optional = {
         "name": job.name,
         "client": job.client,
@@ -137,7 +137,7 @@ def describe_job(job: Job) -> Json:
 
 
 def describe_run(run: Run, zone: str) -> Json:
-    """Return what a person or a model should know of a run; long results are shortened."""
+    """Return a description of a run as JSON data, for a person or a model; long results are shortened."""
     optional = {
         "session": run.session_id,
         "result": run.result[:SHOWN_RESULT_CHARS],

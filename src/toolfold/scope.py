@@ -29,7 +29,7 @@ _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
 
 
 class Toolsets:
-    """All toolsets, as of one state of the registry."""
+    """All toolsets that exist in one state of the registry."""
 
     def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
         self._snapshot = snapshot
@@ -80,7 +80,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Return True if the toolset `start` includes `toolset`, perhaps indirectly; it may have no tools."""
+        """Return True if the toolset `start` includes `toolset`, directly or not, even if it is empty."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:
@@ -137,13 +137,13 @@ class Toolsets:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The toolsets granted to a session. `narrow` is the only way to derive another scope.
+    """The toolsets that a session may use. `narrow` is the only way to derive another scope.
 
     The root of all scopes is the user's configuration; `rebase` follows a change of it.
     """
 
     enabled: tuple[str, ...] | None = None
-    """Toolsets, `server:NAME` and `tool:NAME`; None means all."""
+    """Allowed toolsets, `server:NAME` and `tool:NAME`; None means all."""
     disabled: tuple[str, ...] = ()
     """Toolsets, servers and tools to exclude."""
     without: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class Scope:
     def narrow(
         self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
     ) -> Scope:
-        """Return a scope that grants only what both this scope and the given lists of toolsets grant."""
+        """Return a scope that allows only what both this scope and the given lists of toolsets allow."""
         chosen = None if enabled is None else _to_tuple(enabled)
         return Scope(chosen, _to_tuple(disabled), _to_tuple(without), parent=self)
 
@@ -166,14 +166,14 @@ class Scope:
         return scope
 
     def rebase(self, root: Scope, new_root: Scope) -> Scope:
-        """Return this scope derived from `new_root` instead of `root`, after the settings have changed."""
+        """Return this scope based on `new_root` instead of `root`, after the settings have changed."""
         if self is root:
             return new_root
         parent = self.parent
         return self if parent is None else replace(self, parent=parent.rebase(root, new_root))
 
     def granted(self, toolsets: Toolsets) -> frozenset[str]:
-        """Return the names of the existing tools that this scope grants."""
+        """Return the names of the existing tools that this scope allows."""
         names = self._allowed_names(toolsets)
         ancestor = self.parent
         while ancestor:
@@ -182,13 +182,13 @@ class Scope:
         return names
 
     def list_limits(self) -> tuple[GrantLimit, ...]:
-        """Return how this scope is restricted beyond the configuration, the first restriction first."""
+        """Return the limits of this scope in addition to the configuration, in the order they were added."""
         if self.parent is None:
             return ()
         return (*self.parent.list_limits(), GrantLimit(self.enabled, self.disabled))
 
     def covers(self, toolsets: Toolsets, toolset: str) -> bool:
-        """Return True if this scope would grant the tools of a toolset that has no tools yet.
+        """Return True if this scope would allow the tools of a toolset that has no tools yet.
 
         False if a rule names a single tool: whether it belongs to the toolset is not known yet.
         """
@@ -232,6 +232,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Return every tool with one of the given names; two authors may have chosen the same name."""
+    """Return every tool that has one of the given names; two authors may have chosen the same name."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

@@ -1,4 +1,4 @@
-"""One conversation's view of the runtime: its granted tools, its turns and its calls.
+"""A session: the tools that one conversation may use, its turns and its calls.
 
 A session can see and call only what it was granted; a session that it delegates to can do at most the same.
 Agent loops, gateways and command lines all use this class.
@@ -64,16 +64,16 @@ class SessionDeps:
     selector: Selector
     requests: RequestPolicy
     toolsets: Callable[[], Toolsets]
-    """Returns the current toolsets."""
+    """Function that returns the current toolsets."""
     scope: Scope = field(default_factory=Scope)
-    """What the configuration grants; the scope of every session is derived from it."""
+    """What the configuration allows; the scope of every session is derived from it."""
     latest: Callable[[], SessionDeps] | None = None
-    """Returns the components for the current settings, which may have changed since."""
+    """Function that returns the components for the current settings, which may have changed since."""
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
-    """Returns, by toolset, the tools that may not be used before a person has accepted them."""
+    """Function that returns, by toolset, the tools that a person must accept before they can be used."""
     grants: GrantCache = field(default_factory=GrantCache)
     release: Callable[[str], None] = lambda _session_id: None
-    """Closes what tools hold open for a session, such as browser pages."""
+    """Function that closes what tools have opened for a session, such as browser pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +81,21 @@ class SessionLimit:
     """What a session's client may use, which may change while the session is open."""
 
     find: Callable[[], GrantLimit]
-    """Returns the limit that applies now."""
+    """Function that returns the limit that applies now."""
     current: GrantLimit
     root: Scope
-    """What the configuration grants."""
+    """What the configuration allows."""
     scope: Scope
-    """`root`, limited to `current`."""
+    """The scope `root`, limited by `current`."""
 
     @classmethod
     def open(cls, find: Callable[[], GrantLimit], root: Scope) -> SessionLimit:
-        """Create a limit below what the configuration grants."""
+        """Create a limit within what the configuration allows."""
         current = find()
         return cls(find, current, root, root.narrow(current.enabled, current.disabled))
 
     def follow(self, root: Scope, derived: Scope) -> tuple[SessionLimit, Scope]:
-        """Return the limit that applies now, and a scope that was derived from this one, rebased on it."""
+        """Return the limit that applies now, and the given scope adjusted to it."""
         current = self.find()
         if root is self.root and current == self.current:
             return self, derived
@@ -104,7 +104,7 @@ class SessionLimit:
 
 
 class Session:
-    """A conversation with a grant of tools. Open one with `runtime.session(…)`."""
+    """A conversation and the tools that it may use. Open one with `runtime.session(…)`."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class Session:
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def note_client_calls(self, names: Iterable[str]) -> None:
-        """Learn from successful calls of tools that the client runs itself, made in the current turn."""
+        """Learn from successful calls in the current turn of tools that the client runs itself."""
         usage, turn = self._dispatch.usage, self._turn
         if usage is None or turn is None or not usage.enabled:
             return
@@ -284,7 +284,7 @@ class Session:
         context_tokens: int | None = None,
         id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
-        """Return a session with a part of this one's grant and, by default, the same context window.
+        """Return a session with a part of this session's tools and, by default, the same context window.
 
         It acts for the same client, whose user is not asked about its calls.
         """
@@ -305,7 +305,7 @@ class Session:
         )
 
     def close(self) -> None:
-        """Close what tools hold open for this session, such as browser pages. Later calls open it again."""
+        """Close what tools have opened for this session, such as browser pages. Later calls open it again."""
         self._deps.release(self.id)
 
     def _current_grant(self) -> Grant:
@@ -328,7 +328,7 @@ class Session:
         )
 
     def _find_context_tokens(self, model: str) -> int | None:
-        """Return the session's context window, else that of the model in Toolfold's own table of models."""
+        """Return the session's context window or, if it is not set, that of the model by the model table."""
         if self._context_tokens is not None:
             return self._context_tokens
         limits = find_limits(model)
@@ -349,7 +349,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with all granted tools, or those in `checked`, after their availability checks."""
+        """Return a turn with all tools that the session may use, or those in `checked`, if available."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(
@@ -361,7 +361,7 @@ class Session:
         )
 
     def _awaiting_names(self) -> frozenset[str]:
-        """Return the tools that would be granted once a person has accepted them."""
+        """Return the tools that the session could use once a person has accepted them."""
         toolsets = self._deps.toolsets()
         held = self._deps.awaiting().items()
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
@@ -393,7 +393,7 @@ class Session:
         return self._deps.selector(grant, turn, conversation, client=self._caller.learner)
 
     def _note_message(self, turn: Turn, conversation: Conversation) -> None:
-        """Note the user's latest message, so that calls that follow can be learned from."""
+        """Record the user's latest message, from which tool search learns if a tool call follows."""
         usage = self._dispatch.usage
         if usage is not None and self._has_user and conversation.user_texts:
             usage.note_message(self.id, self._caller.learner, conversation.user_texts[-1], turn)
@@ -406,7 +406,7 @@ class Session:
 
 
 def _real_name(call: ToolCall) -> str:
-    """Return the tool that a call runs, directly or by `tool_call`; empty if the call cannot be parsed."""
+    """Return the tool that a call runs, directly or through `tool_call`; empty if it cannot be parsed."""
     try:
         return unwrap(call).name
     except CallError:

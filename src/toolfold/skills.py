@@ -60,7 +60,7 @@ class Skill:
 
 
 class SkillLibrary:
-    """All skills of the user and of a project; a skill of the user hides one of the project with its name."""
+    """All skills of the user and of a project; the user's skill is used if both have one of the same name."""
 
     def __init__(self, own: Path, project: Path, further: Sequence[Path] = ()) -> None:
         """Create a library. `own` and `further` are directories of the user; only `own` can be changed."""
@@ -107,7 +107,7 @@ class SkillLibrary:
         return _FRONT_MATTER.sub("", text, count=1).strip()
 
     def list_files(self, skill: Skill) -> list[str]:
-        """Return the relative paths of a skill's files except SKILL.md, sorted, without links."""
+        """Return the relative paths of a skill's files except SKILL.md, sorted, without symbolic links."""
         found = []
         for path in _walk(skill.directory):
             if path.name != SKILL_FILE or path.parent != skill.directory:
@@ -117,7 +117,7 @@ class SkillLibrary:
         return sorted(found)
 
     def read_file(self, skill: Skill, path: str) -> str:
-        """Return the text of a file of a skill. Raises CallError if it is no text or outside the skill."""
+        """Return the text of a skill's file. Raises CallError if it is not text or is outside the skill."""
         return _read_text(skill.directory, path)
 
     def write_skill(self, name: str, description: str, instructions: str, *, replace: bool) -> Skill:

@@ -1,4 +1,4 @@
-"""Find out whether something has arrived at a socket, on every platform.
+"""Check whether a socket has unread data or is closed, on every platform.
 
 For kept connections: one at which something has arrived, or which the other end has closed, cannot be used
 for another request. Knows no protocol.

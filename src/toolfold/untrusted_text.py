@@ -34,12 +34,12 @@ _NUMBERED_LINE = re.compile(r"(line |.+:)(\d{1,9})", re.DOTALL)
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged; the default if suspicious passages need not be marked."""
+    """Return the text unchanged; used if suspicious passages need not be marked."""
     return text
 
 
 def find_nothing(_text: str) -> Sequence[tuple[int, int]]:
-    """Return an empty sequence: a passage finder that never finds anything."""
+    """Return an empty sequence; used if suspicious passages need not be found."""
     return ()
 
 

@@ -1,4 +1,4 @@
-"""Turn a model's text into arguments that a tool's handler can rely on.
+"""Parse and validate the arguments that a model wrote for a tool call.
 
 Three steps: parse (providers send JSON text), coerce (models send "5" for 5), check against the tool's JSON
 Schema. An error names the invalid part and shows the schema, so that the model can correct its call. Never
@@ -46,7 +46,7 @@ class Validation:
         )
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """Return a tool's arguments, parsed, coerced and checked. Raises InvalidArguments."""
+        """Return a tool's arguments, parsed, converted and validated. Raises InvalidArguments."""
         return self.check(tool, self.read(tool, arguments))
 
     def check(self, tool: Tool, args: Json) -> Json:
@@ -58,7 +58,7 @@ class Validation:
         return args
 
     def read(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """Return a tool's arguments parsed and coerced, whether or not they match the schema."""
+        """Return a tool's arguments parsed and converted, even if they do not match the schema."""
         parsed: Json = _require_json(tool, parse_arguments(tool.name, arguments))
         visits, validator = self._compiled_for(tool)
         _require_checkable(tool, visits, parsed)
@@ -77,7 +77,7 @@ class Validation:
 
 
 def parse_arguments(name: str, arguments: Json | str | None) -> Json:
-    """Return a call's arguments as a dict, whatever form a provider used. Raises InvalidArguments."""
+    """Return a call's arguments as a dict, in whatever form a provider sent them. Raises InvalidArguments."""
     if isinstance(arguments, str):
         arguments = _parse_text(name, arguments)
         if isinstance(arguments, str):  # some models encode the JSON twice
@@ -149,7 +149,7 @@ def _describe_kind(value: Any) -> str:
 
 
 class ArgumentCoercion:
-    """Converts arguments to the types of their schema, and leaves matching ones unchanged."""
+    """Converts arguments to the types that their schema requires; matching arguments stay unchanged."""
 
     def __init__(self, tool: Tool, *, reads_text: bool = True) -> None:
         self._tool, self._root, self._reads_text = tool, tool.parameters, reads_text
@@ -157,7 +157,7 @@ class ArgumentCoercion:
         self._expansions: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
     def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
-        """Convert a value to a type that one of the schemas accepts; return it unchanged without a schema."""
+        """Convert a value to a type that one of the schemas accepts; without schemas, return it unchanged."""
         branches, kinds = self._expand(schemas)
         if isinstance(value, str) and self._reads_text:
             value = _read_text(value, kinds)
@@ -259,7 +259,7 @@ def _json_type(value: Any) -> str:
 
 
 def _read_text(text: str, kinds: Set[str]) -> Any:
-    """Return the value that a text stands for, such as 5 for "5", if the schema accepts no text."""
+    """Return the value that a text represents, such as 5 for "5", if the schema accepts no strings."""
     if "string" in kinds:
         return text
     word = text.strip()

@@ -1,4 +1,4 @@
-"""What the answers to an approval question mean, in the words of every place that asks a person.
+"""Explain what each answer to an approval question permits, in the same words wherever a person is asked.
 
 Texts from a call are shortened and have no invisible characters. Secrets are not removed here.
 """

@@ -41,7 +41,7 @@ class DecisionLog(ABC):
     """A log of approval decisions. `redact` removes secrets from entries."""
 
     place = ""
-    """Where the entries are, for a person."""
+    """Where the audit log is stored, as text for a person: a path or the name of a database."""
     is_remote = False
     """True if writing takes so long that it must not block an event loop."""
 
@@ -73,11 +73,11 @@ class DecisionLog(ABC):
 
     @abstractmethod
     def _append(self, entry: Json) -> None:
-        """Add an entry to the end of the chain."""
+        """Add an entry to the end of the hash chain in the audit log."""
 
     @abstractmethod
     def _read_lines(self) -> Iterable[str]:
-        """Return all stored lines, oldest first."""
+        """Return all lines of the audit log, oldest first."""
 
 
 class AuditLog(DecisionLog):
@@ -113,7 +113,7 @@ class AuditLog(DecisionLog):
                 yield from _read_at(handle, 0, size).decode("utf-8", "replace").splitlines()
 
     def _open_all(self, stack: contextlib.ExitStack) -> list[tuple[int, int]]:
-        """Open all files, newest first, as they are at one moment between two entries; return sizes too.
+        """Open all audit log files, newest first, while no entry is being written; return their sizes too.
 
         Raises OSError if another process keeps the lock.
         """
@@ -131,7 +131,7 @@ class AuditLog(DecisionLog):
                         return opened
 
     def _is_newest_rotated(self, opened: Sequence[tuple[int, int]]) -> bool:
-        """Return True if the first open file is still the newest rotated file, or if neither exists."""
+        """Return True if the newest rotated log file is still the opened one, or if there is none."""
         try:
             newest = self._rotated_file(1).stat()
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class AuditLog(DecisionLog):
 
     @contextlib.contextmanager
     def _open_locked(self, flags: int = _APPEND) -> Iterator[int]:
-        """Open the current file for one process at a time. Raises OSError if another one keeps the lock."""
+        """Open the current log file with a lock. Raises OSError if another process keeps the lock."""
         end = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             handle = os.open(self.file, flags, 0o600)
@@ -183,7 +183,7 @@ class AuditLog(DecisionLog):
             return START
 
     def _rotate(self) -> None:
-        """Start a new file; called while the current one is locked."""
+        """Start a new audit log file; called while the current file is locked."""
         for number in range(MAX_ROTATED_FILES - 1, 0, -1):
             older = self._rotated_file(number)
             if older.exists():
@@ -235,7 +235,7 @@ def _read_at(handle: int, start: int, end: int) -> bytes:
 
 
 def _read_last_link(handle: int, size: int) -> Link:
-    """Return the place of a file's last entry in the chain."""
+    """Return the position and hash of the last entry in an audit log file."""
     for count in _TAIL_BYTES:
         start = max(0, size - count)
         lines = _read_at(handle, start, start + count).decode("utf-8", "replace").split("\n")

@@ -78,7 +78,7 @@ class CallAnalysis:
     allowlist_entry: str = ""
     """The allow-list entry that would allow the call permanently; empty if there can be none."""
     own_server: str = ""
-    """The MCP server that the tool comes from, if the user added that server."""
+    """The MCP server that the tool comes from, if the user configured that server; else empty."""
 
     @property
     def has_only_declared_effect(self) -> bool:
@@ -99,13 +99,13 @@ class CallAnalysis:
 
     @property
     def devices(self) -> str:
-        """Return the class of devices that the call operates; empty if the tool names none."""
+        """Return the class of devices that the call operates, such as locks; empty if it operates none."""
         names = _names_with_meaning(self.tool.judged_as, Meaning.DEVICES)
         return " ".join(str(self.args[name]) for name in names if name in self.args)
 
     @property
     def needs_approval_each_time(self) -> bool:
-        """Return True if no answer for longer than one call is offered, such as for unlocking a door."""
+        """Return True if every call needs its own approval, as for unlocking a door."""
         if not _names_with_meaning(self.tool.judged_as, Meaning.DEVICES):
             return False
         keys = (key for mapping in _iterate_mappings(self.args) for key in mapping)
@@ -114,7 +114,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the allow-list entries that match the call, one per alias of the tool; save the first."""
+        """Return the allow-list entries that match the call, one per name of the tool; save the first one."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
@@ -124,7 +124,7 @@ class CallAnalysis:
 
     @property
     def grant_key(self) -> str:
-        """Return the key under which an approval for the session is stored; empty if there can be none.
+        """Return the key under which an approval for the whole session is stored; empty if none is possible.
 
         For a tool of a server that the user added, it covers every call whose only finding is the declared
         effect.
@@ -201,7 +201,7 @@ class CallAnalyzer:
         return self.analyze(shell_tool, args)
 
     def normalize_entry(self, entry: str) -> tuple[str, frozenset[str] | None]:
-        """Return an allow-list entry in canonical spelling and the rules it covers; None means all rules."""
+        """Return an allow-list entry in canonical spelling, and the rules it covers; None means all rules."""
         if entry.startswith(TOOL_PREFIX):
             return _normalize_tool_entry(entry) or entry, None
         stripped = _strip_workdirs(entry)
@@ -212,7 +212,7 @@ class CallAnalyzer:
         return normalized, frozenset(_rules_of(verdict)).union(there)
 
     def explain_ineffective(self, entry: str) -> str:
-        """Return why an allow-list entry can never have an effect; empty if it can."""
+        """Return why an allow-list entry can never allow any call; empty if it can allow some."""
         if entry.startswith(TOOL_PREFIX):
             return "" if _normalize_tool_entry(entry) else _ARGUMENTS_MISSING
         stripped = _strip_workdirs(entry)
@@ -268,7 +268,7 @@ class CallAnalyzer:
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
     def judge_input(self, written: ProcessInput) -> Verdict:
-        """Judge text to be written to a running process; if that fails, it counts as not understood."""
+        """Judge text to be written to a running process; if it cannot be judged, it needs approval."""
         if self._judge_input is None:
             return _unjudged_verdict(written.description)
         try:
@@ -286,7 +286,7 @@ class CallAnalyzer:
         return [each for each in commands if each.strip()]
 
     def _argument_meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
-        """Return the meaning (command, path …) of each argument, as declared or by the argument's name."""
+        """Return the meaning (command, path …) of each argument, as declared or as suggested by its name."""
         if tool.judged_as:
             return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
         guessed: dict[str, Meaning] = {}
@@ -494,7 +494,7 @@ def _listable_shape(verdict: Verdict) -> str:
 
 
 def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
-    """Return the key under which an approval for the session is stored, and the call's allow-list entry.
+    """Return the key for storing a session-wide approval of the call, and the allow-list entry for the call.
 
     Numbers and flags beside a command (a timeout) do not change what it does; text may. The findings are
     part of the key: if the same words get another meaning, approval is needed again.
@@ -526,7 +526,7 @@ def _listed_name(tool: Tool) -> str:
 
 
 def _shape_as_entry(shape: str) -> str:
-    """Return a command's canonical form as allow-list entry; empty if too long or if its input is unknown."""
+    """Return a command's canonical form as an allow-list entry; empty if too long or its input is unknown."""
     return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
 
 
@@ -541,7 +541,7 @@ def _normalize_tool_entry(entry: str) -> str:
 
 
 def _hash_if_long(key: str) -> str:
-    """Return a grant key, or its hash if it is long, because keys are stored for the whole session."""
+    """Return the key of a stored approval, or its hash if it is long, because keys stay in memory."""
     return key if len(key) <= MAX_KEY_CHARS else hashlib.sha256(key.encode(errors="replace")).hexdigest()
 
 

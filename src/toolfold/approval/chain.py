@@ -147,7 +147,7 @@ class DecisionChain:
         return None
 
     def kinds_of(self, analysis: CallAnalysis) -> tuple[str, ...]:
-        """Return the kinds of a call's findings.
+        """Return the kinds of findings (groups of danger rules) that apply to a call.
 
         All destructive tools of one MCP server are one kind; every class of devices is a kind of its own.
         """
@@ -168,7 +168,7 @@ class DecisionChain:
         return is_confined and _is_described_by_rules(analysis)
 
     def can_be_cleared(self, analysis: CallAnalysis) -> bool:
-        """Return True if a model may approve the call in place of a person."""
+        """Return True if a model may approve the call, so that no person needs to be asked."""
         worst = max((finding.severity for finding in analysis.verdict.findings), default=Severity.CRITICAL)
         return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(analysis)
 
@@ -202,7 +202,7 @@ class DecisionChain:
 
 
 def _is_described_by_rules(analysis: CallAnalysis) -> bool:
-    """Return True if the findings cover the whole call, and none is about Toolfold's own protection."""
+    """Return True if danger rules describe the whole call, and none of them protects Toolfold itself."""
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
@@ -219,7 +219,7 @@ def _has_approvable_kind(analysis: CallAnalysis) -> bool:
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Return True if the allow-list may allow a whole rule, so that none of its findings needs approval.
+    """Return True if the allow-list may contain the name of a danger rule, which allows all that it matches.
 
     There can be none for critical rules, for rules about commands that cannot be analyzed, and for rules that
     protect Toolfold or files that shells run at start.

@@ -85,7 +85,7 @@ class DenyRules:
         return next(denied, "") or self._find_in_unparsed(analysis)
 
     def _find_in_unparsed(self, analysis: CallAnalysis) -> str:
-        """Return the `approval.deny` entry that matches part of an unparsable command; empty if none does."""
+        """Return the `approval.deny` entry that matches part of an unparsable command; else empty."""
         if not analysis.verdict.unread or not self._globs:
             return ""
         parts = {" ".join(part.split()) for part in _SEPARATORS.split(analysis.command)}

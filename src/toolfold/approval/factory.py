@@ -96,7 +96,7 @@ def build_allowlist(
     deny_rules: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
-    """Build the permanent allow-list; if its entries come from the user's file, it follows changes there.
+    """Build the permanent allow-list; if its entries come from the user's file, changes of the file apply.
 
     Without `analyzer`, it can be listed and changed, but covers nothing.
     """
@@ -174,7 +174,7 @@ def _build_analyzer(
 
 
 def _exact_entries(config: Config) -> list[str]:
-    """Return the allow-list entries for exact calls; warn about entries for rules, which are ignored here.
+    """Return the allow-list entries for exact calls; warn about entries for rules, which have no effect.
 
     Entries for rules are effective only in the user's own settings file.
     """

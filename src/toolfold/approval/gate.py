@@ -57,7 +57,7 @@ class ApprovalPreview:
     analysis: CallAnalysis
     decision: Decision | None
     asked_party: str
-    """Who would be asked for approval if `decision` is None."""
+    """Who would be asked for approval, a person or a model, if `decision` is None."""
 
     @property
     def runs_without_approval(self) -> bool:
@@ -119,7 +119,7 @@ class Approval:
         self._asks_client = False
 
     def use_own_servers(self, servers: Iterable[str]) -> None:
-        """Update the set of MCP servers that the user added, after servers were added or removed."""
+        """Update the set of MCP servers that the user configured, after servers were added or removed."""
         self._analyzer.own_servers = frozenset(servers)
 
     def with_approver(self, approver: Approver) -> Approval:
@@ -143,7 +143,7 @@ class Approval:
         return ApprovalPreview(analysis, self._chain.decide(analysis, ""), asks)
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Return if the tool call may run; otherwise raise Refused."""
+        """Return if the tool call may run; raise Refused if it may not."""
         task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
         analysis = await self._analyze_call(tool, args, self._variables.get_variables(task))
         decision = self._chain.decide(analysis, context.session_id, context.caller)
@@ -310,7 +310,7 @@ def _build_request(
 
 
 def _answered_by(decision: Decision, caller: Caller) -> str:
-    """Return who made a decision, for the log; if a gateway client did, the client's name."""
+    """Return who made a decision, for the audit log: the client's name if a gateway client answered."""
     if decision.decided_by is not DecidedBy.PERSON or not caller.name:
         return decision.decided_by.value
     return "anonymous client" if caller.name == ANONYMOUS_CLIENT else f"client {caller.name}"

@@ -21,7 +21,7 @@ _END = re.compile(r',"number":(\d{1,18}),"previous":"([0-9a-f]{64})","hash":"([0
 
 
 class Link(NamedTuple):
-    """Place of an entry in the chain."""
+    """Position of an audit log entry in the hash chain, and the hash of the entry."""
 
     number: int
     previous: str
@@ -33,7 +33,7 @@ START = Link(0, "", FIRST_HASH)
 
 
 def seal_entry(entry: Json, last: Link) -> tuple[str, Link]:
-    """Return the line of an entry that follows `last`, and its place in the chain."""
+    """Return the log line for an entry that follows `last` in the hash chain, and its position and hash."""
     chained = {**entry, "number": last.number + 1, "previous": last.hash}
     text = json.dumps(chained, ensure_ascii=True, separators=(",", ":"))
     link = Link(last.number + 1, last.hash, _hash_text(text))
@@ -41,7 +41,7 @@ def seal_entry(entry: Json, last: Link) -> tuple[str, Link]:
 
 
 def read_link(line: str) -> Link | None:
-    """Return the place that a line claims to have in the chain; None if it has no hash."""
+    """Return the position and hash that a log line states for itself; None if it has no hash."""
     found = _END.search(line)
     return Link(int(found[1]), found[2], found[3]) if found else None
 
@@ -56,18 +56,18 @@ def _is_intact(line: str, link: Link) -> bool:
 
 @dataclass(slots=True)
 class ChainReport:
-    """Result of checking a chain of entries."""
+    """Result of checking the hash chain of an audit log."""
 
     entries: int = 0
-    """Number of intact entries in their places."""
+    """Number of entries that are unchanged and in the right position."""
     first: int = 0
-    """Number of the first of them; above 1 if older entries were removed."""
+    """Number of the first intact entry; above 1 if older entries were removed."""
     head: str = ""
-    """Hash of the last entry, which stands for all of them."""
+    """Hash of the last entry; it depends on all entries before."""
     older: int = 0
-    """Entries without hashes, from versions that wrote none."""
+    """Number of entries without hashes, written by older versions of Toolfold."""
     incomplete: int = 0
-    """Lines that are no entries, as a crash while writing leaves them."""
+    """Number of lines that are not complete entries, which a crash during writing can leave."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -76,7 +76,7 @@ class ChainReport:
 
 
 def verify_chain(lines: Iterable[str], known: str = "") -> ChainReport:
-    """Check that every entry is unchanged and follows the one before.
+    """Check that every audit log entry is unchanged and follows the entry before it.
 
     `known` is a hash that was noted earlier, and must be the hash of one of the entries.
     """
@@ -133,5 +133,5 @@ def _is_object(line: str) -> bool:
 
 
 def find_last_link(lines_newest_first: Iterator[str]) -> Link:
-    """Return the place of the newest chained entry; START if there is none."""
+    """Return the position and hash of the newest entry in the hash chain; START if there is none."""
     return next((link for line in lines_newest_first if (link := read_link(line))), START)

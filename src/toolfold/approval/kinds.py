@@ -46,15 +46,15 @@ class FindingKinds:
         return tuple(self._rules)
 
     def rules_of(self, kind: str) -> tuple[str, ...]:
-        """Return the rules that belong to a kind; empty if there is no such kind."""
+        """Return the danger rules that belong to a kind of finding; empty if the kind is unknown."""
         return self._rules.get(kind, ())
 
     def kinds_of(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Return the kinds that the rules belong to, without duplicates."""
+        """Return the kinds of findings that the danger rules belong to, without duplicates."""
         return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
 
     def allowlist_entries(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Return allow-list entries that cover the rules: each rule's kind, or the rule if it has none."""
+        """Return allow-list entries that cover the rules: each rule's kind of finding, or the rule itself."""
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:

@@ -31,7 +31,7 @@ class SessionGrants:
         self._sessions: OrderedDict[str, _SessionGrant] = OrderedDict()
 
     def allow(self, session_id: str, key: str) -> None:
-        """Allow all calls with this key for the rest of a session."""
+        """Allow all tool calls with the approval key `key` for the rest of a session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).keys, (key,))
 

@@ -1,4 +1,4 @@
-"""Variables exported by earlier commands of a session, which its next command inherits.
+"""Track environment variables exported by earlier commands of a session, which its next command inherits.
 
 An environment keeps exported variables between commands. Judging a command without them would take a known
 path for an unknown one. Variables are recorded when a command is approved, whether or not it succeeds.
@@ -28,7 +28,7 @@ def _merge_value(old: Word | None, new: Word) -> Word:
 
 
 class SessionVariables:
-    """Variables exported in each shell session (`task`) of a runtime. Thread-safe and limited in number."""
+    """Environment variables exported in each shell session (`task`). Thread-safe and limited in number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class SessionVariables:
             return self._tasks.get(task, MappingProxyType({}))
 
     def update(self, task: tuple[str, ...], exported: Mapping[str, Word]) -> None:
-        """Record the variables that a command exports in the shell session `task`."""
+        """Record the environment variables that a command exports in the shell session `task`."""
         if not exported:
             return
         with self._lock:

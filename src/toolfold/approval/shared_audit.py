@@ -20,7 +20,7 @@ _LOCK_KEY = 0x746F6F6C61756474
 
 
 class SharedAuditLog(DecisionLog):
-    """Audit log in a database: one chain for all replicas."""
+    """Audit log in a database, with one hash chain for the entries of all replicas."""
 
     is_remote = True
 

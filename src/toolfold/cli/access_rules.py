@@ -1,4 +1,4 @@
-"""Commands that change which toolsets, servers and tools a user or a team may use; the same for both."""
+"""Commands that change which toolsets, servers and tools a user or a team may use."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
 
 
 def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> None:
-    """Raise UnknownToolset for a misspelt toolset or server; only warn about a tool, which may come later."""
+    """Raise UnknownToolset for an unknown toolset or server; only warn about a tool, which may come later."""
     with invocation.open_runtime(behind_gateway=True) as runtime:
         known = runtime.toolsets()
         servers = runtime.config.mcp.servers

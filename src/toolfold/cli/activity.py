@@ -93,7 +93,7 @@ class CallLines:
         self._progress: dict[tuple[str, str], str] = {}
 
     def is_own(self, event: Event) -> bool:
-        """Return True if an event belongs to the agent itself, not to one of its sub-agents."""
+        """Return True if an event comes from the agent itself, not from one of its sub-agents."""
         return event.session_id == self._session_id
 
     def read(self, event: Event) -> ActivityLine | None:

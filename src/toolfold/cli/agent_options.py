@@ -44,7 +44,7 @@ class AgentOptions:
     yes: bool = False
 
     def build_limits(self, config: Config) -> AgentLimits:
-        """Return the agent's limits: the configured ones, or those of the command line where given."""
+        """Return the agent's limits: the configured ones, overridden by those of the command line."""
         from toolfold.agent import AgentLimits
 
         names = ("max_steps", "max_tokens", "max_seconds", "max_cost")
@@ -52,7 +52,7 @@ class AgentOptions:
         return replace(AgentLimits.from_settings(config.agent), **given)
 
     def apply_to(self, invocation: Invocation) -> Invocation:
-        """Return the invocation; with --yes, a copy of it whose settings turn approval off."""
+        """Return the invocation of `run` or `chat`; with --yes, a copy whose settings turn approval off."""
         return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
 
 
@@ -139,7 +139,7 @@ class AgentOpener:
         asker: Asker | None = None,
         client: ModelClient | None = None,
     ) -> None:
-        """Create an opener; a `client` is used instead of the model that options or settings name."""
+        """Create an opener; if `client` is given, it is used instead of the configured model."""
         self.runtime, self.store, self.options = runtime, store, options
         self._asker, self._client = asker, client
 

@@ -1,4 +1,4 @@
-"""Allow declared effects of tools without approval: of tools that the user names, or of a new server."""
+"""Let tools that declare destructive effects run without approval: named tools, or those of a new server."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
 
 
 def describe_allowed(entry: str) -> str:
-    """Describe what an entry of `approval.allowed_tools` allows."""
+    """Describe in words what an entry of `approval.allowed_tools` allows."""
     from toolfold.config.allowed_tools import AllowedTool
 
     allowed = AllowedTool.parse(entry)
@@ -196,7 +196,7 @@ def describe_allowed(entry: str) -> str:
 
 
 def _describe_coverage(entry: str) -> str:
-    """Describe what an entry of the command allow-list covers."""
+    """Describe in words which commands an entry of the command allow-list allows."""
     from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, describe_kind
 
     if entry.startswith(KIND_PREFIX):

@@ -167,7 +167,7 @@ def schema(as_json: bool) -> None:
 
 
 def _find_origin(config: Config, key: str) -> str:
-    """Return where a setting was written: the file and line, a variable or argument, or `default`.
+    """Return where a setting was written: file and line, environment variable, argument or `default`.
 
     All keys of a named entry, such as a server, have the origin of the entry.
     """
@@ -210,7 +210,7 @@ def _settings_file(invocation: Invocation, in_project: bool) -> Path:
 
 
 def _add_project_hint(invocation: Invocation, error: ConfigError) -> ConfigError:
-    """Add a hint to the error for a missing entry if the project's settings file has that entry."""
+    """If the project's settings file contains the missing entry, add a hint about that to the error."""
     from toolfold.config import read_file_value
 
     other = _settings_file(invocation, True)

@@ -220,7 +220,7 @@ def _validate_undo(*, undo: bool, keep_changes: bool, has_options: bool) -> None
 
 
 def validate_url(url: str, variable: str) -> None:
-    """Raise UsageError if a gateway's URL or the name of the variable with its token is not usable."""
+    """Raise UsageError if a gateway's URL, or the environment variable with its token, cannot be used."""
     from toolfold.gateway.http_app import is_loopback
 
     try:
@@ -242,7 +242,7 @@ def validate_url(url: str, variable: str) -> None:
 
 
 def warn_about_missing_token(config: Config, url: str, variable: str) -> None:
-    """Print a warning if the gateway at the URL needs a token, and no variable with one is named."""
+    """Print a warning if the gateway at the URL needs a token, and no variable with a token is named."""
     from toolfold.gateway.tokens import open_tokens
 
     if not url or variable or config.gateway.allow_anonymous:
@@ -380,7 +380,7 @@ def _confirmation_question(moving: Sequence[ImportCandidate], file: Path) -> str
 
 
 def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -> None:
-    """Write the servers that are moved here from another program to Toolfold's settings.
+    """Write the MCP servers that are moved from another program to Toolfold's settings.
 
     Done before the program's file is changed, so that no server is lost if a later step fails.
     """

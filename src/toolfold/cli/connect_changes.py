@@ -81,7 +81,7 @@ def _print_undo_result(config: Config, step: FileChange, became: str) -> None:
 
 
 def print_file_notes(original: ClientFile, title: str) -> None:
-    """Print what a user should know about a program's file before it is changed."""
+    """Print warnings about a program's settings file before it is changed."""
     if original.file != original.target:
         print_note(
             f"{escape_text(str(original.file))} is a symbolic link;"
@@ -141,7 +141,7 @@ def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
 
 
 def _iter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield all mappings in a parsed file."""
+    """Yield all mappings in a parsed settings file, also nested ones."""
     if isinstance(value, dict):
         yield value
     if isinstance(value, (dict, list)):
@@ -150,7 +150,7 @@ def _iter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Merge the sections of a server entry that mean the same, such as `env` and `environment`."""
+    """Merge sections of an MCP server's settings that mean the same, such as `env` and `environment`."""
     maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
     return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
 

@@ -28,9 +28,9 @@ class ProxyOptions:
 
     program: ProgramName
     file: Path | None
-    """The settings file, if it is not the program's default one."""
+    """The settings file to change; by default the program's own."""
     url: str
-    """Address of the proxy; empty for the configured one."""
+    """URL of the proxy; empty for the configured one."""
     token_variable: str
     yes: bool
 
@@ -110,7 +110,7 @@ def _print_result(program: ModelProgram, step: FileChange, options: ProxyOptions
 
 
 def _print_previous_urls(original: ClientFile, program: ModelProgram, url: str) -> None:
-    """Print how the proxy can forward to the addresses that the program has used until now."""
+    """Print how to configure the proxy so that it forwards to the URLs that the program used before."""
     from toolfold.connecting import get_setting
 
     for path, api in program.url_settings.items():

@@ -112,12 +112,12 @@ def add(invocation: Invocation, /, as_json: bool, **values: Any) -> None:
 
 
 def _describe_last(run: Run | None) -> dict[str, str]:
-    """Return how the last run of a job ended; nothing if it has not run yet."""
+    """Return how the last run of a job ended; empty if it has not run yet."""
     return {"last_run": run.state} if run else {}
 
 
 def _check_references(invocation: Invocation, values: dict[str, Any]) -> None:
-    """Reject names of message targets, models and toolsets that do not exist."""
+    """Raise an error if a job names a message target, a model or a toolset that does not exist."""
     config = invocation.load_config()
     target = values["send_to"]
     if target and target not in config.messages.targets:
@@ -321,7 +321,7 @@ async def _run_scheduler(scheduler: Scheduler, jobs: ScheduledJobs, job: str | N
 
 
 def _report(job: Job, run: Run) -> None:
-    """Print the start or the end of a run."""
+    """Print that the run of a scheduled job started or ended."""
     name = clean_line(job.name or job.prompt, 60)
     if run.state == "running":
         print_line(escape_text(f"{job.id} {name}: started"))

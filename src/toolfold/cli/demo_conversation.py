@@ -1,4 +1,4 @@
-"""The conversations of the demo: a scripted model that works on sample messages by real tool calls.
+"""The conversations of the demo: a scripted model that answers sample messages with real tool calls.
 
 Each reply depends only on the messages of the request, so that messages can be sent in any order, taken back
 and repeated. Uses what the calls have returned; knows nothing of how the conversation is shown.
@@ -70,7 +70,7 @@ def _explain_failure(topic: str, error: str) -> str:
 
 
 def _find_topic(text: str) -> str:
-    """Return the sample message that shares the most keywords with a message; empty if none does."""
+    """Return the sample message that shares the most keywords with a message; empty if none shares any."""
     first_line = text.partition("\n")[0].casefold()
     matches = {topic: sum(word in first_line for word in words) for topic, words in _KEYWORDS.items()}
     best = max(matches, key=lambda topic: matches[topic])

@@ -266,7 +266,7 @@ def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iter
 
 
 def _check_model(config: Config) -> Iterator[DoctorFinding]:
-    """Report whether the agent's model can be used, as far as that is known without calling it."""
+    """Report whether the agent's model seems usable, without sending a request to it."""
     from toolfold.providers.models import build_client, parse_model_name
 
     text = config.agent.model
@@ -295,7 +295,7 @@ def _check_approval(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _check_backends(config: Config, seconds: float) -> dict[str, Readiness]:
-    """Check whether the configured terminal backend works, and the sandbox, which is safer than `local`."""
+    """Check whether the configured terminal backend works, and whether the safer sandbox would work."""
     names = dict.fromkeys([config.terminal.backend, "sandbox"])
     found = await asyncio.gather(*(_check_backend(config, name, seconds) for name in names))
     return dict(zip(names, found, strict=True))

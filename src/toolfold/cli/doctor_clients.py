@@ -28,7 +28,7 @@ _IGNORED_ARGUMENTS = frozenset({"-y", "--yes"})  # they do not change which serv
 
 
 def check_clients(config: Config) -> Iterator[DoctorFinding]:
-    """Report each connected program, whether the connection still works, and its duplicate servers."""
+    """Report each connected program, whether its connection still works, and servers that it has twice."""
     from toolfold.connecting import ChangeLog
 
     try:
@@ -121,7 +121,7 @@ def _enabled_servers(config: Config) -> Iterable[tuple[str, McpServerSettings]]:
 
 
 def _server_target(server: McpServerSettings) -> tuple[str, ...]:
-    """Return a normalised form of a server's command or URL, for comparison."""
+    """Return a server's command or URL in normalised form, for comparison with other servers."""
     if not server.url:
         return (server.command, *(each for each in server.args if each not in _IGNORED_ARGUMENTS))
     try:
@@ -139,7 +139,7 @@ def _server_identity(server: McpServerSettings) -> tuple[object, ...]:
 
 
 def _start_advice(url: str) -> str:
-    """Return advice on how to start the gateway, so that it can be reached at the URL."""
+    """Return advice on how to start the gateway so that it listens on the URL."""
     from toolfold.gateway.http_app import is_loopback
 
     try:
@@ -200,7 +200,7 @@ def check_gateway(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_proxy(config: Config) -> Iterator[DoctorFinding]:
-    """Report whether the model proxy can be used, and programs whose base URL is its address."""
+    """Report whether the model proxy can be used, and whether programs send their requests to it."""
     from toolfold.proxy.upstreams import Upstreams
 
     if not config.proxy.enabled:
@@ -217,7 +217,7 @@ def check_proxy(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_base_urls(config: Config) -> Iterator[DoctorFinding]:
-    """Report base URLs in the environment that are the address of the proxy."""
+    """Report base URLs in environment variables that point to the proxy."""
     host, port = config.gateway.host, config.gateway.port
     for name, path in (("OPENAI_BASE_URL", "/v1"), ("ANTHROPIC_BASE_URL", "")):
         url = urlsplit(config.environment.get(name, ""))

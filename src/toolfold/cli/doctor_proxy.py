@@ -94,11 +94,11 @@ def _start_advice(url: str) -> str:
 class _Answer:
     status: int
     message: str
-    """The message of an error; empty if the answer is none."""
+    """The error message; empty if the response is not an error."""
 
     @property
     def is_from_proxy(self) -> bool:
-        """Return True for an error of the proxy itself."""
+        """Return True if the proxy itself, not the provider, returned this error."""
         return self.message.startswith(_ERROR_PREFIX)
 
     @property
@@ -107,7 +107,7 @@ class _Answer:
 
 
 def _get(url: str, headers: Mapping[str, str]) -> _Answer:
-    """Send a request and return its answer. Raises OSError, ValueError or HTTPException."""
+    """Send a GET request and return the response. Raises OSError, ValueError or HTTPException."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -121,7 +121,7 @@ def _get(url: str, headers: Mapping[str, str]) -> _Answer:
 
 
 def _read_message(body: bytes) -> str:
-    """Return the error message in an answer of either API; empty if there is none."""
+    """Return the error message in a response body of either API; empty if there is none."""
     try:
         error = json.loads(body)["error"]
         return str(error["message"])

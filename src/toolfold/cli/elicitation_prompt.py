@@ -25,7 +25,7 @@ _MODE_TEXTS = {
 
 
 class _NoAnswer(Exception):
-    """The input ended, or the question was withdrawn."""
+    """Raised when the input ended or the question was withdrawn."""
 
 
 class ElicitationPrompt:

@@ -46,13 +46,13 @@ _OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """The model that writes the messages, as given on the command line."""
+    """The options that choose the model which writes the example messages."""
 
     model: str
     endpoint: str
     key_env: str
     through: ConnectedClient | None = None
-    """The client of a running gateway whose model writes the messages."""
+    """The connected client of a running gateway whose model writes the example messages."""
 
 
 @click.command("enrich")
@@ -181,7 +181,7 @@ def command(
 
 
 class EnrichmentSession:
-    """One run of `toolfold enrich`: the tools of a runtime, and the store of their messages."""
+    """One run of `toolfold enrich`: the tools of a runtime, and the store of their example messages."""
 
     def __init__(self, runtime: Runtime, added: Sequence[Tool], *, as_json: bool) -> None:
         from toolfold.retrieval.message_store import open_messages
@@ -195,7 +195,7 @@ class EnrichmentSession:
             print_warning("tools.example_messages is off, so search does not use example messages")
 
     def find_tools(self, names: Sequence[str]) -> list[Tool]:
-        """Return the tools with these names or of these toolsets and servers; all tools without a name."""
+        """Return the tools with these names or of these toolsets and servers; all tools if none is named."""
         if not names:
             return self._tools
         found: dict[str, Tool] = {}
@@ -223,7 +223,7 @@ class EnrichmentSession:
         raise NotFound(f"no client {name!r} is connected. {connected}.")
 
     def select_usable(self, client: ConnectedClient, tools: Sequence[Tool]) -> list[Tool]:
-        """Return the tools that a client may use: it must not learn of others from the request."""
+        """Return the tools that a client may use; the names of others must not be sent to it."""
         usable = [tool for tool in tools if tool.name in client.tools]
         if len(usable) < len(tools):
             left_out = format_count(len(tools) - len(usable), "tool")
@@ -240,7 +240,7 @@ class EnrichmentSession:
         only_estimate: bool,
         yes: bool,
     ) -> int:
-        """Estimate the cost, ask for consent, and write messages with a model."""
+        """Estimate the cost, ask the user for consent, and let a model write example messages."""
         from toolfold.enrichment import estimate_cost
 
         name = self._choose_model(writing, needs_model=not only_estimate)
@@ -284,7 +284,7 @@ class EnrichmentSession:
             await client.close()
 
     def export_file(self, file: Path, tools: Sequence[Tool], options: MessageOptions) -> int:
-        """Write a task file for another program."""
+        """Write a file with the tools that need example messages, for another program to fill in."""
         from toolfold.enrichment import export_task
 
         try:
@@ -300,7 +300,7 @@ class EnrichmentSession:
         return 0
 
     def import_file(self, file: Path) -> int:
-        """Store the messages of a filled task file."""
+        """Store the example messages from a file that another program has filled in."""
         from toolfold.enrichment import import_task
 
         records, report = import_task(file, self._tools, self._build_checker(), date=_today())
@@ -308,7 +308,7 @@ class EnrichmentSession:
         return self._print_report(report, "")
 
     def list_messages(self, tools: Sequence[Tool]) -> int:
-        """Print the tools with messages and where the messages come from."""
+        """Print the tools that have example messages, and where these messages come from."""
         rows = [describe_messages(tool, self._runtime) for tool in tools]
         rows = [row for row in rows if row["messages"]]
         if self._as_json:
@@ -323,7 +323,7 @@ class EnrichmentSession:
         return 0
 
     def remove_messages(self, tools: Sequence[Tool] | None) -> int:
-        """Remove stored messages: those of the tools, or all of them for None. The phrasebook stays."""
+        """Remove stored example messages of the given tools, or all for None. Built-in messages are kept."""
         stored = self._store.load()
         if tools is not None:
             wanted = {(tool.server, tool.own_name) for tool in tools}
@@ -333,7 +333,7 @@ class EnrichmentSession:
         return 0
 
     def print_contribution(self, tools: Sequence[Tool]) -> int:
-        """Print stored messages in the format of the phrasebook."""
+        """Print stored example messages in the format of the built-in phrasebook."""
         from dataclasses import replace
 
         from toolfold.retrieval.message_store import format_record
@@ -355,7 +355,7 @@ class EnrichmentSession:
         return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, directory))
 
     def _choose_model(self, writing: ModelOptions, *, needs_model: bool = True) -> ModelName:
-        """Return the model that writes the messages; without a provider and a name if none is needed."""
+        """Return the model that writes the example messages; an empty one if no model is needed."""
         from toolfold.providers.models import ModelName, parse_model_name
 
         if writing.through:
@@ -426,7 +426,7 @@ def _format_origin(record: MessageRecord) -> str:
 
 
 def _require_consent(yes: bool) -> None:
-    """Ask before the model is called; without a terminal the answer is no."""
+    """Ask the user before the model is called; without a terminal, raise an error."""
     if yes:
         return
     if not sys.stdin.isatty():

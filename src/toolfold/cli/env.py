@@ -47,7 +47,7 @@ _SHELL_SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """Whether one terminal backend can be used, and why not."""
+    """Whether one terminal backend can be used; if not, the reason."""
 
     name: str
     available: bool

@@ -203,7 +203,7 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
 
 
 def _print_request(request: Mapping[str, Any]) -> None:
-    """Print where the request contains the tools, unless all of them are in its tools array."""
+    """Print which parts of the request contain tools, unless all of them are in its tools array."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]

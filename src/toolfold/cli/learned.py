@@ -114,7 +114,7 @@ def turn_on(invocation: Invocation) -> None:
 
 
 def describe_learned(tool: Tool, runtime: Runtime) -> dict[str, Any]:
-    """Return how many messages were learned for a tool, of how many clients, and when the last was used.
+    """Return how many messages were learned for a tool, from how many clients, and when one was last used.
 
     The messages are not included: tool calls may run the commands that show this.
     """
@@ -153,7 +153,7 @@ def _change(store: LearnedMessageStore, wanted: Callable[[LearnedMessage], bool]
 
 
 def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None:
-    """Raise NotFound if an entry is neither the number of a learned message nor a tool that has some."""
+    """Raise NotFound if an entry is neither the number of a learned message nor a tool with messages."""
     known = _load(store)
     for entry in entries:
         if not any(_is_named(each, (entry,)) for each in known):
@@ -161,7 +161,7 @@ def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None
 
 
 def _forget_all(store: LearnedMessageStore) -> int:
-    """Forget everything; a file that is not readable is deleted."""
+    """Forget all learned messages; if their file is not readable, delete it."""
     from toolfold.retrieval.learned_store import LearnedStore
 
     try:

@@ -1,4 +1,4 @@
-"""The command that limits how much a user or a team uses; the same for both."""
+"""The command that limits how much a user or a team may use."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _parse(value: str) -> float | None:
 
 
 def describe_limits(user: User, directory: Directory, tokens: TokenStore) -> list[Json]:
-    """Return the limits of a user and its teams, with what is counted now."""
+    """Return the limits of a user and its teams, and how much of each is used up."""
     from toolfold.users.quotas import team_account, user_account
 
     if tokens.quotas is None:

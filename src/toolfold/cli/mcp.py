@@ -163,7 +163,7 @@ def list_servers(invocation: Invocation, as_json: bool) -> None:
 
 
 def _strip_line_number(origin: str) -> str:
-    """Return the file name of a setting's origin, without the line number."""
+    """Return the file name in the origin `FILE:LINE` of a setting, without the line number."""
     return re.sub(r":\d+$", "", origin)
 
 

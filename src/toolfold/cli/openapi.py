@@ -40,7 +40,7 @@ MAX_NAME_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class ApiPlan:
-    """What would be added: the API's name and URL, its tools, and what is left out."""
+    """What `from-openapi` would add: the API's name and URL, its tools, and operations that are left out."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class ApiPlan:
     flagged: Sequence[tuple[str, ScanFinding]]
     schemes: Sequence[SecurityScheme]
     auth: dict[str, str]
-    """Environment variables by security scheme."""
+    """For each security scheme of the API, the environment variable with its secret."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as a JSON value."""
@@ -259,7 +259,7 @@ def _choose_variables(api: str, schemes: Sequence[SecurityScheme], auth: Sequenc
 
 
 def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]) -> None:
-    """Raise UsageError if a variable that the user did not choose has a value.
+    """Raise UsageError if an environment variable that only the document names, not the user, has a value.
 
     The document determines the suggested name by its title, and the URL to which the value is sent: one with
     the title "Github" would get GITHUB_TOKEN.
@@ -278,7 +278,7 @@ def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]
 
 
 def _add_token(plan: ApiPlan, variable: str | None) -> ApiPlan:
-    """Return the plan with a bearer token for all operations, whatever the document says."""
+    """Return the plan with a bearer token for all operations, even if the document declares no login."""
     from toolfold.sources.openapi.credentials import SecurityScheme
 
     if variable is None:

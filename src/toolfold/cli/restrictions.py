@@ -1,4 +1,4 @@
-"""Allow only read-only commands inside a process that a tool call has started.
+"""Allow only read-only commands inside a process that was started by a tool call.
 
 A command that is not in the list is refused, so new commands are refused by default. Imports no command
 module.

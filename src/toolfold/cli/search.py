@@ -83,7 +83,7 @@ def command(
 
 
 def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
-    """Return the tools to search, and the names of those that a session may use.
+    """Return the tools to search, and the names of those among them that a session may use.
 
     Tools from a catalog are not registered, because a catalog may contain names that the registry rejects.
     """
@@ -97,7 +97,7 @@ def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, 
 
 
 def warn_about_mode(runtime: Runtime, mode: Mode) -> None:
-    """Warn if the search mode needs a component that is disabled, and so works like a simpler mode."""
+    """Warn if the search mode needs a component that is disabled, so that a simpler search is used."""
     if mode == "rerank" and not runtime.config.tools.tool_search.reranker.enabled:
         switch = "tools.tool_search.reranker.enabled"
         print_warning(

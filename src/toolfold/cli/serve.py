@@ -90,7 +90,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 
 @dataclass(frozen=True, slots=True)
 class _HttpRecord:
-    """The file of recorded list responses, the thread that has sent some of them, and the chosen address."""
+    """The file of recorded list responses, the thread that sends them early, and the address to listen on."""
 
     file: Path | None
     early: EarlyHttpAnswers | None
@@ -98,7 +98,7 @@ class _HttpRecord:
 
 
 def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> EarlyHttpAnswers | None:
-    """Return the thread that answers requests already, if it listens on the address that was chosen."""
+    """Return the thread that already answers requests, if it listens on the chosen address."""
     from toolfold.gateway.early_http import EarlyHttpAnswers
 
     early = invocation.early
@@ -175,7 +175,7 @@ class _GatewayStatus:
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """Report the clients of this gateway in the status file from now on."""
+        """From now on, write the clients of this gateway to the status file."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _gateway_url(listening: socket.socket) -> str:
 
 
 def _listing_record_path(invocation: Invocation) -> Path | None:
-    """Return the file of recorded list responses, which the gateway sends while it is loading.
+    """Return the path of the recorded list responses that the gateway sends while it is still loading.
 
     Returns None inside a tool call.
     """
@@ -210,7 +210,7 @@ def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tup
 
 
 def _prepare_process() -> None:
-    """Prepare the gateway's process for short response times, mainly by less garbage collection."""
+    """Prepare the gateway's process for short response times, mainly by less frequent garbage collection."""
     from toolfold.sources.mcp.sdk_compat import load_sdk
 
     load_sdk()  # the largest part of the heap, and needed at once
@@ -235,7 +235,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
-    """Return the setting that caused the failure to listen on host and port, and advice for the user."""
+    """Return the setting that caused the failure to listen on a host and port, and advice for the user."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
@@ -300,7 +300,7 @@ async def _serve_http(
 
 
 def _open_oauth(config: Config, tokens: TokenStore) -> OAuthResource | None:
-    """Return what checks access tokens of an identity provider; None if none is configured."""
+    """Return the verifier for access tokens from an identity provider; None if none is configured."""
     from toolfold.gateway.oauth import OAuthResource
 
     settings = config.gateway.oauth
@@ -323,7 +323,7 @@ def _reload_on_hangup(runtime: Runtime) -> None:
 
 
 def _record_listings(config: Config, guard: AccessPolicy, record: _HttpRecord) -> HttpListings | None:
-    """Return what records list responses for the next start.
+    """Return the object that records list responses for the next start of the gateway.
 
     Returns None if every client needs a token, or if another replica could change what clients may see.
     """
@@ -357,7 +357,7 @@ def _open_proxy(runtime: Runtime, guard: AccessPolicy, host: str, port: int) -> 
 
 
 def _make_approver(config: Config) -> PageApprover | None:
-    """Return the approver that asks in the dashboard; None if there is no dashboard.
+    """Return the approver that asks for approval in the dashboard; None if there is no dashboard.
 
     In a tool call there is none: the tool call could sign in with the printed link.
     """
@@ -445,7 +445,7 @@ def build_server(
 
 @dataclass(slots=True)
 class Drain:
-    """The time between the request to stop and the end, in which requests are still answered."""
+    """The time between a request to stop the gateway and its end, in which requests are still answered."""
 
     readiness: Readiness
     seconds: float

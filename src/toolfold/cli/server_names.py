@@ -234,7 +234,7 @@ def _program_name(word: str) -> str:
 
 
 def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
-    """Return the words after a program's first options, the values of these options, and words in `skip`."""
+    """Return the words after a program's leading options, their values and words in `skip`."""
     position = 0
     while position < len(words):
         word = words[position]

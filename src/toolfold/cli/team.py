@@ -106,7 +106,7 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
 
 
 def change_team(invocation: Invocation, name: str, change: Callable[[Team], Team]) -> None:
-    """Apply a change to the team of a name."""
+    """Apply a change to the team with the given name."""
     open_users(invocation).change_team(name, change)
 
 

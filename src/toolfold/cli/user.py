@@ -175,7 +175,7 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
 
 
 def change_user(invocation: Invocation, name: str, change: Callable[[User], User]) -> None:
-    """Apply a change to the user of a name."""
+    """Apply a change to the user with the given name."""
     open_users(invocation).change_user(name, change)
 
 
@@ -216,7 +216,7 @@ def open_users(invocation: Invocation) -> UserStore:
 
 
 def open_user_tokens(invocation: Invocation) -> TokenStore:
-    """Open the tokens, with their users."""
+    """Open the store of access tokens, with the users that own them."""
     from toolfold.gateway.tokens import open_tokens
 
     config = invocation.load_config(quiet=True)

@@ -1,4 +1,4 @@
-"""Program that runs the model's code as `__main__` and lets it call tools by the module `toolfold_tools`.
+"""Program that runs the model's code as `__main__` and provides tools in the module `toolfold_tools`.
 
 Started by `relay.py` in the terminal environment. Its argument is the file descriptor of a socket to the
 relay. The first line received has the code and the tools. After that, each tool call that the code requests

@@ -61,7 +61,7 @@ class CodeResult:
     calls: int
     """The number of tool calls that the code made."""
     dropped_bytes: int = 0
-    """Number of bytes of output that were dropped because of the limit."""
+    """Number of output bytes that were dropped because of the output limit."""
 
 
 class CodeRun:
@@ -160,7 +160,7 @@ class CodeRun:
         self._dropped_bytes += len(data) - min(room, len(data))
 
     async def _read_frames(self, running: RunningCommand) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield kind and content of each frame that `relay.py` writes; other text has an empty kind."""
+        """Yield the kind and content of each message from `relay.py`; the kind is empty for other text."""
         prefix, pending = self._token.encode() + b" ", b""
         while data := await running.read():
             *lines, pending = (pending + data).split(_LINE_END)
@@ -197,7 +197,7 @@ def load_source(name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _paused(clock: asyncio.Timeout) -> AsyncIterator[None]:
-    """Do not count the time spent in an `async with` block against a time limit."""
+    """Stop the clock of a time limit during an `async with` block."""
     loop, deadline = asyncio.get_running_loop(), clock.when()
     left = 0.0 if deadline is None else deadline - loop.time()
     clock.reschedule(None)
@@ -229,7 +229,7 @@ def _parse_request(request: bytes) -> tuple[str, Json]:
 
 
 def _split_request(line: bytes) -> tuple[int, bytes]:
-    """Return the number and the JSON of a request; the number is 0 if the request has no valid number."""
+    """Return the number and the JSON of a tool call request; the number is 0 if it is missing or invalid."""
     number, _, request = line.partition(b" ")
     is_valid = number.isdigit() and len(number) <= MAX_NUMBER_DIGITS
     return (int(number), request) if is_valid else (0, b"")

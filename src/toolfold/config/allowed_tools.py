@@ -37,7 +37,7 @@ class AllowedTool:
     """One entry of `approval.allowed_tools`: a tool or server whose declared effect needs no approval."""
 
     target: str
-    """`tool` or `server`."""
+    """Whether the entry allows one tool (`tool`) or all tools of an MCP server (`server`)."""
     name: str
     effect: str = DECLARED_EFFECTS[0]
     client: str = ""

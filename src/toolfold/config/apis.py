@@ -1,4 +1,4 @@
-"""Settings of APIs whose operations are tools."""
+"""Settings of APIs whose operations can be called as tools."""
 
 from __future__ import annotations
 

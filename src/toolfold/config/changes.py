@@ -75,7 +75,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return `now` with every increase of a server's trust undone, and the keys of the undone settings.
+    """Return settings `now` without changes that give a server more trust, and the keys of those changes.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -100,7 +100,7 @@ def _hold_loosened_servers(
 def hold_edits(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return the configuration `now` with changes undone that could give an MCP server rights or secrets.
+    """Return settings `now` without changes that could give an MCP server more rights or secrets.
 
     Also returns the keys held back. Those in `held` stay held back, whoever made later changes.
     """
@@ -119,7 +119,7 @@ def hold_edits(
 
 
 def _value_to_keep(before: Config, now: Config, key: str) -> Any:
-    """Return the value to use if a change is held back: the old one, plus newly disabled tools."""
+    """Return the value to use if a change is not accepted yet: the old one, plus newly disabled tools."""
     earlier, later = _get_by_path(before, key), _get_by_path(now, key)
     if key not in _RESTRICTIONS:
         return earlier

@@ -47,7 +47,7 @@ def describe_settings() -> list[Setting]:
 
 @functools.cache
 def list_keys() -> tuple[str, ...]:
-    """Return the dotted keys of all settings outside of mappings with names that the user chooses."""
+    """Return the dotted keys of all settings, except those below names that the user chooses."""
     return tuple(each.key for each in describe_settings() if "<name>" not in each.key)
 
 
@@ -167,7 +167,7 @@ def list_names(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def can_grant(field: FieldInfo) -> bool:
-    """Return True if a setting can give the runtime more permissions."""
+    """Return True if a setting can give tools or servers more permissions."""
     return _schema_extra(field).get("grants") is True
 
 

@@ -34,7 +34,7 @@ _ALLOWED_TAGS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a setting was written: the kind of source, and the name of the file or variable."""
+    """Where a setting was written: the kind of source, and the name of the file or environment variable."""
 
     source: str = ""
     name: str = ""
@@ -78,7 +78,7 @@ class Node:
         return node
 
     def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
-        """Return where the setting at a path was written; if it was not, where its nearest parent was."""
+        """Return where the setting at a path was written, or else its nearest parent."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:
@@ -172,7 +172,7 @@ def parse_settings(text: str, location: SourceLocation) -> Node:
 
 
 def parse_value(text: str, location: SourceLocation) -> Node:
-    """Parse one value in YAML notation, from a command-line argument or a variable."""
+    """Parse one value in YAML notation, from a command-line argument or an environment variable."""
     root = compose_yaml(text, location)
     return node_from_value(
         None if root is None else _NodeConverter(location).convert(root, location).to_python(), location

@@ -117,11 +117,11 @@ class _FileDraft:
 
     @property
     def mode(self) -> int | None:
-        """Return the file mode to write with; None keeps the mode of a project's file."""
+        """Return the file mode with which to write the settings; None keeps the mode of a project's file."""
         return None if self.file.name == PROJECT_FILE else PRIVATE_MODE
 
     def mode_warnings(self) -> tuple[str, ...]:
-        """Return a warning if other users can read the file now but not after the change."""
+        """Return a warning if other users can read the settings file now but not after the change."""
         if self.mode is None or os.name != "posix" or not self.file.exists():
             return ()
         before = stat.S_IMODE(self.file.stat().st_mode)
@@ -140,7 +140,7 @@ class _FileDraft:
 
 @contextmanager
 def _open_draft(file: Path, *, new_text: str | None = None) -> Iterator[_FileDraft]:
-    """Lock a settings file and yield a draft of its change, with the current text or `new_text`."""
+    """Lock a settings file and yield a draft that can be changed, with the current text or `new_text`."""
     try:
         target = file.resolve()
     except (
@@ -200,7 +200,7 @@ def _entry_depth(path: KeyPath) -> int:
 
 
 def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
-    """Return the error for a named entry, such as a server, that the file does not have."""
+    """Return the error for a named entry, such as a server, that the settings file does not contain."""
     section = draft.tree.find(path[:-1])
     names = list(section.value) if section is not None and isinstance(section.value, dict) else []
     near, key = closest_names(path[-1], names, count=1), ".".join(path)
@@ -209,7 +209,7 @@ def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
 
 
 def _is_set(tree: Node, path: KeyPath) -> bool:
-    """Return True if the file sets the key at the path. Raises ConfigError if no such setting exists."""
+    """Return True if the settings file sets the key at the path. Raises ConfigError for an unknown key."""
     is_set = tree.find(path) is not None
     if not is_set and find_field(path) is None:
         raise unknown_setting_error(path, list_names(path[:-1]))
@@ -250,7 +250,7 @@ def _remove_node(tree: Node, path: KeyPath) -> Node:
 
 
 def _widen_to_empty_sections(draft: _FileDraft, path: KeyPath) -> KeyPath:
-    """Return the path to remove: a setting's own, or that of a section that would be empty without it.
+    """Return the path to remove: the setting, or the outermost section that would be empty without it.
 
     An empty toolset is still a toolset, so it stays.
     """

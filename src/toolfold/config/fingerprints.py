@@ -73,7 +73,7 @@ def stat_signature(path: Path) -> Signature:
 
 
 def stat_plain_file(path: Path) -> Signature | None:
-    """Return the signature of a missing or plain file with one system call; None for any other path."""
+    """Return the signature of a missing or regular file with one system call; None for any other path."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -82,7 +82,7 @@ def stat_plain_file(path: Path) -> Signature | None:
 
 
 def has_signature(path: str, signature: Signature) -> bool:
-    """Return True if a missing or plain file has this signature; False also for any other path.
+    """Return True if a missing or regular file has this signature; False for any other kind of path.
 
     Does the same as comparing with `stat_plain_file`, in less time: it is done several times for every call.
     """

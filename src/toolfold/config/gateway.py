@@ -8,7 +8,7 @@ from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, Sec
 
 
 class OAuthResourceSettings(Section):
-    """Settings of the gateway as an OAuth resource server: whose access tokens it accepts, and for whom."""
+    """Settings of the gateway as an OAuth resource server: which issuer's access tokens it accepts."""
 
     issuer: SecureUrl = Field(
         default="",

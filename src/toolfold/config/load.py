@@ -288,7 +288,7 @@ def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> 
 
 
 def _misspelling_warnings(name: str) -> list[str]:
-    """Return a warning for an environment variable that looks like a misspelled one of Toolfold."""
+    """Return a warning for each environment variable that looks like a misspelled variable of Toolfold."""
     known = [
         HOME_VARIABLE,
         _CONFIG_VARIABLE,

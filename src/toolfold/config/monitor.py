@@ -63,7 +63,7 @@ class WatchedPath:
 
     path: Path
     binding: bool = True
-    """True if a change stops runtimes from starting. False for a project's files, which need trust anyway."""
+    """True if no runtime starts after a change until it is accepted. False for files of projects."""
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class PathState:
     fingerprint: str
     content: str | None
     last_step: int = 0
-    """Number of the last change that Toolfold itself recorded before the path was read."""
+    """Number of the newest change in Toolfold's own record when the path was read."""
 
 
 def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
@@ -202,7 +202,7 @@ class SettingsMonitor:
             self._write_call_note(started.name, started.call)
 
     def _is_unchanged(self) -> bool:
-        """Return True if no settings file has changed; False if that cannot be found out at once."""
+        """Return True if no settings file has changed; False if that is not certain without reading them."""
         if self._signatures is None:
             self._signatures = [(str(path), each.signature) for path, each in self._known_states.items()]
         return all(has_signature(path, signature) for path, signature in self._signatures)
@@ -325,7 +325,7 @@ class SettingsMonitor:
 
 
 def _write_small_file(file: str, content: bytes) -> None:
-    """Write a file with as few system calls as possible, because it is done for every call."""
+    """Write a file with as few system calls as possible, because this is done for every tool call."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         os.write(descriptor, content)
@@ -357,7 +357,7 @@ class WatchedCall:
                 self._finish()
 
     def enter_nowait(self) -> CallWatch | None:
-        """Enter if that takes almost no time; return None if it must be done in a thread.
+        """Start watching if that takes almost no time; return None if it must be done in a thread.
 
         A thread is needed if a settings file has changed and must be read, if there are directories to list,
         and for a call that executes, after which processes are searched.
@@ -373,7 +373,7 @@ class WatchedCall:
             self._monitor._lock.release()
 
     def exit_nowait(self) -> bool:
-        """Exit if that takes almost no time; return False if it must be done in a thread."""
+        """Stop watching if that takes almost no time; return False if it must be done in a thread."""
         if self.executes or not self._monitor._lock.acquire(blocking=False):
             return False
         try:
@@ -448,7 +448,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the process id (0 if unknown) and start time in the name of a file about a running call."""
+    """Return process id (0 if unknown) and start time from the name of a file about a running tool call."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 
@@ -458,7 +458,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_running(pid: int, began: str) -> bool:
-    """Return True if a process still runs; without /proc, a new process that reuses its id counts too."""
+    """Return True if a process still runs; without /proc, another process with the same id counts too."""
     start = _start_time(pid)
     if start is not None:
         return start == began

@@ -36,7 +36,7 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
 class OAuthSettings(Section):
-    """Settings for the OAuth login to a server, needed if the server does not announce them."""
+    """Settings for the OAuth login to a server, needed if the server does not publish them."""
 
     client_id: Text = Field(
         default="", description="Client id, if the client was registered with the server by hand."
@@ -191,7 +191,7 @@ class McpSettings(Section):
     )
 
     def listing_wait(self, *, behind_gateway: bool) -> float:
-        """Return the seconds to wait for a server's first tool list; in a gateway, the default is lower."""
+        """Return the seconds to wait for a server's first tool list; the default is lower in a gateway."""
         if behind_gateway and "wait_seconds" not in self.model_fields_set:
             return min(self.wait_seconds, GATEWAY_WAIT_S)
         return self.wait_seconds

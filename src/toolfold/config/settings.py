@@ -371,11 +371,11 @@ class ToolsSettings(Section):
 
     @property
     def max_selected(self) -> int:
-        """Return the number of tools to select if it is uncertain which of them a message needs."""
+        """Return the number of tools to select for a message if it is uncertain which ones it needs."""
         return max(self.rag_top_k, 2 * self.rag_top_k if self.rag_max_k is None else self.rag_max_k)
 
     def count_selected(self, probable: int) -> int:
-        """Return how many tools to select if the right one is very probably among the `probable` best."""
+        """Return how many tools to select if the needed tool is very probably among the `probable` best."""
         return min(max(self.rag_top_k, probable), self.max_selected)
 
     @property
@@ -828,7 +828,7 @@ class Config(Settings):
         return tuple(name for name in names if not self.environment.get(name))
 
     def secret_values(self) -> tuple[str, ...]:
-        """Return the secrets in the environment and in `store`.
+        """Return the secrets in environment variables and in the setting `store`.
 
         The longest come first, so that no part of one stays visible.
         """

@@ -1,4 +1,4 @@
-"""Settings of training runs: what an external trainer can train, and how it is started."""
+"""Settings of training runs: the environments that an external trainer offers, and how to start it."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _trust_file(paths: Paths) -> Path:
 
 
 def fingerprint_project(directory: Path) -> str:
-    """Return a hash of all files in a project that could grant permissions or run something."""
+    """Return a hash of all files in a project that could grant permissions or start programs."""
     digest = hashlib.sha256()
     left = MAX_TOTAL_BYTES
     try:

@@ -1,4 +1,4 @@
-"""Log changes to other clients' files, each with a backup, so that it can be undone exactly.
+"""Log changes to other programs' files, each with a backup, so that it can be undone exactly.
 
 A change is logged before the file is replaced, so that a crash leaves no unrecorded change. If someone else
 has edited the file since, undoing is refused, and both texts are returned for comparison.
@@ -43,22 +43,22 @@ class FileChange:
     name: str
     """Name of the gateway's entry in the client's file."""
     entry: Json
-    """The gateway's entry, or the settings that were changed, by their paths."""
+    """The gateway's entry in the file, or the changed settings by their paths."""
     moved: tuple[str, ...] = ()
-    """Names of servers that were moved from the client's file to Toolfold, behind the gateway."""
+    """Names of servers that were moved from the client's file to Toolfold's settings."""
     imported: tuple[str, ...] = ()
-    """The names of the moved servers in Toolfold's own settings."""
+    """Names of the moved servers in Toolfold's settings."""
     backup: str = ""
     """Path of the backup of the client's file; empty if the file did not exist."""
     before: str = ""
     """Hash of the file's previous content; empty if the file did not exist."""
     after: str = ""
     made: tuple[str, ...] = ()
-    """Directories created for the file, outermost first."""
+    """Directories that were created for the file, outermost first."""
 
 
 class FileChangedSinceError(ToolfoldError):
-    """A client's file was edited after the change that is to be undone."""
+    """Raised if a client's file was edited after the change that is to be undone."""
 
     def __init__(self, change: FileChange, expected_text: str, client_file: ClientFile) -> None:
         backup = f"  The previous version is {change.backup}.\n" if change.backup else ""
@@ -79,10 +79,10 @@ class FileEditor(Protocol):
         """Return the changed file as it is now. Raises ConfigError if it cannot be parsed."""
 
     def reopen(self, seen: ClientFile) -> ClientFile:
-        """Return a file as it is now. Raises ConfigError if it changed in a way that matters."""
+        """Return a file as it is now. Raises ConfigError if it has changed in a way that matters."""
 
     def repeat(self, before: ClientFile, change: FileChange) -> bytes:
-        """Return the content that the change gave to the file."""
+        """Return the content that the logged change gave to the file."""
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
         """Return the file's content without the change; `before` is None if the backup is lost."""
@@ -115,7 +115,7 @@ class ChangeLog:
     """Log file with Toolfold's changes to programs' files, oldest first; undone changes are deleted."""
 
     def __init__(self, file: Path, editor: FileEditor | None = None) -> None:
-        """Use a log file; without an editor, for changes that add the gateway."""
+        """Use a log file; `editor` repeats and reverts the changes, by default those that add the gateway."""
         self._file, self._editor = file, editor or GatewayEditor()
 
     def list_changes(self) -> list[FileChange]:
@@ -257,7 +257,7 @@ def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
 
 
 def _require_unchanged(client_file: ClientFile) -> None:
-    """Raise ConfigError if a client's file was edited while the user was asked."""
+    """Raise ConfigError if a client's file was edited while the user was asked for confirmation."""
     try:
         data = client_file.target.read_bytes()
     except FileNotFoundError:
@@ -296,7 +296,7 @@ def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
 
 
 def _remove_leftovers(change: FileChange) -> None:
-    """Delete the backup and the directories that were created for a change."""
+    """Delete the backup of a change, and the directories that were created for it."""
     if change.backup:
         Path(change.backup).unlink(missing_ok=True)
     for directory in reversed(change.made):

@@ -61,7 +61,7 @@ class ClientFile:
 
 
 def require_client(program: ProgramName) -> ClientName:
-    """Return the name of an MCP client. Raises ConfigError for a program that is none."""
+    """Return the name of an MCP client. Raises ConfigError if the program is not a known client."""
     if program == "aider":
         raise ConfigError(
             "aider is not an MCP client",
@@ -227,7 +227,7 @@ def _require_exact_change(client_file: ClientFile, text: str, expected: Json) ->
 
 
 def _drop_empty_section(document: Json, section: str) -> Json:
-    """Return the document without a section that is empty."""
+    """Return the document without the named section if that section is empty."""
     if document.get(section):
         return document
     return {name: each for name, each in document.items() if name != section}

@@ -25,7 +25,7 @@ _UV_CACHE_DIRECTORIES = frozenset({"archive-v0", "environments-v2", "builds-v0"}
 
 @dataclass(frozen=True, slots=True)
 class RunningProgram:
-    """Facts about the running program that are needed to start it again."""
+    """Path and Python environment of the running program, which are needed to start it again."""
 
     script: Path
     """Path of the running `toolfold` script."""
@@ -37,7 +37,7 @@ class RunningProgram:
 
 
 def current_program(environment: Mapping[str, str]) -> RunningProgram:
-    """Return the facts about the running program that are needed to start it again."""
+    """Return the path and Python environment of the running program, which are needed to start it again."""
     invoked = Path(sys.argv[0]).absolute() if sys.argv and sys.argv[0] else Path()
     beside = Path(sys.executable).with_name(_NAME + Path(sys.executable).suffix)
     script = invoked if invoked.stem == _NAME and invoked.is_file() else beside

@@ -30,7 +30,7 @@ class ProxyAccess:
     url: str
     """URL of the proxy without a path."""
     folds_tools: bool = True
-    """False if the proxy forwards all requests unchanged."""
+    """True if the proxy shortens the tools of requests; False if it forwards all requests unchanged."""
     token_variable: str = ""
     """Name of the environment variable with the access token; the token itself is never stored."""
 
@@ -41,20 +41,20 @@ Locate = Callable[[Path, str, Mapping[str, str]], Path]
 
 @dataclass(frozen=True, slots=True)
 class ModelProgram:
-    """A program that calls models."""
+    """A program that sends requests to models, and the settings that make it use the proxy."""
 
     title: str
     locate: Locate
     build_settings: Callable[[ProxyAccess], Json]
-    """Returns the settings to write, by their paths, with dots between the keys."""
+    """Function that returns the settings to write, by their dotted paths."""
     url_settings: Mapping[str, ApiName]
-    """Paths of the settings with base URLs, and the API at each."""
+    """Paths of the settings that contain base URLs, and the model API at each URL."""
     suffixes: tuple[str, ...]
-    """How the names of its settings files end."""
+    """File name suffixes that its settings files can have."""
     key_note: str
-    """Which key the program sends."""
+    """Explanation for the user of which API key the program sends."""
     access_note: str = ""
-    """How to send a token, if the settings cannot name an environment variable for it."""
+    """Explanation of how to send a token, if the settings cannot name an environment variable for it."""
 
 
 def _locate_client(client: ClientName) -> Locate:
@@ -147,7 +147,7 @@ MODEL_PROGRAMS: Mapping[ProgramName, ModelProgram] = MappingProxyType(
 
 
 def find_program(name: ProgramName) -> ModelProgram:
-    """Return a program that can use the proxy. Raises ConfigError for any other."""
+    """Return the program with this name. Raises ConfigError if it cannot use the proxy."""
     if name in MODEL_PROGRAMS:
         return MODEL_PROGRAMS[name]
     title = CLIENTS[name].title if name != "aider" else name

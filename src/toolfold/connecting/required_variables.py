@@ -26,7 +26,7 @@ def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, 
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """Stand-in for the environment that records which variables are read. Every variable seems to be set."""
+    """Mapping in place of the environment that records which variables are read. All seem to be set."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

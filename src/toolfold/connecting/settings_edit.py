@@ -59,7 +59,7 @@ def build_settings_content(settings_file: ClientFile, settings: Mapping[str, Any
 
 
 class SettingsEditor:
-    """Sets the base URLs in programs' files, and restores what was there before."""
+    """Sets the base URLs in programs' files, and restores the previous values."""
 
     def load(self, change: FileChange) -> ClientFile:
         return load_file(change.client, Path(change.file))
@@ -74,7 +74,7 @@ class SettingsEditor:
         return build_settings_content(before, change.entry)
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
-        """Return the content with the previous settings; a setting that was edited since stays as it is."""
+        """Return the content with the previous settings; a setting that was edited since is not changed."""
         previous = before.document if before else {}
         document = current.document
         return build_settings_content(
@@ -88,7 +88,7 @@ class SettingsEditor:
 
 
 def _change_text(text: str, suffix: str, keys: tuple[str, ...], value: Any, document: Json) -> str:
-    """Return a text with one setting changed; `document` is its data after the change."""
+    """Return a text with one setting changed; `document` is its parsed data after the change."""
     if suffix == ".toml":
         return _change_toml(text, keys, value)
     if suffix in (".yaml", ".yml"):

@@ -27,14 +27,14 @@ _FORMAT = "v1"
 
 
 class UnreadableCredential(ConfigError):
-    """A stored credential cannot be decrypted with the configured keys. Nothing was changed."""
+    """A stored credential cannot be decrypted with the configured keys."""
 
 
 class CredentialKeys:
-    """The keys of one installation; the first one encrypts."""
+    """The encryption keys of one installation; the first one encrypts, all of them decrypt."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        """Use keys of 32 bytes. Raises ConfigError if there is none or one has another length."""
+        """Use encryption keys of 32 bytes. Raises ConfigError if there is none or one has another length."""
         if not 0 < len(keys) <= MAX_KEYS or any(len(key) != KEY_BYTES for key in keys):
             raise ConfigError(
                 f"credentials need between 1 and {MAX_KEYS} keys of {KEY_BYTES} bytes each",
@@ -47,7 +47,7 @@ class CredentialKeys:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the ids of all keys, the one that encrypts first."""
+        """Return the ids of all encryption keys; the first key is the one that encrypts."""
         return tuple(self._keys)
 
     def encrypt(self, text: str, owner: Sequence[str]) -> str:
@@ -82,7 +82,7 @@ class CredentialKeys:
 
 
 def read_key_id(stored: str) -> str:
-    """Return the id of the key with which a credential was encrypted; empty if it is not valid."""
+    """Return the id of the key with which a credential was encrypted; empty if the credential is invalid."""
     parts = stored.split(".")
     return parts[1] if len(parts) == 3 and parts[0] == _FORMAT else ""
 
@@ -93,7 +93,7 @@ def make_key() -> str:
 
 
 def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
-    """Return the keys in `text`, or else those in a file. Raises ConfigError.
+    """Return the encryption keys in `text`, or else those in a file. Raises ConfigError.
 
     With `may_create`, a file that does not exist is created with a new key.
     """
@@ -105,17 +105,17 @@ def load_keys(text: str, file: Path, *, may_create: bool) -> CredentialKeys:
 
 
 def write_keys(file: Path, keys: Sequence[str]) -> None:
-    """Replace the keys in a file, readable by its owner only."""
+    """Replace the encryption keys in a file, which only its owner can read."""
     replace_file(file, ("\n".join(keys) + "\n").encode(), mode=0o600)
 
 
 def read_key_texts(file: Path) -> list[str]:
-    """Return the keys in a file as they are written there. Raises ConfigError."""
+    """Return the encryption keys as they are written in a file. Raises ConfigError."""
     return _read_file(file).split()
 
 
 def key_id_of(text: str) -> str:
-    """Return the id of a key in its written form."""
+    """Return the id of an encryption key that is given as text."""
     return _identify_key(_parse_keys(text)[0])
 
 
@@ -159,7 +159,7 @@ def _parse_keys(text: str) -> list[bytes]:
 
 
 def _identify_key(key: bytes) -> str:
-    """Return a short name of a key from which the key cannot be derived."""
+    """Return a short id of a key, from which the key cannot be derived."""
     return hashlib.sha256(b"toolfold credentials" + key).hexdigest()[:12]
 
 

@@ -49,12 +49,12 @@ class Credential:
 
     @property
     def key_id(self) -> str:
-        """Return the id of the key with which it is encrypted."""
+        """Return the id of the key with which the credential is encrypted."""
         return read_key_id(self.value)
 
     @property
     def owner(self) -> tuple[str, str, str]:
-        """Return what the encrypted value is bound to."""
+        """Return the user, server and name of the credential, to which its encrypted value is bound."""
         return self.user_id, self.server, self.name
 
 
@@ -62,12 +62,12 @@ class CredentialStore(ABC):
     """The credentials of all users. Thread-safe."""
 
     def __init__(self, load_keys: Callable[[], CredentialKeys]) -> None:
-        """Use the keys that a function returns; it is called when something is encrypted or decrypted."""
+        """Create a store; `load_keys` is called whenever something is encrypted or decrypted."""
         self._load_keys = load_keys
 
     @functools.cached_property
     def keys(self) -> CredentialKeys:
-        """Return the keys. Raises ConfigError if they are missing or invalid."""
+        """Return the encryption keys. Raises ConfigError if they are missing or invalid."""
         return self._load_keys()
 
     def set(self, user_id: str, server: str, name: str, secret: str) -> None:
@@ -87,7 +87,7 @@ class CredentialStore(ABC):
         return {each.name: self.keys.decrypt(each.value, each.owner) for each in found}
 
     def find_version(self, user_id: str, server: str) -> str:
-        """Return a text that changes with the credentials of a user for a server; empty without any.
+        """Return a text that changes with a user's credentials for a server; empty if there are none.
 
         Does not wait for a database. Raises DatabaseUnavailable if removed ones may not be known here.
         """
@@ -95,7 +95,7 @@ class CredentialStore(ABC):
         return hashlib.sha256(repr(values).encode()).hexdigest() if values else ""
 
     def rotate(self) -> int:
-        """Encrypt all credentials with the first key; return how many had another one.
+        """Encrypt all credentials with the first key; return how many were encrypted with another key.
 
         Raises UnreadableCredential if one cannot be decrypted; then nothing is changed.
         """
@@ -112,15 +112,15 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
-        """Return the credentials of a user, or of all, sorted by user, server and name."""
+        """Return the credentials of one user, or of all users, sorted by user, server and name."""
 
     @abstractmethod
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
-        """Delete credentials of a user; return how many."""
+        """Delete credentials of a user; return how many were deleted."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file, if there is one."""
+        """Close the file of the store, if it has one."""
 
     @abstractmethod
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
@@ -128,18 +128,18 @@ class CredentialStore(ABC):
 
     @abstractmethod
     def _write(self, credentials: Sequence[Credential]) -> None:
-        """Add or replace credentials, all or none."""
+        """Add or replace credentials in one transaction."""
 
     @abstractmethod
     def _rewrite(self, change: Callable[[Sequence[Credential]], Sequence[Credential]]) -> int:
-        """Replace credentials by those that a function returns, while no other process writes."""
+        """Replace credentials by those that a function returns; other processes cannot write meanwhile."""
 
 
 class SqliteCredentialStore(CredentialStore):
-    """Credentials in a file of this machine that only its owner can read."""
+    """Credentials in a file on this machine that only its owner can read."""
 
     def __init__(self, file: Path, load_keys: Callable[[], CredentialKeys]) -> None:
-        """Open the file, which is created if it does not exist."""
+        """Open the credentials file, which is created if it does not exist."""
         super().__init__(load_keys)
         self._lock = threading.Lock()
         self._db = open_private_file(file, synchronous="FULL")
@@ -197,10 +197,10 @@ class SqliteCredentialStore(CredentialStore):
 
 
 class SharedCredentialStore(CredentialStore):
-    """Credentials of all replicas, in a database. The encrypted values are in memory and follow changes."""
+    """Credentials in a database that all replicas share. Encrypted values are cached and kept up to date."""
 
     def __init__(self, database: Database, load_keys: Callable[[], CredentialKeys]) -> None:
-        """Read the credentials. Raises DatabaseError."""
+        """Read the credentials from the database. Raises DatabaseError."""
         super().__init__(load_keys)
         self._database = database
         self._reload_lock = threading.Lock()
@@ -222,7 +222,7 @@ class SharedCredentialStore(CredentialStore):
         return removed
 
     def close(self) -> None:
-        """Leave the database open: others use it."""
+        """Do nothing: the shared database stays open for its other users."""
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
         if self._database.seconds_since_contact(TOPIC) > MAX_STALE_S:

@@ -1,4 +1,4 @@
-"""Who may use the dashboard: one-time links, browser sessions, and the checks of every request.
+"""Decide who may use the dashboard: one-time links, browser sessions, and the checks of every request.
 
 A link contains a code that is valid once and for a few minutes. Whoever opens it gets a cookie and a page
 key. Both are needed for every request: a browser sends the cookie to other ports of the same host too, but
@@ -36,7 +36,7 @@ _SIGNED_OUT = "You are not signed in. Open the link that `toolfold serve` or `to
 
 @dataclass(frozen=True, slots=True)
 class LinkCode:
-    """A one-time code that was not used yet."""
+    """A one-time code for signing in that was not used yet."""
 
     expires: float
     is_requested: bool
@@ -50,40 +50,40 @@ class BrowserSession:
     cookie_hash: str
     page_key_hash: str
     client: GatewayClient | None
-    """The client whose token was entered; None if none was needed. The session ends with its token."""
+    """The client whose token was entered; None if none was needed. The session ends when the token does."""
     last_used: float
     ends: float = float("inf")
-    """When the session ends, however much it is used."""
+    """When the session ends, even if it is in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The credentials that a browser gets once, when it signs in."""
+    """The cookie and page key that a browser gets once, when it signs in."""
 
     cookie: str
     page_key: str
 
 
 class SignIn:
-    """One-time codes and the browsers that have signed in. Everything is lost when the program ends."""
+    """One-time codes, and the sessions of browsers that have signed in. All of them are in memory only."""
 
     def __init__(
         self, has_token: Callable[[GatewayClient], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Create it without sessions; `has_token` tells whether a client's token is still valid."""
+        """Start without sessions; `has_token` tells whether a client's token is still valid."""
         self._has_token, self._clock = has_token, clock
         self._codes: dict[str, LinkCode] = {}
         self._sessions: dict[str, BrowserSession] = {}
         self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
 
     def create_code(self) -> str:
-        """Return a new one-time code; of more than `MAX_CODES` unused ones, the oldest expires."""
+        """Return a new one-time code for signing in; with more than `MAX_CODES` codes, the oldest expires."""
         while len(created := self._list_codes(is_requested=False)) >= MAX_CODES:
             del self._codes[created[0]]
         return self._add_code(is_requested=False)
 
     def create_requested_code(self) -> str:
-        """Return a one-time code for a visitor. No other code expires. Raises RequestRefused."""
+        """Return a one-time code for a visitor; unused codes stay valid. Raises RequestRefused."""
         if len(self._list_codes(is_requested=True)) >= MAX_CODES:
             raise RequestRefused(
                 429, f"The last {MAX_CODES} links in the terminal are still valid. Open one of them."
@@ -96,13 +96,13 @@ class SignIn:
         return code
 
     def _list_codes(self, *, is_requested: bool) -> list[str]:
-        """Return the hashes of valid codes, oldest first, and forget the expired ones."""
+        """Return the hashes of valid one-time codes, oldest first, and forget the expired ones."""
         now = self._clock()
         self._codes = {key: each for key, each in self._codes.items() if each.expires > now}
         return [key for key, each in self._codes.items() if each.is_requested == is_requested]
 
     def redeem(self, code: str, client: GatewayClient | None = None, *, may_enter: bool = True) -> SignedIn:
-        """Exchange a code for the credentials of a new browser session. Raises RequestRefused.
+        """Exchange a one-time code for the credentials of a new browser session. Raises RequestRefused.
 
         `client` is the client whose token was entered. `may_enter` is False if the token is wrong or a
         needed one is missing; the code stays valid then.
@@ -171,7 +171,7 @@ class SignIn:
 
 
 def require_own_host(policy: AccessPolicy, headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if the request is for another host, or another web page made it."""
+    """Raise RequestRefused if a request is for another host, or comes from another website."""
     host = headers.get("host", "")
     if refusal := policy.find_refusal({"host": host}):
         raise RequestRefused(*refusal)
@@ -183,7 +183,7 @@ def require_own_host(policy: AccessPolicy, headers: Mapping[str, str]) -> None:
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:
-    """Raise RequestRefused if a request that changes something does not say that the page made it."""
+    """Raise RequestRefused if a request that changes something has no Origin header."""
     if method == "POST" and "origin" not in headers:
         raise RequestRefused(403, "A request that changes something must have the header Origin.")
 
@@ -197,7 +197,7 @@ def require_signed_in(sign_in: SignIn, cookie_name: str, headers: Mapping[str, s
 
 
 def find_session(sign_in: SignIn, cookie_name: str, headers: Mapping[str, str]) -> BrowserSession | None:
-    """Return the browser session of a request, which extends it; None if the browser has not signed in."""
+    """Return the browser session of a request and extend it; None if the browser has not signed in."""
     return sign_in.use_session(read_cookie(headers, cookie_name), headers.get(PAGE_KEY_HEADER, ""))
 
 
@@ -211,7 +211,7 @@ def read_cookie(headers: Mapping[str, str], name: str) -> str:
 
 
 def find_full_client(policy: AccessPolicy, token: str) -> GatewayClient | None:
-    """Return the client of a valid token that may use and see everything; None for any other token."""
+    """Return the client of a valid token that gives access to everything; None for any other token."""
     client = policy.find_token_client(token) if token else None
     return client if client is not None and policy.tokens.is_unlimited(client) else None
 

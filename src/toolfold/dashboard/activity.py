@@ -1,4 +1,4 @@
-"""The newest events of a runtime, for pages that follow them live.
+"""The newest events of a runtime, for web pages that show them live.
 
 One listener appends events to a bounded list. All open pages read them at the same moments, a few times a
 second, so that a batch is prepared and written as JSON once for all of them. A page that was slow or has just
@@ -65,22 +65,22 @@ _WORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events after a position, as the part of a JSON object that a page is sent."""
+    """Events after a position, as part of the JSON object that is sent to a web page."""
 
     json_members: str
     position: int
-    """The number of the last event."""
+    """The number of the last event in the batch."""
 
 
 @dataclass(slots=True)
 class Tick:
-    """What is sent at one moment, prepared once for all pages."""
+    """The data sent to web pages at one moment, prepared once for all pages."""
 
     number: int
     state_members: str
     """The state that every page shows, as members of a JSON object."""
     batches: dict[int, asyncio.Task[EventBatch]] = field(default_factory=dict)
-    """Position of a page → the events that it does not have yet."""
+    """The events that a page does not have yet, by the number of the last event that it has."""
 
 
 class ActivityFeed:
@@ -109,11 +109,11 @@ class ActivityFeed:
                 self._events.append((self.last_number, each))
 
     def _cut(self, text: str) -> str:
-        """Return the beginning of a text; secrets are replaced first, so that none is cut in half."""
+        """Return the beginning of a text; secrets are removed first, so that no part of one remains."""
         return self._redact(text)[:MAX_TEXT_CHARS]
 
     def read_after(self, number: int, limit: int = MAX_BATCH_EVENTS) -> tuple[list[Json], int, int]:
-        """Return the newest events after a number as JSON, the new position, and how many were left out."""
+        """Return the newest events after a number as JSON, the new position, and how many were skipped."""
         with self._lock:
             last = self.last_number
             newer = list(itertools.takewhile(lambda each: each[0] > number, reversed(self._events)))
@@ -151,7 +151,7 @@ class ActivityFeed:
         return show_json(value)  # arguments are published with secrets removed
 
     async def stream(self, number: int, describe_state: Callable[[], Json]) -> AsyncIterator[bytes]:
-        """Yield server-sent events: batches of events, and the described state whenever it has changed."""
+        """Yield server-sent events for a page: batches of events, and the state whenever it changes."""
         last_state, last_sent = "", 0.0
         self.open_streams += 1
         self.on_stream_change()
@@ -175,7 +175,7 @@ class ActivityFeed:
             self.on_stream_change()
 
     def _find_tick(self, describe_state: Callable[[], Json]) -> Tick:
-        """Return the current tick; the first page that asks for it prepares it."""
+        """Return the data to send to pages now; the first page that asks for it prepares it."""
         number = int(time.monotonic() / FLUSH_INTERVAL_S)
         if self._tick is None or self._tick.number != number:
             self._tick = Tick(number, self._write_members(describe_state()))
@@ -216,7 +216,7 @@ class WordBuffer:
         """Session → an event with the beginning of a word."""
 
     def add(self, event: Event) -> Iterator[Event]:
-        """Yield the events that can be shown now, in order: held text of the session first."""
+        """Yield the events that can be shown now, in order, and delayed text of the same session first."""
         held = self._held.pop(event.session_id, None)
         joined = _join(held, event)
         if joined is None and held is not None:
@@ -239,7 +239,7 @@ class WordBuffer:
 
 
 def _merge_pieces(events: Iterable[Event]) -> Iterable[Event]:
-    """Join the pieces of one answer, and keep only the newest progress report of a call."""
+    """Join the text pieces of one answer, and keep only the newest progress report of each call."""
     held: Event | None = None
     for event in events:
         joined = _join(held, event)
@@ -251,7 +251,7 @@ def _merge_pieces(events: Iterable[Event]) -> Iterable[Event]:
 
 
 def _join(before: Event | None, event: Event) -> Event | None:
-    """Return one event for two pieces of the same text or progress; None if they do not belong together."""
+    """Return one event for two pieces of the same text or progress; None if they cannot be joined."""
     if isinstance(event, ToolProgressed) and isinstance(before, ToolProgressed):
         return event if before.call_id == event.call_id else None
     if not isinstance(event, TextReceived | ThinkingReceived) or type(before) is not type(event):

@@ -85,13 +85,13 @@ SECURITY_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A checked request of the page."""
+    """A request from the dashboard's page that has passed all access checks."""
 
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
-        """Return a text of the body. Raises RequestRefused if it is missing."""
+        """Return a text field of the request's JSON body. Raises RequestRefused if it is missing."""
         value = self.body.get(name)
         if not isinstance(value, str) or not value:
             raise RequestRefused(400, f"The request needs the text {name!r}.")
@@ -104,7 +104,7 @@ Streamer = Callable[[ApiRequest], Any]
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The JSON interface: what answers each path below `/ui/api/`."""
+    """The JSON interface of the dashboard: the function that answers each path below `/ui/api/`."""
 
     reads: Mapping[str, Answerer]
     writes: Mapping[str, Answerer]
@@ -242,7 +242,7 @@ class DashboardApp:
     async def _serve_login(
         self, logins: DashboardLogins, path: str, scope: Scope, headers: Mapping[str, str], send: Send
     ) -> None:
-        """Send a browser to the identity provider, or receive it from there. Problems are shown as a page."""
+        """Redirect a browser to the identity provider, or handle its return. Shows errors as a web page."""
         if scope["method"] != "GET" or path not in ("oidc/login", "oidc/callback"):
             raise RequestRefused(404, "There is no such path.")
         try:
@@ -279,7 +279,7 @@ class DashboardApp:
 
     @property
     def _needs_token(self) -> bool:
-        """Return True if other machines can reach the dashboard, so that a link alone is not enough."""
+        """Return True if other machines can reach the dashboard, so that a one-time link is not enough."""
         return self._policy.anonymous_client is None
 
     def _has_token(self, client: GatewayClient) -> bool:
@@ -353,7 +353,7 @@ class DashboardApp:
         await self._send_answer(answer, ApiRequest(query, body), send)
 
     async def _find_logout_url(self, session: BrowserSession) -> str:
-        """Return where to log out of the identity provider; empty if the browser has not logged in there."""
+        """Return the URL to log out of the identity provider; empty if the browser has no login there."""
         has_logged_in = session.client is not None and session.client.is_login
         return await self._logins.make_logout_url() if self._logins and has_logged_in else ""
 
@@ -385,7 +385,7 @@ class DashboardApp:
     async def _send_stream(
         self, stream: Any, is_accepted: Callable[[], bool], receive: Receive, send: Send
     ) -> None:
-        """Send server-sent events until the page closes the connection or is signed out."""
+        """Send server-sent events until the page closes the connection or its session ends."""
         headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": [*headers, *SECURITY_HEADERS]})
         sending = asyncio.ensure_future(_send_pieces(stream, is_accepted, send))

@@ -31,7 +31,7 @@ MAX_REASON_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """A question that waits for an answer, and the event loop in which the call waits."""
+    """An approval question that waits for an answer, and the event loop in which the tool call waits."""
 
     id: str
     request: ApprovalRequest
@@ -41,7 +41,7 @@ class PendingApproval:
 
 
 class PageApprover:
-    """Collects approval questions of a runtime and passes on the answers of the page. Thread-safe."""
+    """Shows approval questions of a runtime in the dashboard and passes on the answers. Thread-safe."""
 
     def __init__(self, redact: Redaction) -> None:
         self._redact = redact
@@ -53,7 +53,7 @@ class PageApprover:
         """The questions of other replicas; None if there are none."""
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
-        """Ask in the page and wait for the answer. Raises QuestionUnanswered if no page is open."""
+        """Ask in the dashboard and wait for the answer. Raises QuestionUnanswered if no page is open."""
         loop = asyncio.get_running_loop()
         pending = PendingApproval(secrets.token_urlsafe(12), request, loop.create_future(), loop)
         with self._lock:
@@ -72,11 +72,11 @@ class PageApprover:
                 self.shared.remove(pending.id)
 
     def _can_ask(self) -> bool:
-        """Return True if a page is open that would show a question, here or on another replica."""
+        """Return True if a dashboard page that would show a question is open, here or on another replica."""
         return self.is_page_open() or (self.shared is not None and self.shared.has_other_pages())
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:
-        """Wait for an answer as long as a page is open; a page may be reloaded meanwhile."""
+        """Wait for an answer as long as a dashboard page is open; the page may be reloaded meanwhile."""
         last_open = time.monotonic()
         while not pending.future.done():
             await asyncio.wait({pending.future}, timeout=CHECK_INTERVAL_S)
@@ -87,7 +87,7 @@ class PageApprover:
         return pending.future.result()
 
     def answer(self, pending_id: str, answer: str) -> bool:
-        """Answer a question; return False if it is no longer open or does not accept this answer.
+        """Answer an approval question; return False if it is no longer open or does not accept this answer.
 
         Blocks if the question waits on another replica.
         """
@@ -98,7 +98,7 @@ class PageApprover:
         return self.shared.answer(pending_id, answer)
 
     def answer_own(self, pending_id: str, answer: str) -> bool:
-        """Answer a question of this process, like `answer`."""
+        """Answer an approval question that was asked by this process, not by another replica."""
         with self._lock:
             pending = self._pending.get(pending_id)
         chosen = next((each for each in Answer if each.value == answer), None)
@@ -108,7 +108,7 @@ class PageApprover:
         return True
 
     def list_pending(self) -> list[Json]:
-        """Return the open questions of all replicas as JSON data, oldest first, without secrets."""
+        """Return the open approval questions of all replicas as JSON data, oldest first, without secrets."""
         with self._lock:
             pending = list(self._pending.values())
         own = [self._describe(each) for each in pending]

@@ -1,4 +1,4 @@
-"""The catalog page: every tool with its state, filtered and paged here, and changes of a tool's state.
+"""The catalog page of the dashboard: lists all tools with their state, and changes the state of a tool.
 
 Names and descriptions come from servers and are untrusted. A change is written to the user's settings, as by
 `toolfold tools` and `toolfold mcp review`, and takes effect at once.
@@ -49,21 +49,21 @@ _SORT_KEYS: Mapping[str, Callable[[CatalogRow], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """One tool in the catalog."""
+    """One tool in the catalog page of the dashboard."""
 
     name: str
     source: str
     state: State
     reason: str
     size: int
-    """Estimated tokens, to sort by."""
+    """Estimated number of tokens of the tool's definition, for sorting."""
     calls: int
     text: str
-    """Lower-case text that a filter is searched in."""
+    """Lower-case text of the tool in which filter words are searched."""
     tool: Tool | None = None
     held: HeldTool | None = None
     server: str = ""
-    """The server of a held tool."""
+    """The MCP server of a tool that the user must review before it can be used; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class _Rows:
 
 
 class Catalog:
-    """Lists the tools of a runtime and changes their state. Methods block; call them in a thread."""
+    """Lists the tools of a runtime and changes their state. Methods block: call them in a thread."""
 
     def __init__(
         self, runtime: Runtime, count_calls: Callable[[float], Mapping[str, int]], redact: Redaction
     ) -> None:
-        """Open the catalog; `count_calls` returns the calls of each tool since a time."""
+        """Open the catalog; `count_calls` returns how often each tool was called since a time."""
         self._runtime, self._count_calls, self._redact = runtime, count_calls, redact
         self._weights = ToolTokenCounts()
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ class Catalog:
         return dict(Counter(row.state for row in self._load_rows()))
 
     def measure(self) -> Json:
-        """Return the estimated tokens of all tools that can be used, and of those that are shown."""
+        """Return the estimated tokens of all usable tools, and of those that are sent without a search."""
         usable = [row for row in self._load_rows() if row.state not in ("off", "unavailable", "held")]
         shown = [row for row in usable if row.state != "deferred"]
         return {
@@ -124,7 +124,7 @@ class Catalog:
         }
 
     def describe_tool(self, name: str) -> Json:
-        """Return everything about one tool. Raises RequestRefused if there is none of this name."""
+        """Return all details of one tool. Raises RequestRefused if there is no tool of this name."""
         row = self._find_row(name)
         if row.held is not None:
             return {**self._describe_row(row), "held": _describe_held(row.held)}
@@ -149,7 +149,7 @@ class Catalog:
         }
 
     def _list_examples(self, tool: Tool) -> list[Json]:
-        """Return the example messages of a tool by where they come from, those in the index first."""
+        """Return the example messages of a tool, grouped by their origin; those in the search index first."""
         retriever = self._runtime.retriever
         records = retriever.examples.list_records(tool)
         found = [_describe_record(each, is_used=not number) for number, each in enumerate(records)]
@@ -209,7 +209,7 @@ class Catalog:
         self._runtime.check_settings()
 
     def _require_effect(self, tool: Tool, key: str, names: frozenset[str], *, is_added: bool) -> None:
-        """Raise RequestRefused if another source of settings keeps the change from taking effect."""
+        """Raise RequestRefused if the change has no effect because another settings source overrides it."""
         tools = self._runtime.config.tools
         current = tools.disabled if key == "tools.disabled" else tools.pinned
         if is_added != (not names.isdisjoint(current)):
@@ -219,7 +219,7 @@ class Catalog:
             raise RequestRefused(409, "The toolset of this tool is disabled; enable the toolset.")
 
     def accept_held(self, name: str, fingerprint: str) -> None:
-        """Accept a held tool in exactly the version that was shown. Raises RequestRefused."""
+        """Accept a tool that waits for review, in exactly the version shown. Raises RequestRefused."""
         row = self._find_row(name)
         if row.held is None:
             raise RequestRefused(409, "This tool does not wait for a review.")

@@ -1,4 +1,4 @@
-"""The chat page: agents that work in the dashboard's process. Their progress is in the event feed."""
+"""The chat page: runs agents in the dashboard's process and publishes their progress as events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ChatSessions:
         }
 
     async def send(self, session_id: str, message: str) -> Json:
-        """Let an agent work on a message; return its session at once. Raises RequestRefused."""
+        """Start an agent turn for a message; return its session at once. Raises RequestRefused."""
         if not message.strip() or len(message) > MAX_MESSAGE_CHARS:
             raise RequestRefused(400, f"Enter a message of at most {MAX_MESSAGE_CHARS:,} characters.")
         if session_id in self._turns:

@@ -22,7 +22,7 @@ MAX_TOOLS = 2_000
 
 
 class ClientAdmin:
-    """Shows and changes who may use the gateway. Methods block."""
+    """Shows and changes which clients may use the gateway. Methods block: call them in a thread."""
 
     def __init__(self, runtime: Runtime, tokens: TokenStore) -> None:
         self._runtime, self._tokens = runtime, tokens
@@ -67,7 +67,7 @@ class ClientAdmin:
             return None
 
     def list_tools(self, name: str) -> Json:
-        """Return the tools that a client may use, and which of them it is shown. Raises RequestRefused."""
+        """Return the tools that a client may use, and those that it is sent. Raises RequestRefused."""
         client = next((each for each in self._tokens.list_clients() if each.name == name), None)
         if client is None:
             raise RequestRefused(404, "There is no client of this name.")

@@ -1,4 +1,4 @@
-"""Connect the pages of the dashboard to a runtime, and own what they need while the server runs."""
+"""Connect the dashboard's pages to a runtime, and manage their resources while the server runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ MAX_PARALLEL_EXPLANATIONS = 2
 
 
 def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
-    """Return the approver to open a runtime with, if its questions shall be asked in the dashboard."""
+    """Return an approver that asks in the dashboard; it must be passed to the runtime when it is opened."""
     return PageApprover(Redaction(config_secrets, max_chars=MAX_SHOWN_CHARS))
 
 
 class Dashboard:
-    """What the pages show of one runtime, and what they can change."""
+    """The parts of one runtime that the dashboard's pages show and change."""
 
     def __init__(self, runtime: Runtime, approver: PageApprover) -> None:
         """Start to record the runtime's events; the runtime must have been opened with `approver`."""
@@ -92,7 +92,7 @@ class Dashboard:
         )
 
     def _make_logins(self, policy: AccessPolicy) -> Callable[[str], DashboardLogins] | None:
-        """Return a function that makes the logins at the identity provider; None if none is configured."""
+        """Return a function that creates `DashboardLogins`; None if no identity provider is configured."""
         from toolfold.dashboard.oidc import DashboardLogins
 
         config, users = self._runtime.config, policy.tokens.users
@@ -202,7 +202,7 @@ class Dashboard:
         return self._feed.stream(position, self._describe_live)
 
     def _describe_live(self) -> Json:
-        """Return the state that every page shows: open questions and the servers."""
+        """Return the state that every page shows: open approval questions and the MCP servers."""
         return {
             "approvals": self._approver.list_pending(),
             "servers": describe_servers(self._runtime, self._redact),

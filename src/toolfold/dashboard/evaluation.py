@@ -66,7 +66,7 @@ class EvaluationStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationInputs:
-    """What to measure: tools, labelled messages, search modes, and how many tools a message gets."""
+    """The inputs of an evaluation: tools, labelled messages, search modes, number of tools per message."""
 
     tools: Snapshot
     queries: Sequence[Query]
@@ -77,7 +77,7 @@ class EvaluationInputs:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of the last evaluation."""
+    """The state of the running or last evaluation."""
 
     state: str = "none"
     """`none`, `running`, `done`, `cancelled` or `failed`."""
@@ -86,12 +86,12 @@ class Progress:
     total: int = 0
     problem: str = ""
     number: int = 0
-    """Counts the evaluations, so that a page notices that another one has ended."""
+    """Number of the evaluation, by which a page notices that another one has ended."""
     started: float = 0.0
 
 
 class Evaluations:
-    """Runs evaluations for the page and keeps the last result. Thread-safe; methods may block."""
+    """Runs evaluations for the dashboard and keeps the last result. Thread-safe; methods may block."""
 
     def __init__(self, runtime: Runtime, redact: Redaction, *, max_seconds: float = MAX_SECONDS) -> None:
         self._runtime, self._redact, self._max_seconds = runtime, redact, max_seconds
@@ -103,7 +103,7 @@ class Evaluations:
         self._result: Json | None = None
 
     def describe(self) -> Json:
-        """Return the choices of the page and the state of the last evaluation, without its result."""
+        """Return the choices that the page offers, and the state of the last evaluation, not its result."""
         progress = self._progress
         return {
             "modes": list(self._list_modes()),
@@ -250,7 +250,7 @@ class Evaluations:
         }
 
     def _build_index(self, retriever: Retriever, inputs: EvaluationInputs) -> list[str]:
-        """Index the tools, so that no search waits for it; return what the user should know about it."""
+        """Index the tools before the first search; return notes about the index for the user."""
         if inputs.modes == ("keyword",):
             return []
         retriever.find(inputs.tools, "warm up", mode="hybrid", limit=1)
@@ -306,7 +306,7 @@ class Evaluations:
         }
 
     def _step(self, phase: str, done: int, total: int) -> None:
-        """Record the progress. Raises EvaluationStopped if the evaluation shall end."""
+        """Record the progress. Raises EvaluationStopped if the evaluation was cancelled or takes too long."""
         if self._cancelled.is_set():
             raise EvaluationStopped("The evaluation was cancelled.")
         if time.monotonic() > self._deadline:

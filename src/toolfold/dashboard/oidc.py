@@ -46,10 +46,10 @@ _NOT_ADMITTED = (
 
 @dataclass(frozen=True, slots=True)
 class _LoginCode:
-    """A one-time code for the browser in which a person has logged in."""
+    """A one-time code for a browser whose user has logged in at the identity provider."""
 
     browser: str
-    """Digest of the browser's login cookie."""
+    """Hash of the browser's login cookie."""
     client: GatewayClient
     expires: float
 
@@ -60,7 +60,7 @@ class DashboardLogins:
     def __init__(
         self, config: Config, users: UserStore, cookie_name: str, issuer: Issuer | None = None
     ) -> None:
-        """Read the settings. Raises ConfigError if the client secret refers to something that is not set."""
+        """Read the settings. Raises ConfigError if the client secret's environment variable is not set."""
         settings = config.dashboard.oidc
         self._settings, self._users = settings, users
         self.url = settings.url.rstrip("/") + "/"
@@ -79,7 +79,7 @@ class DashboardLogins:
 
     @property
     def cookie_attributes(self) -> str:
-        """Return the attribute that keeps cookies off unencrypted connections, if the dashboard has https."""
+        """Return the cookie attribute `Secure` if the dashboard is served over https."""
         return "; Secure" if self.url.startswith("https:") else ""
 
     async def start(self) -> tuple[str, str]:
@@ -93,7 +93,7 @@ class DashboardLogins:
         return url, self._make_cookie(self._seal(attempt), LOGIN_LIFETIME_S)
 
     async def finish(self, headers: Mapping[str, str], response: Mapping[str, str]) -> str:
-        """Return the URL of the page with a one-time code, after the provider's response was checked.
+        """Check the provider's response, and return the URL of the dashboard page with a one-time code.
 
         Raises RequestRefused if the login is not valid or the person may not use the dashboard.
         """
@@ -118,7 +118,7 @@ class DashboardLogins:
         return f"{urlsplit(self.url).path}#login={self._add_code(cookie, user)}"
 
     def redeem(self, code: str, headers: Mapping[str, str]) -> GatewayClient:
-        """Return the client for a one-time code that this browser has got. Raises RequestRefused."""
+        """Return the client for a one-time code that was issued to this browser. Raises RequestRefused."""
         found = self._codes.pop(_digest(code), None)
         browser = _digest(read_cookie(headers, self._cookie_name))
         if found is None or found.expires < time.monotonic() or found.browser != browser:
@@ -134,7 +134,7 @@ class DashboardLogins:
         return user is not None and user.is_admin
 
     async def make_logout_url(self) -> str:
-        """Return the URL at which the person logs out of the provider too; empty if there is none."""
+        """Return the URL at which the user logs out of the identity provider too; empty if there is none."""
         try:
             return await self._client.make_logout_url(self.url)
         except IssuerUnavailable:
@@ -145,7 +145,7 @@ class DashboardLogins:
         return self._make_cookie("", 0)
 
     def _admit(self, identity: Identity) -> User | None:
-        """Return the user of an identity, after its groups were applied; None if it may not enter."""
+        """Create or update the user of a login and its teams; None if it may not use the dashboard."""
         if self._settings.create_users:
             add_missing_user(
                 self._users, issuer=identity.issuer, subject=identity.subject, name=identity.name
@@ -178,7 +178,7 @@ class DashboardLogins:
         )
 
     def _seal(self, attempt: LoginAttempt) -> str:
-        """Return the secrets of a login as the value of a cookie that expires and cannot be forged."""
+        """Return the secrets of a login as the value of a signed cookie that expires."""
         expires = int(time.time()) + LOGIN_LIFETIME_S
         content = f"{expires}.{attempt.state}.{attempt.nonce}.{attempt.verifier}"
         return f"{content}.{self._sign(content)}"

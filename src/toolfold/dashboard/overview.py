@@ -1,4 +1,4 @@
-"""The overview page: what was called and saved in a period, how fast, and the state of the servers."""
+"""The overview page: calls, tokens saved and response times of a period, and the state of the servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_SERVERS = 200
 def describe_overview(
     runtime: Runtime, catalog: Catalog, store: UsageStore, redact: Redaction, period: str
 ) -> Json:
-    """Return the figures of a period that ends now: `hour`, `day`, `week` or `month`."""
+    """Return the figures of the overview for the last `hour`, `day`, `week` or `month`."""
     until = time.time()
     since = until - PERIODS.get(period, PERIODS["day"])
     latencies = store.list_latencies(since, until)
@@ -63,5 +63,5 @@ def describe_servers(runtime: Runtime, redact: Redaction) -> list[Json]:
 
 
 def find_percentile(values: Sequence[float], share: float) -> float | None:
-    """Return the value below which a share of the sorted values lies; None if there are no values."""
+    """Return the percentile of sorted values for a share between 0 and 1; None if there are no values."""
     return round(values[min(len(values) - 1, int(len(values) * share))], 1) if values else None

@@ -1,4 +1,4 @@
-"""The playground page: explain the selection for a message, with other settings if the user chooses them."""
+"""The playground page: shows which tools are selected for a message, with settings the user can vary."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def explain_message(runtime: Runtime, body: Mapping[str, Any]) -> Json:
 
 
 def describe_choices(runtime: Runtime) -> Json:
-    """Return the choices of the page: modes, toolsets and the configured settings."""
+    """Return the choices that the page offers: search modes, toolsets and the configured settings."""
     from toolfold.turn.pricing import PRICES
 
     settings = runtime.config.tools
@@ -64,7 +64,7 @@ def describe_choices(runtime: Runtime) -> Json:
 
 
 def find_mode(settings: ToolsSettings) -> str:
-    """Return the mode that the settings stand for; empty if they stand for none, such as `auto`."""
+    """Return the search mode that corresponds to the settings; empty if none does, as for `auto`."""
     current = settings.selection, settings.tool_search.enabled
     return next((name for name, values in MODES.items() if values == current), "")
 

@@ -56,14 +56,14 @@ def open_history(config: Config, database: Database | None = None) -> UsageStore
 
 
 def find_journal(config: Config) -> UsageJournal | None:
-    """Return the journal of entries that are not in the history yet; None if the history is turned off."""
+    """Return the journal of usage entries that are not stored yet; None if the history is turned off."""
     if not config.dashboard.history:
         return None
     return open_journal(config.paths.state_dir / JOURNAL_DIRECTORY)
 
 
 class UsageRecorder:
-    """Turns events into entries of the usage history.
+    """Turns events of a runtime into entries of the usage history.
 
     Entries that cannot be stored are tried again. With a journal, they also survive the end of the process.
     """
@@ -101,7 +101,7 @@ class UsageRecorder:
         self._thread.start()
 
     def flush(self) -> None:
-        """Write everything that was received so far; what cannot be written is kept for the next time."""
+        """Store all entries received so far; entries that cannot be stored are kept for the next attempt."""
         with self._flushing:
             with self._lock:
                 entries, used, is_repeated = list(self._entries), self._used_searches, self._is_repeated
@@ -124,7 +124,7 @@ class UsageRecorder:
                     self._journal.remove_segment()
 
     def _store_entries(self, entries: list[UsageEntry], used: list[str]) -> None:
-        """Store entries, and those that were dropped from memory but are in the journal."""
+        """Store usage entries, including those that were dropped from memory but are still in the journal."""
         self._store.add(entries, used, may_exist=self._is_repeated)
         if self._dropped and self._journal:
             for found in self._journal.read_segments():
@@ -132,7 +132,7 @@ class UsageRecorder:
             self._dropped = 0
 
     def close(self) -> None:
-        """Stop listening, and write what was received."""
+        """Stop listening to events, and store the entries received so far."""
         self._unsubscribe()
         self._ended.set()
         self._thread.join(2 * WRITE_INTERVAL_S)
@@ -141,7 +141,7 @@ class UsageRecorder:
             self._journal.close()
 
     def _keep(self, entries: list[UsageEntry], used: list[str], error: Exception) -> None:
-        """Put entries that could not be stored before the newer ones."""
+        """Put usage entries that could not be stored back at the front of the queue."""
         with self._lock:
             if not self._is_repeated:
                 log.warning("the usage history cannot be written now, and is tried again: %s", error)
@@ -151,7 +151,7 @@ class UsageRecorder:
             self._drop_excess()
 
     def _drop_excess(self) -> None:
-        """Drop the oldest entries if too many are waiting."""
+        """Drop the oldest usage entries if too many are waiting to be stored."""
         while len(self._entries) > MAX_WAITING_ENTRIES:
             self._entries.popleft()
             if not self._dropped:
@@ -164,7 +164,7 @@ class UsageRecorder:
             self._dropped += 1
 
     def _recover(self) -> None:
-        """Store the entries of processes that have ended before they could store them."""
+        """Store the usage entries of processes that ended before they could store them."""
         if self._journal is None:
             return
         with contextlib.closing(self._journal.recover()) as segments:

@@ -1,4 +1,4 @@
-"""The servers page: add, test, switch, log in to and remove MCP servers, and read their logs.
+"""The servers page: add, test, enable, disable, log in to and remove MCP servers, and read their logs.
 
 Changes are written to the user's settings, as by `toolfold mcp`, and take effect at once.
 """
@@ -83,7 +83,7 @@ class ServerAdmin:
         }
 
     def _find_problem(self, name: str, state: Json) -> str:
-        """Return why the last login to a server has failed; otherwise the server's own error."""
+        """Return why the last login to a server failed; if it did not, the server's own error."""
         if state.get("state") == "up":  # the user may have logged in with the command line
             self._login_problems.pop(name, None)
         return self._login_problems.get(name) or str(state.get("error", ""))
@@ -96,7 +96,7 @@ class ServerAdmin:
         return show_line(self._redact(words))
 
     def _is_own(self, name: str) -> bool:
-        """Return True if the user's settings file defines the server, so that it can be changed here."""
+        """Return True if the user's settings file defines the server, so that the dashboard can change it."""
         return read_file_value(self._runtime.config.paths.user_file, f"mcp.servers.{name}") is not None
 
     def add(self, body: Mapping[str, Any]) -> Json:
@@ -176,7 +176,7 @@ class ServerAdmin:
         }
 
     async def cancel_test(self, name: str) -> Json:
-        """End the test of a server, if there is one."""
+        """Stop the running test of a server, if there is one."""
         if name in self._tests:
             self._tests[name].cancel()
         return {}
@@ -196,7 +196,7 @@ class ServerAdmin:
         return {"lines": [show_line(self._redact(each), 1_000) for each in lines]}
 
     async def log_in(self, name: str) -> Json:
-        """Start to log in to a server; return the URL at which the user continues. Raises RequestRefused."""
+        """Start the login to a server; return the URL at which the user continues. Raises RequestRefused."""
         from toolfold.sources.mcp.oauth import log_in
 
         self._require_server(name)
@@ -241,7 +241,7 @@ class ServerAdmin:
             await self.test(name)
 
     def _record_login(self, name: str, done: asyncio.Task[None]) -> None:
-        """Forget a login that has ended; if it failed, keep the reason for the page."""
+        """Remove a login that has ended from those in progress; if it failed, keep the reason."""
         self._logins.discard(done)
         if done.cancelled() or (error := done.exception()) is None:
             return
@@ -270,7 +270,7 @@ class ServerAdmin:
 
 
 def _parse_target(target: str, env: str) -> dict[str, Any]:
-    """Return server settings from a URL or a command line, and lines `NAME=VALUE`. Raises RequestRefused."""
+    """Return server settings from a URL or a command and from `NAME=VALUE` lines. Raises RequestRefused."""
     try:
         settings = _parse_url_or_command(target)
         pairs = [line.partition("=") for line in env.splitlines() if line.strip()]

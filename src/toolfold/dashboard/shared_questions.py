@@ -1,4 +1,4 @@
-"""Approval questions that wait on one replica and can be answered in the page of another.
+"""Approval questions that were asked on one replica and can be answered on the page of another.
 
 A thread of its own talks to the database, so that neither a call that waits nor a page is blocked by it.
 Entries of a replica that has ended disappear after some seconds.
@@ -27,7 +27,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _OwnQuestion:
-    """A question that waits on this replica, as other replicas show it."""
+    """An approval question that was asked on this replica, in the form that other replicas show."""
 
     description: Json
     answers: tuple[str, ...]
@@ -35,7 +35,7 @@ class _OwnQuestion:
 
 @dataclass(slots=True)
 class _State:
-    """What the thread has read last."""
+    """The questions and open pages of other replicas, as last read from the database."""
 
     remote: list[Json] = field(default_factory=list)
     has_other_pages: bool = False
@@ -51,7 +51,7 @@ class SharedQuestions:
         is_page_open: Callable[[], bool],
         answer_own: Callable[[str, str], bool],
     ) -> None:
-        """Start the thread.
+        """Start the thread that exchanges questions and answers with other replicas.
 
         `is_page_open` tells whether a page of this replica is open. `answer_own` gets the answers that pages
         of other replicas give to questions of this one.
@@ -69,31 +69,31 @@ class SharedQuestions:
         self._thread.start()
 
     def has_other_pages(self) -> bool:
-        """Return True if a page of another replica is open, in which somebody can answer."""
+        """Return True if a dashboard page is open on another replica, so that somebody there can answer."""
         return self._state.has_other_pages
 
     def add(self, question_id: str, description: Json, answers: tuple[str, ...]) -> None:
-        """Show a question of this replica in the pages of the others."""
+        """Show an approval question of this replica on the pages of the other replicas."""
         with self._lock:
             self._own[question_id] = _OwnQuestion(description, answers)
         self._wake.set()
 
     def remove(self, question_id: str) -> None:
-        """Withdraw an approval question that this replica of the gateway has asked."""
+        """Withdraw an approval question that was asked on this replica."""
         with self._lock:
             self._own.pop(question_id, None)
         self._wake.set()
 
     def update_page(self) -> None:
-        """Tell the other replicas soon that a page of this one was opened or closed."""
+        """Tell the other replicas soon that a dashboard page was opened or closed on this replica."""
         self._wake.set()
 
     def list_remote(self) -> list[Json]:
-        """Return the open questions of other replicas, oldest first."""
+        """Return the open approval questions of other replicas, oldest first."""
         return self._state.remote
 
     def answer(self, question_id: str, answer: str) -> bool:
-        """Answer a question of another replica; return False if it is no longer open. Blocks."""
+        """Answer an approval question of another replica; return False if it is no longer open. Blocks."""
         if "\0" in question_id or make_encodable(question_id) != question_id:
             return False
 
@@ -111,7 +111,7 @@ class SharedQuestions:
         return self._database.run(store)
 
     def close(self) -> None:
-        """End the thread, and withdraw what this replica has stored."""
+        """End the thread, and delete the questions that this replica has stored in the database."""
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._ended = True
@@ -138,7 +138,7 @@ class SharedQuestions:
             log.debug("the questions of this replica could not be withdrawn: %s", error)
 
     def _sync(self) -> None:
-        """Write what this replica has to tell, read what others do, and pass on answers."""
+        """Store changes of this replica in the database, read those of others, and deliver answers."""
         with self._lock:
             own = dict(self._own)
         is_open = self._is_page_open()
@@ -167,7 +167,7 @@ class SharedQuestions:
         return rows, bool(pages)
 
     def _write_questions(self, cursor: RowCursor, own: Mapping[str, _OwnQuestion]) -> None:
-        """Store new questions, renew old ones before they expire, delete those that are withdrawn."""
+        """Store new questions, renew old ones before they expire, and delete those that were withdrawn."""
         stored = cursor.execute(
             "SELECT id, expires - now() < %s * interval '1 second' AS is_old FROM questions"
             " WHERE replica = %s",

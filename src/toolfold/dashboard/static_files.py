@@ -1,4 +1,4 @@
-"""The built files of the page, read once and compressed once."""
+"""The built files of the dashboard's web page, each read and compressed once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _MIN_COMPRESSED_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One built file of the page."""
+    """One built file of the dashboard's web page."""
 
     content: bytes
     compressed: bytes
-    """The content in the format gzip; empty if compressing it is not worthwhile."""
+    """The content compressed with gzip; empty if compressing it is not worthwhile."""
     media_type: str
     etag: str
 
 
 def load_static_files() -> dict[str, StaticFile]:
-    """Return the built files by name."""
+    """Return the built files of the dashboard's web page by name."""
     folder = files("toolfold.dashboard").joinpath("static")
     found = {}
     for each in folder.iterdir():

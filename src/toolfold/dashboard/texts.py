@@ -1,4 +1,4 @@
-"""Prepare text of tools, servers and settings for the page: deceptive characters visible, length bounded."""
+"""Prepare untrusted text for the dashboard: deceptive characters are shown by name, long text is cut."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_JSON_ITEMS = 20_000
 
 
 def show_name(name: str) -> str:
-    """Return a name as one line in which no character is invisible."""
+    """Return a name as one line in which invisible characters are made visible."""
     return make_line_visible(name[:MAX_NAME_CHARS])
 
 
@@ -32,27 +32,27 @@ def show_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
 
 
 def show_exact_line(text: str, limit: int) -> str:
-    """Return a text as one line in which every deceptive character is spelled out, lookalikes included."""
+    """Return a text as one line in which every deceptive or lookalike character is shown by its name."""
     return make_line_visible(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def show_text(text: str, limit: int = MAX_TEXT_CHARS) -> str:
-    """Return the beginning of a text, with its line breaks."""
+    """Return the beginning of a text, with its line breaks and with hidden characters escaped."""
     return escape_hidden(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def show_prose(text: str, limit: int = MAX_TEXT_CHARS) -> str:
-    """Return the beginning of a message or result without invisible characters; its indentation stays."""
+    """Return the beginning of a message or result without invisible characters; indentation is kept."""
     return remove_invisible(text if len(text) <= limit else f"{text[:limit]}…")
 
 
 def show_json(value: Any) -> Any:
-    """Return JSON data as plain dicts and lists in which no text hides characters; large data is cut."""
+    """Return JSON data as dicts and lists with hidden characters made visible; large data is cut."""
     return _JsonCopy().copy(value)
 
 
 class _JsonCopy:
-    """Copies JSON data until it has `MAX_JSON_ITEMS` values."""
+    """Copies JSON data until the copy has `MAX_JSON_ITEMS` values."""
 
     def __init__(self) -> None:
         self._left = MAX_JSON_ITEMS
@@ -73,7 +73,7 @@ class _JsonCopy:
 
 
 def remove_known_secrets(value: Any, redact: Redaction) -> Any:
-    """Return JSON data without known secrets; the modules remove them where they are expected."""
+    """Return JSON data with all known secrets replaced, as a last protection before it is sent to a page."""
     if not redact.contains_known_secret(json.dumps(value, ensure_ascii=False)):
         return value
     log.warning("data for the dashboard contained a secret, which was removed")

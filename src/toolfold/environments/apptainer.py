@@ -43,7 +43,7 @@ class InstanceSpec:
     project: str = ""
     """Directory on this machine that is mounted at `home`, writable."""
     home: str = "/workspace"
-    """Directory in which tasks start."""
+    """Directory in which commands start."""
     network: bool = False
     options: tuple[str, ...] = ()
     """Further options for `apptainer instance start`, passed unchanged."""

@@ -31,7 +31,7 @@ class Readiness:
 
 
 class Channel(Protocol):
-    """Streams and exit code of a program that runs on the target. Any wait on it may be cancelled."""
+    """Streams and exit code of a program that runs on the target machine. Every wait can be cancelled."""
 
     async def read(self) -> bytes:
         """Return the next bytes of the program's output; empty at the end of it.
@@ -46,10 +46,10 @@ class Channel(Protocol):
         """
 
     async def close_input(self) -> None:
-        """Close the program's standard input. Does nothing on a terminal."""
+        """Close the program's standard input. Has no effect on a terminal."""
 
     async def wait(self) -> int:
-        """Wait for the program to exit and return its exit code; 128 + n after signal n."""
+        """Wait for the program to exit and return its exit code; 128 + n if signal n ended it."""
 
     def resize(self, size: TerminalSize) -> None:
         """Change the size of the program's terminal."""
@@ -65,21 +65,19 @@ class Channel(Protocol):
 
 
 class Backend(ABC):
-    """Access to one kind of target. `open`, `spawn` and `close` are called from a single event loop."""
+    """Access to one machine, container or sandbox. `open`, `spawn` and `close` use a single event loop."""
 
     name: str
-    """Name in the configuration."""
+    """Name of the backend in the configuration."""
     advice = "Try again."
-    """Advice to the user after the target was lost."""
+    """Advice to the user after the connection to the target machine or container was lost."""
     is_persistent = True
     """True if background processes outlive this client and the next client finds them."""
 
     lease_s = 0
-    """Seconds without a heartbeat after which the guard terminates this client's commands. 0 if the end of a
-    client, however it comes, always closes the standard input of the programs it started.
-    """
+    """Seconds without a heartbeat until the guard terminates commands; 0 if no heartbeats are needed."""
     has_own_files = False
-    """True if the target's file system is not this machine's, so that a path names a different file there."""
+    """True if the target has its own file system, in which a path names a different file than here."""
     gate_name = ""
     """Process name of the wrapper program in `entry_argv`. Signals for a command are not sent to it."""
 

@@ -113,7 +113,7 @@ def current_owner() -> str:
 
 
 def has_exited(owner: str) -> bool:
-    """Return True if the process that owns a container has exited; False if it is on another machine."""
+    """Return True if the process that owns a container has exited; False if that is unknown."""
     machine, _, rest = owner.partition(".")
     boot, _, process = rest.partition(".")
     pid, _, start_time = process.partition(".")

@@ -49,23 +49,23 @@ class DaytonaSandboxSpec:
     """Specification of a Daytona sandbox."""
 
     image: str = "debian:12"
-    """Image name in a registry."""
+    """Name of a container image in a registry."""
     snapshot: str = ""
-    """Snapshot to start from instead; its resource limits were set when it was created."""
+    """Snapshot to start from instead of an image; its resource limits cannot be changed."""
     home: str = ""
     """Directory in which tasks start; empty for the image's working directory."""
     notes: str = "/tmp/.toolfold"  # noqa: S108  (in the sandbox, which has no other users)
-    """Toolfold's state directory."""
+    """Path of Toolfold's state directory in the sandbox."""
     network: bool = False
     cpus: int = 1
     memory: int = 2
-    """GiB."""
+    """Memory in GiB."""
     disk: int = 5
-    """GiB."""
+    """Disk space in GiB."""
     idle_minutes: int = 60
     """Time without a client after which the sandbox stops."""
     kept_minutes: int = 7 * 24 * 60
-    """Time after stopping after which the sandbox is deleted."""
+    """Time after which a stopped sandbox is deleted."""
 
     def identifier(self, key: str) -> str:
         """Return the identifier of a sandbox: a hash of this specification and `key`."""

@@ -38,7 +38,7 @@ class EndMarkParser:
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that are output; hold back those that may be part of the end mark."""
+        """Return the bytes that are output; bytes that may be part of the end mark are returned later."""
         if self.exit:
             return b""
         data, self._pending = self._pending + data, b""
@@ -51,7 +51,7 @@ class EndMarkParser:
         return data[:at]
 
     def flush(self) -> bytes:
-        """Return the bytes held back, which turned out not to be an end mark."""
+        """Return the bytes that might have been part of an end mark, but were not."""
         held, self._pending = self._pending, b""
         return b"" if self.exit else held
 

@@ -37,7 +37,7 @@ class EnvironmentLimits:
     max_shown_bytes: int = 40_000
     """Maximum bytes of output in the result; the complete output is stored on disk."""
     max_stored_bytes: int = 200_000_000
-    """Maximum bytes stored on disk: the first of a command, the last of a background process."""
+    """Maximum bytes of output stored on disk: the first of a command, the last of a background process."""
     max_file_bytes: int = 50_000_000
     """Maximum size of a file that is read as a whole."""
     max_processes: int = 64
@@ -52,20 +52,20 @@ class CommandResult:
     exit_code: int | None
     """Exit code; None if the command was terminated by Toolfold."""
     directory: str
-    """Working directory of its task afterwards."""
+    """Working directory of the task after the command."""
     duration_s: float
     timed_out: bool = False
     may_still_run: bool = False
-    """True if some of its processes may still run although they were to be terminated."""
+    """True if processes of the command may still run although they should have been terminated."""
     output_file: Path | None = None
-    """File with the complete output, if that is more than `output` holds."""
+    """File with the complete output, if `output` contains only part of it."""
     total_bytes: int = 0
     lost_bytes: int = 0
     """Number of bytes that are neither in `output` nor in `output_file`."""
 
 
 class Environment:
-    """A target on which commands run. Use it within one event loop, from any number of tasks."""
+    """A machine, container or sandbox that runs commands. Must be used within one event loop."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Environment:
         await self._runner.ensure_guard()
 
     def working_directory(self, task: str = DEFAULT_TASK) -> str:
-        """Return the working directory of a task, as its last finished command left it."""
+        """Return the working directory of a task after its last finished command."""
         return self._directories.get(task) or self.backend.home
 
     async def run(

@@ -107,11 +107,11 @@ class Guard:
         return self._is_lost
 
     async def terminate(self, run_id: str) -> bool:
-        """Terminate a command and its descendants. Return False if a process survived."""
+        """Terminate a command and its descendants. Return False if one of the processes is still running."""
         return await self._request(f"end {run_id} {GRACE_NAPS} {self._gate_name}", TERMINATE_TIMEOUT_S) == 0
 
     async def send_signal(self, run_id: str, signal: str) -> bool:
-        """Send a signal to a command and its descendants. Return False if there are none."""
+        """Send a signal to a command and its descendants. Return False if none of them is running."""
         return await self._request(f"tell {run_id} {signal} {self._gate_name}", ANSWER_TIMEOUT_S) == 0
 
     async def wait_started(self, name: str) -> bool:
@@ -119,14 +119,14 @@ class Guard:
         return await self._request(f"begun {name}", START_TIMEOUT_S) == 0
 
     async def terminate_process(self, name: str) -> bool:
-        """Terminate a background process and its descendants. Return False if a process survived."""
+        """Terminate a background process and its descendants. Return False if one of them still runs."""
         return (
             await self._request(f"end-process {name} {GRACE_NAPS} {self._gate_name}", TERMINATE_TIMEOUT_S)
             == 0
         )
 
     async def signal_process(self, name: str, signal: str) -> bool:
-        """Send a signal to a background process and its descendants. Return False if there are none."""
+        """Send a signal to a background process and its descendants. Return False if none of them runs."""
         return await self._request(f"tell-process {name} {signal} {self._gate_name}", ANSWER_TIMEOUT_S) == 0
 
     async def list_processes(self) -> list[str]:
@@ -181,7 +181,7 @@ class Guard:
             del self._pending[number]
 
     async def _send_heartbeats(self, interval_s: float) -> None:
-        """Send heartbeats to the guard, so that each side notices when the other one is gone."""
+        """Send heartbeats to the guard, so that client and guard notice when the other has ended."""
         while not self._reader.done():
             await asyncio.sleep(interval_s)
             self._missed_beats += 1

@@ -29,11 +29,11 @@ class InputLog:
     directory: str = ""
     pty: bool = False
     entries: list[tuple[str, str]] = field(default_factory=list)
-    """Writes and signals in order, as (kind, text)."""
+    """Texts written and signals sent to the process, in order, as (kind, text)."""
     size: int = 0
-    """Number of bytes written."""
+    """Number of bytes written to the process."""
     revision: int = 0
-    """Incremented by every change."""
+    """Number that increases with every change of the log."""
     incomplete_reason: str = ""
     """Why the log is incomplete; empty if it is complete."""
 

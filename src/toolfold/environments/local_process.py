@@ -1,4 +1,4 @@
-"""Run a program on this machine from the event loop: a command, or the client of a remote target.
+"""Run a program on this machine from the event loop: a command, or a client such as docker or ssh.
 
 Its output is read only as fast as the caller takes it, so that any amount passes in little memory. Its exit
 is detected even if processes that it left running hold its output open.

@@ -58,19 +58,19 @@ class ModalSandboxSpec:
     home: str = "/workspace"
     """Directory in which tasks start."""
     notes: str = "/tmp/.toolfold"  # noqa: S108  (in the sandbox, which has no other users)
-    """Toolfold's state directory."""
+    """Path of Toolfold's state directory in the sandbox."""
     network: bool = False
     cpus: float = 1.0
     """Maximum number of processors."""
     memory: int = 2_048
     """Maximum memory in MiB."""
     seconds: int = 86_400
-    """Maximum lifetime."""
+    """Maximum lifetime of the sandbox in seconds."""
     idle_seconds: int = 3_600
     """Time without a client after which the sandbox ends."""
 
     def identifier(self, key: str) -> str:
-        """Return the identifier by which a sandbox with this specification and `key` is found again."""
+        """Return the identifier by which an existing sandbox with this specification and `key` is found."""
         return fingerprint([key, asdict(self)])
 
 
@@ -164,7 +164,7 @@ class Modal(Backend):
                 await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.terminate.aio())
 
     async def resize(self, env: Mapping[str, str], size: TerminalSize) -> None:
-        """Resize the terminal of a program, which is found by its environment variables `env`."""
+        """Resize the terminal of a program, which is found by the environment variables `env` set for it."""
         mark = " ".join(f"{name}={value}" for name, value in env.items())
         argv = ("sh", "-c", _RESIZE_SCRIPT, mark, str(size.rows), str(size.columns))
         with contextlib.suppress(Exception):  # the program has ended

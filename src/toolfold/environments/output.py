@@ -23,7 +23,7 @@ NUL = "\N{SYMBOL FOR NULL}"
 
 
 def decode_text(data: bytes) -> str:
-    """Return text for a model; invalid UTF-8 and NUL become visible characters."""
+    """Decode bytes to text for a model; invalid UTF-8 and NUL become visible characters."""
     return data.decode("utf-8", "replace").replace("\0", NUL)
 
 
@@ -83,7 +83,7 @@ class OutputBuffer:
         return max(0, self.total_bytes - self._written_bytes) if self.is_truncated else 0
 
     def text(self) -> str:
-        """Return all of the output, or its start and end with a line between that states the omitted size."""
+        """Return the whole output, or its start and end with a line between that states the omitted size."""
         if self.complete is not None:
             return decode_text(self.complete)
         head, tail = trim_partial_character(bytes(self._head)), _skip_partial_character(bytes(self._tail))

@@ -57,16 +57,16 @@ class BackgroundProcess:
     command: str
     task: str = ""
     started_at: float = 0.0
-    """Unix time, by the clock of the client that started it."""
+    """Start time in Unix time, by the clock of the client that started the process."""
     watch_words: tuple[str, ...] = ()
-    """Words whose appearance in its log is reported."""
+    """Words that are reported when they appear in the output of the process."""
     state: ProcessState = "running"
-    """`lost`: it is gone without a recorded exit code, because the target restarted or it was killed."""
+    """State of the process; `lost` if its exit code is unknown, as after a restart of the target."""
     exit_code: int | None = None
     written_bytes: int = 0
-    """Total size of its output."""
+    """Total size of the output in bytes."""
     dropped_bytes: int = 0
-    """Number of bytes at the start of the output that are no longer in its log."""
+    """Number of bytes at the start of the output that are no longer stored in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +263,7 @@ class ProcessTable:
         return output or f"The process could not be started: exit code {process.exit_code}."
 
     async def _launch_process(self, process: BackgroundProcess, command: CommandSpec) -> bool:
-        """Start a background process; return False if its command is known not to have started."""
+        """Start a background process; return False if its command certainly did not start."""
         guard = await self._runner.ensure_guard()
         description = json.dumps(
             {
@@ -339,7 +339,7 @@ class ProcessTable:
             self._watch_task = asyncio.create_task(self._watch_until_idle())
 
     async def _watch_until_idle(self) -> None:
-        """Poll the background processes while one of them runs and the target is reachable."""
+        """Poll the background processes until none is running or the target is unreachable."""
         with contextlib.suppress(EnvironmentFailed):
             while await self._poll():  # noqa: ASYNC110  (the target sends no events)
                 await asyncio.sleep(POLL_INTERVAL_S)

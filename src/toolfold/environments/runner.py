@@ -50,7 +50,7 @@ class CommandSpec:
     text: str
     task: str
     directory: str = ""
-    """Working directory; empty for the current one of the task."""
+    """Working directory of the command; empty for the current one of its task."""
     pty: TerminalSize | None = None
     updates_task: bool = True
     """True if the command's final directory and exported variables carry over to the task's next command."""
@@ -180,7 +180,7 @@ class CommandRunner:
         await self.run_to_completion(finish())
 
     async def run_to_completion(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine to its end even if the caller is cancelled meanwhile."""
+        """Run a coroutine to its end even if the caller is cancelled."""
         task = asyncio.create_task(work)
         self._pending_work.add(task)
         task.add_done_callback(self._pending_work.discard)
@@ -241,7 +241,7 @@ class CommandRunner:
         return guard
 
     async def _send_variables(self, guard: Guard) -> None:
-        """Store the variables for commands on the target, sent over stdin because arguments are public."""
+        """Store environment variables for commands on the target, sent over stdin as arguments are public."""
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
         end_mark = EndMarkParser()
         argv = [

@@ -73,7 +73,7 @@ class RunningCommand:
 
     @property
     def is_silent(self) -> bool:
-        """Return True if the target has not responded for so long that it terminates the command."""
+        """Return True if the target has not responded for so long that its guard terminates the command."""
         return self._silence.done()
 
     async def exit_code(self) -> int:
@@ -89,7 +89,7 @@ class RunningCommand:
         )
 
     async def wait_gone(self, timeout_s: float) -> bool:
-        """Wait until the client program, such as ssh, exits or the target is lost; False on timeout."""
+        """Wait until the client program (ssh …) exits or the target is lost; return False on timeout."""
         ends = {self._exit_task, self._silence}
         await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return any(each.done() for each in ends)

@@ -285,7 +285,7 @@ def _cgroup_arguments() -> list[str]:
 
 
 def _user_home(value: str) -> Path | None:
-    """Return the user's home directory; None if the path is not absolute or contains system directories."""
+    """Return the user's home directory; None if it is not absolute or contains system directories."""
     home = Path(value)
     if not home.is_absolute():
         return None

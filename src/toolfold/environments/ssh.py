@@ -49,7 +49,7 @@ class SshAddress:
     port: int = 0
     user: str = ""
     identity: str = ""
-    """Private key file."""
+    """Path of the private key file."""
     known_hosts: str = ""
     """File with host keys; empty for the user's own."""
 

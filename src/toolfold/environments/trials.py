@@ -1,4 +1,4 @@
-"""Test an environment by performing once what sessions do every day.
+"""Test an environment by trying once each operation that sessions use.
 
 For a user who wants to know whether it works. The full contract is covered by the tests.
 """
@@ -38,7 +38,7 @@ class _TrialFailed(Exception):
 
 
 async def check_readiness(check: Callable[[], Awaitable[Readiness]]) -> Readiness:
-    """Run a backend's self-check. One that fails or does not finish in time counts as not ready."""
+    """Run a backend's self-check. A check that fails or takes too long counts as not ready."""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             return await check()

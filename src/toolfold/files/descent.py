@@ -19,7 +19,7 @@ _OPEN_DIRECTORY = os.O_RDONLY | sum(
 
 
 def resolve_links(path: str | Path) -> Path:
-    """Return the path with symbolic links resolved; a broken link is left in it.
+    """Return the path with symbolic links resolved; a broken link stays unresolved.
 
     A broken link stays in it and fails when the path is opened.
     """
@@ -62,7 +62,7 @@ def open_directory(directory: Path, root: Path, *, create: bool = False) -> Iter
 
 
 def descriptor_path(descriptor: int) -> Path | None:
-    """Return the current path of an open descriptor; None except on Linux."""
+    """Return the current path of an open file descriptor; None on systems other than Linux."""
     try:
         return Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - a magic link, not a file
     except OSError:

@@ -201,7 +201,7 @@ class _LineReplacement:
         return Edit(start, end - carriage_returns, f"{ending}\n".join(new_lines))
 
     def _match_indentation(self, block: Sequence[str]) -> Sequence[str]:
-        """Return the new lines with the file's indentation, inferred from the matched lines."""
+        """Return the new lines with the file's indentation, which is inferred from the matched lines."""
         learned: dict[str, str] = {}
         for indent, line in zip(self.indents, block, strict=False):
             actual = _indentation(line)

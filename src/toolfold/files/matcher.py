@@ -1,4 +1,4 @@
-"""Child process that runs a regular expression of a model, so that the parent can kill it in time.
+"""Child process that runs a model's regular expression, so that the parent can kill it after a timeout.
 
 Runs as a script without the project and so imports nothing of it. Reads a request and then one file after
 another; answers each with one line of JSON. Exits when it runs out of memory, which the parent notices.

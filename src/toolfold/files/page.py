@@ -34,7 +34,7 @@ class PageReader:
     ended: bool = False
 
     def read(self, size: int) -> Json:
-        """Return lines with their numbers, and how to read the next page; `size` is the size of the file."""
+        """Return lines with their numbers, and how to read the next page; `size` is the file's size."""
         skipped = self._skip_lines(self.offset - 1)
         if skipped < self.offset - 1 or self.file.tell() == size:
             return self._answer_past_end(skipped)

@@ -53,7 +53,7 @@ def _raise_protected(name: str, reason: str) -> NoReturn:
 
 
 def _fold_name(name: str) -> str:
-    """Normalize a file name like file systems that ignore case, character width and invisible characters."""
+    """Normalize a file name as file systems do that ignore case, character width or invisible characters."""
     visible = "".join(each for each in name if unicodedata.category(each) != "Cf")
     return unicodedata.normalize("NFKC", visible).casefold().rstrip(". ")
 
@@ -66,7 +66,7 @@ def _looks_like_git(directory: Path, *, with_entry: str) -> bool:
 
 
 def _linked_git_directories(directory: Path) -> Iterator[Path]:
-    """Yield the git directories that a `.git` file or link in this directory points to."""
+    """Yield the git directories to which a `.git` file or link in this directory points."""
     marker = directory / ".git"
     try:
         mode = os.lstat(marker).st_mode

@@ -58,7 +58,7 @@ class FileQuery:
 
 @dataclass(slots=True)
 class FileSearch:
-    """One file search: matches, skipped files and the reason for an early end."""
+    """One running file search: its matches, the skipped files and the reason if it ended early."""
 
     workspace: Workspace
     query: FileQuery
@@ -188,7 +188,7 @@ def _matches_glob(path: Path, shown_path: str, glob: str, *, ignore_case: bool) 
 
 
 class _MatcherProcess:
-    """Child process that runs the pattern on one file after another; killed on timeout."""
+    """Child process that searches one file after another for a pattern; killed on timeout."""
 
     def __init__(self, pattern: str, ignore_case: bool, deadline: float, cancelled: threading.Event) -> None:
         self._deadline, self._cancelled = deadline, cancelled

@@ -46,7 +46,7 @@ def encode_text(text: str, argument: str) -> bytes:
 
 
 def require_size(size: int, what: str) -> None:
-    """Raise CallError if data is too large to be written; `what` names it in the message."""
+    """Raise CallError if data is too large to be written; `what` names the data in the message."""
     if size > MAX_FILE_BYTES:
         raise CallError(f"{what} has {size:,} bytes; the limit is {MAX_FILE_BYTES:,}. Nothing was written.")
 

@@ -77,7 +77,7 @@ class Workspace:
         raise CallError(f"{_quote_path(path)} is outside the workspace. {_describe_roots(roots)}")
 
     def relative(self, path: Path) -> str:
-        """Return a real path of the workspace in a short form that a model can use in its next call."""
+        """Return a path in the workspace in a short form that a model can use in its next call."""
         inside = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         return os.fsencode(inside).decode("utf-8", "replace")
 
@@ -114,7 +114,7 @@ class Workspace:
         return WriteResult(target, created=existing is None)
 
     def write_new_file(self, path: str, data: bytes) -> str:
-        """Write a file under a name that no file has yet: a number is added if it is taken.
+        """Write a file under an unused name; if a file of that name exists, a number is added.
 
         Returns the path. Raises CallError if too many names are taken.
         """
@@ -147,7 +147,7 @@ class Workspace:
         return (*self.roots, *map(resolve_links, extra))
 
     def _is_private(self, path: Path, extra: Sequence[Path] = ()) -> bool:
-        """Return True if a real path belongs to Toolfold and is not shared with this session."""
+        """Return True if a path belongs to Toolfold's private files and this session may not read it."""
         return bool(find_root(path, self._private)) and not find_root(
             path, [resolve_links(each) for each in extra]
         )

@@ -80,7 +80,7 @@ def parse_answer(action: str, content: object, request: ApprovalRequest) -> Answ
 
 
 def _offered_answers(request: ApprovalRequest) -> list[Answer]:
-    """Return the permissions that a user can choose from, the narrowest first.
+    """Return the answers to an approval question that a user can choose from, the narrowest first.
 
     Refusing is the client's own button. Answers that are written to the configuration are left out: a client
     answers for itself, not for every other client.
@@ -100,7 +100,7 @@ def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
 
 
 class PausedCall:
-    """A call that may pause to ask its client something, and continues when the client repeats it."""
+    """A call that may pause to ask its client a question, and continues when the client repeats the call."""
 
     def __init__(self, name: str, args: Json | None, require_user: RequireUser) -> None:
         self.name, self.args = name, args
@@ -145,7 +145,7 @@ class PausedCall:
         return parse_answer(str(response.get("action")), response.get("content"), request)
 
     async def wait(self) -> ToolResult | None:
-        """Wait for the result of the call; return None if the call first sends a request to the client."""
+        """Wait for the result of the call; return None if the client must first answer a request."""
         assert self._task is not None  # noqa: S101 - start() comes first
         try:
             if not self._task.done():
@@ -177,7 +177,7 @@ class PausedCall:
 
 
 class PausedCalls:
-    """The paused calls of one client, each stored under a random request state that resumes it."""
+    """The paused calls of one client, each stored under a random string with which the client resumes it."""
 
     def __init__(self) -> None:
         self._calls: dict[str, PausedCall] = {}
@@ -187,14 +187,14 @@ class PausedCalls:
         return len(self._calls)
 
     def add(self, call: PausedCall) -> str:
-        """Store a paused call and return the request state with which the client resumes it."""
+        """Store a paused call and return the random string with which the client resumes it."""
         self._drop_expired()
         state = GATEWAY_STATE_PREFIX + secrets.token_urlsafe(24)
         self._calls[state] = call
         return state
 
     def take(self, state: str, name: str, args: Json | None) -> PausedCall | None:
-        """Remove and return the paused call with this state; cancel it if name or arguments differ."""
+        """Remove and return the paused call with this state; cancel it if tool name or arguments differ."""
         call = self._calls.pop(state, None)
         if call is None or (call.name, call.args) == (name, args):
             return call

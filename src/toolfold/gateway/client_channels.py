@@ -35,7 +35,7 @@ class _SendRequest(Protocol):
 
 
 def is_modern(context: RequestContext) -> bool:
-    """Return True if the client speaks the newest protocol revision, in which servers send no requests."""
+    """Return True if the client uses the newest protocol revision, in which servers send no requests."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -54,7 +54,7 @@ def has_capability(context: RequestContext, capability: Capability) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClientChannels:
-    """Functions that ask a client something; None for capabilities that it did not declare."""
+    """Functions that send requests to a client; None for each capability that it did not declare."""
 
     approver: Approver | None
     elicit: Callable[[mcp_types.ElicitRequestParams], Coroutine[Any, Any, mcp_types.ElicitResult]] | None

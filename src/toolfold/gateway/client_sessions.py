@@ -118,7 +118,7 @@ class ClientSession:
         return await self._listener(context, params)
 
     async def publish(self, kind: str, uri: str) -> None:
-        """Send a list change or resource update to the client's open streams that have requested its kind."""
+        """Send a list change or resource update to those open streams of the client that requested it."""
         from mcp.shared import subscriptions
 
         events: dict[str, subscriptions.ServerEvent] = {
@@ -129,7 +129,7 @@ class ClientSession:
         await self._bus.publish(events.get(kind) or subscriptions.ResourceUpdated(uri))
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        """Return the tools that the client is shown now."""
+        """Return the tools that are listed for the client now."""
         tools = await self._current_tools()
         self._list_digests["tools/list"] = _digest_list(tools)
         return tools
@@ -266,7 +266,7 @@ class ClientSession:
         return {uri: server for uri, server in owners.items() if server is not None}
 
     def can_use_server(self, server: str) -> bool:
-        """Return True if at least one tool of the server is granted to this client."""
+        """Return True if this client may use at least one tool of the server."""
         granted = self.session.granted()
         snapshot = self._runtime.registry.snapshot()
         return any(snapshot[name].source.name == server for name in granted if name in snapshot)
@@ -279,7 +279,7 @@ class ClientSession:
         self.session.close()
 
     async def _current_turn(self) -> Turn:
-        """Return the client's current turn; a new one if the tools or the settings have changed."""
+        """Return the client's current turn, or a new one if the tools or the settings have changed."""
         self.last_used = time.monotonic()
         state = self._tools_state()
         if self._turn is None or self._turn[0] != state:
@@ -293,7 +293,7 @@ class ClientSession:
         return self._turn[1]
 
     def _publish_selection(self, turn: Turn) -> None:
-        """Publish how many tokens the client's list of tools has, and how many the other tools would have."""
+        """Publish how many tokens the client's tool list has, and how many the tools left out would have."""
         tokens = self._weights.estimate(turn.tools)
         self._runtime.events.publish(
             ToolsSelected(
@@ -308,7 +308,7 @@ class ClientSession:
         )
 
     def _tools_state(self) -> _ToolsState:
-        """Return a value that changes whenever the tools change, or the settings or rules that grant them."""
+        """Return a value that changes whenever the tools, the settings or the client's permissions change."""
         generation = self._runtime.registry.snapshot().generation
         return generation, self._runtime.settings_version, self.session.current_limit()
 
@@ -328,7 +328,7 @@ class ClientSession:
         return {tool.source.name: tool.name for tool in tools if self._is_stand_in(tool)}
 
     def _granted_stand_ins(self) -> list[Tool]:
-        """Return the granted tools that were generated for resources or prompts."""
+        """Return the tools generated for resources or prompts that this client may use."""
         state = self._tools_state()
         if self._stand_in_tools is None or self._stand_in_tools[0] != state:
             snapshot, granted = self._runtime.registry.snapshot(), self.session.granted()
@@ -358,7 +358,7 @@ class ClientSession:
 
 
 def _digest_list(items: Iterable[BaseModel | tuple[str, BaseModel]]) -> str:
-    """Return a digest of a list of tools, resources or prompts, to detect changes."""
+    """Return a hash of a list of tools, resources or prompts, to detect changes."""
     digest = hashlib.sha256()
     for item in items:
         server, model = item if isinstance(item, tuple) else ("", item)
@@ -367,7 +367,7 @@ def _digest_list(items: Iterable[BaseModel | tuple[str, BaseModel]]) -> str:
 
 
 def _log_publish_error(publishing: asyncio.Future[None]) -> None:
-    """Log why the tokens of a client's list of tools could not be published."""
+    """Log why the size of a client's tool list could not be published."""
     if not publishing.cancelled() and (error := publishing.exception()):
         log.warning("the tokens of a client's list of tools could not be measured: %s", error, exc_info=error)
 

@@ -1,4 +1,4 @@
-"""Socket by which the user's commands reach a running gateway, such as `toolfold enrich --through CLIENT`.
+"""Control socket through which the user's commands reach a gateway, as `enrich --through CLIENT` does.
 
 Each gateway has a Unix socket in the state directory, which only the user can open. A connection carries one
 request and one response, each a line of JSON; closing it cancels the request. Processes of tool calls are
@@ -57,7 +57,7 @@ _SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # of macOS, which Python has no names for
 
 
 class ControlError(ToolfoldError):
-    """The gateway or its client refused a request of the control socket."""
+    """The gateway or its client refused a request that came through the control socket."""
 
 
 def control_directory(state_dir: Path) -> Path:
@@ -67,7 +67,7 @@ def control_directory(state_dir: Path) -> Path:
 
 @contextmanager
 def short_socket_path(directory: Path, name: str) -> Iterator[str]:
-    """Return a path of a socket that is short enough for the system, valid in a `with` block."""
+    """Yield a path to a socket that is short enough for the system, valid in a `with` block."""
     path = str(directory / name)
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES:
         yield path
@@ -81,7 +81,7 @@ def short_socket_path(directory: Path, name: str) -> Iterator[str]:
 
 @asynccontextmanager
 async def serve_control(gateway: Gateway) -> AsyncIterator[None]:
-    """Accept requests of the user's commands in an `async with` block, in the gateway's event loop.
+    """Accept requests from the user's commands during an `async with` block, in the gateway's event loop.
 
     A gateway without this socket works as well, so a failure to open it is only logged.
     """
@@ -111,7 +111,7 @@ async def _open_server(directory: Path, name: str, requests: _ControlRequests) -
 
 
 def _remove_stale_sockets(directory: Path) -> None:
-    """Remove the sockets of gateways that were killed: nobody accepts connections there."""
+    """Remove the sockets of gateways that were killed, on which no process accepts connections."""
     for file in directory.glob("*.sock"):
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > MIN_STALE_AGE_S and _is_refused(file):
@@ -119,7 +119,7 @@ def _remove_stale_sockets(directory: Path) -> None:
 
 
 def _is_refused(file: Path) -> bool:
-    """Return True if no process accepts connections at a socket. Raises OSError if that is not known."""
+    """Return True if no process accepts connections on a socket. Raises OSError if that is unknown."""
     with short_socket_path(file.parent, file.name) as path, socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_TIMEOUT_S)
         try:
@@ -137,7 +137,7 @@ class _ControlRequests:
         self._open = 0
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the one request of a connection, and close it."""
+        """Answer the only request of a connection, and close the connection."""
         self._open += 1
         try:
             response = await self._respond(reader, writer)
@@ -151,7 +151,7 @@ class _ControlRequests:
             writer.close()
 
     async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Json | None:
-        """Return the response to the request; None if the command closed the connection before."""
+        """Return the response to the request; None if the command closed the connection first."""
         try:
             if self._open > MAX_CONNECTIONS:
                 raise ControlError("the gateway is busy with other commands; try again later")
@@ -257,7 +257,7 @@ def _program_name(connection: Connection | None) -> str:
 
 
 def _find_channel(session: ClientSession) -> tuple[Connection | None, str]:
-    """Return the connection that takes sampling requests, or why there is none."""
+    """Return the client connection that accepts sampling requests, or why there is none."""
     if not session.connections:
         return None, (
             "it has no open connection for requests of a server (protocol revision 2026-07-28 has none)"
@@ -270,7 +270,7 @@ def _find_channel(session: ClientSession) -> tuple[Connection | None, str]:
 
 
 async def _sample(session: ClientSession, system: str, text: str, max_tokens: Any) -> Json:
-    """Have the client's model write a text. Raises ControlError if the client refuses or does not answer."""
+    """Let the client's model write a text. Raises ControlError if the client refuses or does not answer."""
     import mcp_types
     from mcp import MCPError
     from pydantic import ValidationError
@@ -306,7 +306,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
 
 
 async def _require_listening(session: ClientSession, connection: Connection) -> None:
-    """Raise ControlError if the client does not answer a ping: it has no stream open for requests.
+    """Raise ControlError if the client does not answer a ping, because it has no stream open for requests.
 
     Without this check, the request for its model would wait for an answer until it times out.
     """

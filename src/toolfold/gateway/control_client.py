@@ -33,23 +33,23 @@ _ANSWER_TIMEOUT_S = SAMPLING_TIMEOUT_S + 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedClient:
-    """A client of a running gateway."""
+    """A client that is connected to a running gateway."""
 
     socket: Path
-    """The control socket of the gateway."""
+    """Path of the gateway's control socket."""
     id: str
     name: str
-    """The name that `toolfold mcp status` shows."""
+    """Name of the client as `toolfold mcp status` shows it."""
     program: str
-    """The name that the client's program has declared."""
+    """Name that the client's program declares for itself."""
     problem: str
-    """Why its model cannot be used; empty if it can."""
+    """Why the client's model cannot be used; empty if it can."""
     tools: frozenset[str]
-    """Names of the tools that it may use."""
+    """Names of the tools that the client may use."""
 
     @property
     def label(self) -> str:
-        """Return the name of the client's program; without one, the name of its token."""
+        """Return the name of the client's program, or the name of its token if the program declares none."""
         return self.program or self.name
 
 
@@ -79,7 +79,7 @@ async def _list_clients_of(socket: Path) -> list[ConnectedClient]:
 
 
 class SamplingClient:
-    """Model client whose answers a client of a running gateway writes with its own model.
+    """Model client that lets the model of a connected gateway client write the answers.
 
     The client decides which model that is, and asks its user first.
     """
@@ -97,7 +97,7 @@ class SamplingClient:
         return ReplyStream(self._sample(request), self.dialect.start_reply())
 
     async def _sample(self, request: ModelRequest) -> AsyncIterator[Json]:
-        """Yield the client's answer as an event of the dialect. Raises ProviderError, also for a refusal."""
+        """Yield the client's answer as an event of the dialect. Raises ProviderError, also if it refuses."""
         question = {
             "request": "sample",
             "client": self._client.id,
@@ -127,7 +127,7 @@ class SamplingClient:
 
 
 async def _ask(socket: Path, question: Json, timeout_s: float) -> dict[str, Any]:
-    """Send a request to a gateway and return its response. Raises OSError, TimeoutError or ValueError."""
+    """Send a request to a gateway's control socket and return the response. Raises OSError or ValueError."""
     async with asyncio.timeout(timeout_s):
         with short_socket_path(socket.parent, socket.name) as path:
             reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)

@@ -45,13 +45,13 @@ class Handover:
     received: bytes = b""
     """All bytes that the client has sent so far."""
     unsent: bytes = b""
-    """The rest of an answer that the client has not read yet."""
+    """The rest of an answer that was not written to the client yet."""
     answered: dict[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
-    """Request id → the method and the result that was sent."""
+    """The method and the sent result of each answered request, by request id."""
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | EarlyHttpAnswers | None:
-    """Start answering list requests from the record of the last run; None if that is not possible."""
+    """Start answering list requests from the record of an earlier run; return None if that is impossible."""
     is_stdio = ("mcp", "serve") in itertools.pairwise(arguments)
     if "serve" not in arguments or (is_stdio and not has_client_pipes()):
         return None
@@ -121,7 +121,7 @@ class EarlyAnswers:
                 poll.unregister(self._pipes.input)
 
     def _receive_requests(self) -> bool:
-        """Read requests and answer those with recorded answers; return False at the end or a size limit."""
+        """Read requests and answer those that are recorded; return False at the end or a size limit."""
         chunk = os.read(self._pipes.input, _CHUNK_BYTES)
         self._received += chunk
         while (end := self._received.find(b"\n", self._parsed)) >= 0:
@@ -143,7 +143,7 @@ class EarlyAnswers:
 
 
 class _EarlyConversation:
-    """State of the client's handshake, and the results of list requests that an earlier run recorded."""
+    """State of the client's handshake, and the list results recorded in an earlier run."""
 
     def __init__(self, record: ListingRecord) -> None:
         self._record = record

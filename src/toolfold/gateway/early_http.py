@@ -52,7 +52,7 @@ Headers = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """A request that was answered from the record, for the gateway to handle as well."""
+    """A request that was answered from the record, and that the gateway must still process itself."""
 
     headers: Headers
     body: bytes
@@ -66,7 +66,7 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class OpenConnection:
-    """A client's connection, what was received and not answered on it, and what is still to be sent."""
+    """A client's connection with its unanswered input and unsent output."""
 
     socket: socket.socket
     received: bytes
@@ -158,7 +158,7 @@ class _EarlyConnection:
         return OpenConnection(self.socket, bytes(self._received), bytes(self._unsent))
 
     def exchange(self, conversation: _EarlyHttpConversation) -> int:
-        """Send and receive what is possible now; return the events to wait for, 0 for the gateway.
+        """Send and receive what is possible now; return the events to poll for, 0 if the gateway takes over.
 
         Raises OSError if the client is gone.
         """
@@ -196,7 +196,7 @@ class _EarlyConnection:
 
 
 def _parse_head(head: bytes, path: str) -> Headers | None:
-    """Return the headers of a POST request to `path`; None if it must wait for the gateway."""
+    """Return the headers of a POST request to `path`; None if the gateway must answer the request."""
     first, *lines = head.split(b"\r\n")
     if first != f"POST {path} HTTP/1.1".encode() or len(head) > MAX_HEAD_BYTES:
         return None
@@ -225,7 +225,7 @@ class _EarlySession:
 
 
 class _EarlyHttpConversation:
-    """Answers of an earlier run for the clients that connect while the gateway is loading."""
+    """Recorded answers for the clients that connect while the gateway is loading."""
 
     def __init__(self, record: ListingRecord, start: HttpStart) -> None:
         self._record, self.start = record, start
@@ -256,7 +256,7 @@ class _EarlyHttpConversation:
         return _format_response("200 OK", content, session_id)
 
     def _is_admitted(self, headers: Headers) -> bool:
-        """Return True if a client without a token may make the request, by the rules of the gateway."""
+        """Return True if the gateway would accept this request without a token."""
         start, origin = self.start, headers.get("origin")
         if start.token_file and os.path.lexists(start.token_file):
             return False
@@ -301,7 +301,7 @@ class _EarlyHttpConversation:
         return (session.results.get(request.method) if session.is_initialized else None), session_id
 
     def _open_session(self, request: ListingRequest, version: str | None) -> tuple[str | None, str]:
-        """Open a session; `version` is the header, which other revisions than the recorded one may need."""
+        """Open a session; `version` is the protocol version header, needed if it is not the recorded one."""
         results = self._record.clients.get(request.client, {})
         result = results.get("initialize", "{}")
         negotiated = json.loads(result).get("protocolVersion")

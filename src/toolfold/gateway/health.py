@@ -1,4 +1,4 @@
-"""Health and readiness of a gateway, for load balancers and process managers.
+"""Report health and readiness of a gateway to load balancers and process managers.
 
 `/healthz` answers as long as the process can answer. `/readyz` tells whether new requests should be sent to
 this replica. `/metrics` counts what happens here, for Prometheus. All are answered without a token and for
@@ -26,7 +26,7 @@ MAX_SILENCE_S = 10.0
 
 
 class Readiness:
-    """Tells whether a replica should get new requests."""
+    """Tells whether this replica of the gateway should get new requests."""
 
     def __init__(self, database: Database | None = None) -> None:
         self._database = database
@@ -34,7 +34,7 @@ class Readiness:
         """True once the process was told to end; requests are still answered for a while."""
 
     def find_problems(self) -> tuple[str, ...]:
-        """Return why the replica should get no new requests; empty if it should. Does not block."""
+        """Return why the replica should get no new requests; empty if it may get some. Does not block."""
         problems = ["the replica is about to stop"] if self.is_draining else []
         if self._database is not None and self._database.seconds_since_contact() > MAX_SILENCE_S:
             problems.append("the database cannot be reached")
@@ -63,14 +63,14 @@ class _ProbeApp:
         await _answer(scope, send, 503 if problems else 200, json.dumps(content), "application/json")
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: the app has no resources to close."""
 
 
 class MetricsApp:
     """Answers requests for `/metrics` with the counters of a runtime."""
 
     def __init__(self, bus: EventBus, readiness: Readiness, tokens: TokenStore | None = None) -> None:
-        """Count events; `tokens` know how often limits of users were reached."""
+        """Start counting events; `tokens` knows how often users reached their limits."""
         from toolfold.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics
 
         self._tokens = tokens
@@ -88,12 +88,12 @@ class MetricsApp:
         await _answer(scope, send, 200, text, self._content_type)
 
     async def close(self) -> None:
-        """Stop counting."""
+        """Stop counting events."""
         self._unsubscribe()
 
 
 async def _answer(scope: Scope, send: Send, status: int, text: str, content_type: str) -> None:
-    """Send a text in answer to GET or HEAD; other methods are refused."""
+    """Send a text as the response to GET or HEAD; other methods are refused."""
     if scope["method"] not in ("GET", "HEAD"):
         status, text, content_type = 405, json.dumps({"error": "Use GET."}), "application/json"
     body = text.encode()

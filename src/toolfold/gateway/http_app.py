@@ -78,7 +78,7 @@ class AccessPolicy:
     anonymous_client: GatewayClient | None
     """The client of requests without a token; None if every request needs one."""
     allow_anonymous: bool = False
-    """Accept requests without a token although tokens exist."""
+    """True if requests without a token are accepted although tokens exist."""
     hosts: frozenset[str] = frozenset()
     """Accepted values of `Host` in addition to loopback, without a port."""
     origins: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ class AccessPolicy:
     """Finds the clients of access tokens; None if no identity provider is configured."""
 
     def find_refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
-        """Return status and message for a request with a wrong Host or Origin; None if both are right."""
+        """Return status and message for a request with a wrong Host or Origin; None if both are accepted."""
         if not is_accepted_host(headers.get("host", ""), self.hosts):
             return 421, "This host name is not known to the gateway. To accept it, add it to gateway.hosts."
         origin = headers.get("origin")
@@ -119,11 +119,11 @@ class AccessPolicy:
         return None if token is None else self.find_client(token)
 
     async def prepare(self, headers: Mapping[str, str]) -> None:
-        """Do what the access token of a request needs before `authenticate`. Raises RequestRefused."""
+        """Prepare the check of a request's access token, before `authenticate`. Raises RequestRefused."""
         await self.prepare_token(_read_bearer_token(headers) or "")
 
     async def prepare_token(self, token: str) -> None:
-        """Do what an access token needs before `find_client`: fetch keys, create its user.
+        """Prepare the check of an access token, before `find_client`: fetch keys, create its user.
 
         Nothing is done for other tokens. Raises RequestRefused.
         """
@@ -137,7 +137,7 @@ class AccessPolicy:
         return self.find_token_client(token)
 
     def find_token_client(self, token: str) -> GatewayClient | None:
-        """Return the client of a token of `toolfold token add`; None if there is none."""
+        """Return the client of a token made by `toolfold token add`; None if there is none."""
         try:
             return self.tokens.find(token)
         except DatabaseUnavailable:  # logged once by what follows the database's changes
@@ -152,14 +152,14 @@ class AccessPolicy:
 
 
 class OpenRequests:
-    """The requests that are being answered. Ends those whose clients are no longer accepted."""
+    """The requests in progress. Ends those whose clients are no longer accepted."""
 
     def __init__(self) -> None:
         self._open: set[GuardedRequest] = set()
 
     @contextmanager
     def track(self, request: GuardedRequest) -> Iterator[None]:
-        """Count a request as open within a `with` block."""
+        """Count a request as in progress during a `with` block."""
         self._open.add(request)
         try:
             yield
@@ -174,7 +174,7 @@ class OpenRequests:
 
 
 class GuardedRequest:
-    """A request that looks as if its client had closed the connection once that is no longer accepted."""
+    """Wraps a request so that the app sees a closed connection once its client is no longer accepted."""
 
     def __init__(self, is_accepted: Callable[[], bool], receive: Receive, send: Send) -> None:
         self.is_accepted, self._receive = is_accepted, receive
@@ -183,12 +183,12 @@ class GuardedRequest:
         self._has_body = self._has_started = False
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Send a part of the response, or the end of it if the client is no longer accepted."""
+        """Send a part of the response, or end the response if the client is no longer accepted."""
         self._has_started = self._has_started or message["type"] == "http.response.start"
         await self._send_checked(message)
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Return the body, then a disconnect when the client closes the connection or is not accepted."""
+        """Return the body, then a disconnect when the client disconnects or is no longer accepted."""
         if not self._has_body:
             message = await self._receive()
             self._has_body = not message.get("more_body")
@@ -414,7 +414,7 @@ def make_app(
     serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy, requests)
 
     class GatewayApp(Starlette):
-        """Starlette's app, whose middleware and routing the gateway's own requests do not pass through."""
+        """Starlette app that handles the gateway's own requests directly, without middleware and routing."""
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and scope["path"] == path and scope["method"] in _METHODS:
@@ -430,7 +430,7 @@ def make_app(
 
 
 def _describe_resource(policy: AccessPolicy) -> list[ResourceMetadataApp]:
-    """Return the apps that tell OAuth clients where to get a token; an empty list without OAuth."""
+    """Return the apps that tell OAuth clients where to get a token; empty if OAuth is not configured."""
     if policy.oauth is None:
         return []
     return [ResourceMetadataApp(policy.oauth, policy, path) for path in policy.oauth.metadata_paths]

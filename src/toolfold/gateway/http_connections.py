@@ -34,7 +34,7 @@ Phase = Literal["head", "body", "response"]
 
 
 def compute_max_connections() -> int:
-    """Return the limit of open connections: half of the files that this process may open."""
+    """Return the maximum number of connections: half of the files that this process may open."""
     try:
         import resource
     except ImportError:
@@ -57,7 +57,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
 
         @property
         def phase(self) -> Phase:
-            """Return what the connection waits for: the headers, the body or the response."""
+            """Return what the connection is waiting for: the headers, the body or the response."""
             if self.cycle is None or self.cycle.response_complete:
                 return "head"
             return "body" if self.cycle.more_body else "response"
@@ -83,7 +83,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
                 self._set_deadline()
 
         def on_response_complete(self) -> None:
-            """Leave it to uvicorn to close the connection after KEEP_ALIVE_TIMEOUT_S without a request."""
+            """Let uvicorn close the connection after KEEP_ALIVE_TIMEOUT_S without another request."""
             super().on_response_complete()
             if self.has_unread_data:  # perhaps the beginning of another request
                 self._set_deadline()
@@ -121,7 +121,7 @@ class _BoundedConnection(Protocol):
 
 
 def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> None:
-    """Abort connections beyond the limit: first the oldest without a request, then the newest others.
+    """Abort connections beyond the limit: first the oldest idle ones, then the newest of the others.
 
     Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """
@@ -135,7 +135,7 @@ def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> N
 
 
 class AcceptErrors:
-    """Logs failures to accept connections for lack of file descriptors, once per interval.
+    """Logs failures to accept connections because no file descriptors are left, once per interval.
 
     asyncio waits a second before it accepts again, but reports every single attempt.
     """

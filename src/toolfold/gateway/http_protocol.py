@@ -49,7 +49,7 @@ class LimitedConnection(h11.Connection):
 
     @property
     def missing_body_bytes(self) -> int:
-        """Return how much of a body of known length was not parsed yet."""
+        """Return how many bytes of a body of known length were not parsed yet."""
         return max(0, self._body_length - self._body_bytes) if self.their_state is h11.SEND_BODY else 0
 
     def next_event(self) -> Any:
@@ -156,7 +156,7 @@ class LimitedProtocol(H11Protocol):
             cycle.message_event.set()
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """Continue reading for a while, so that a client that is still sending can read the response."""
+        """Continue to read for a while, so that a client that is still sending can read the response."""
         self._discarded = 0
         self._received.clear()
         if transport.can_write_eof():
@@ -179,7 +179,7 @@ class LimitedProtocol(H11Protocol):
         self._schedule_next_slice()
 
     def _schedule_next_slice(self) -> None:
-        """Parse the next part of the received data after other connections have had their turn."""
+        """Parse the next part of the received data after other connections have been served."""
         if self._discarded is None and (self._received or self.conn.is_paused):
             self.flow.pause_reading()
             self._next_slice = self.loop.call_soon(self._parse_slice)
@@ -202,7 +202,7 @@ class LimitedProtocol(H11Protocol):
 
 
 class _LingeringTransport:
-    """Transport that sends the head of a response with the start of its body, in one packet.
+    """Transport that sends the headers of a response together with the start of its body, in one packet.
 
     Its `close` waits a short time for a client that is still sending.
     """

@@ -1,4 +1,4 @@
-"""Record the answers to list requests over HTTP, and repeat what was answered before the gateway had loaded.
+"""Record answers to list requests over HTTP, and process requests that were answered early.
 
 Only answers to clients without a token are recorded, and only while clients need none. The requests that were
 answered from the record of an earlier run are handled again in their order: sessions are opened under the ids
@@ -37,7 +37,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HttpListings:
-    """The recorded answers of one gateway over HTTP: reads, repeats and renews them."""
+    """The recorded list answers of one gateway over HTTP: loads, checks and updates them."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class HttpListings:
         self._repeating: set[asyncio.Task[None]] = set()
 
     def observe(self, app: App, gateway: Gateway) -> App:
-        """Return the gateway's app, whose answers to list requests are recorded."""
+        """Return the gateway's app wrapped so that its answers to list requests are recorded."""
         self._recorder = AnswerRecorder(self._file, gateway, self._http)
 
         async def handle(scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ class HttpListings:
         return handle
 
     async def repeat_answered(self, app: App) -> None:
-        """Handle the requests that were answered early; lists are compared later, in the background."""
+        """Process the requests that were answered early; lists are compared later, in the background."""
         if self._early is None:
             return
         self._handover = await asyncio.to_thread(self._early.stop)
@@ -107,7 +107,7 @@ class HttpListings:
                     protocol.data_received(each.received)
 
     async def close(self) -> None:
-        """Stop repeating requests, and write answers that are not saved yet."""
+        """Stop processing early-answered requests, and write answers that are not saved yet."""
         for task in self._repeating:
             task.cancel()
         if self._repeating:
@@ -130,7 +130,7 @@ class HttpListings:
             self._recorder.record_result(client, request.method, format_result(message))
 
     async def _repeat(self, app: App, answered: AnsweredRequest) -> None:
-        """Handle a request again whose answer the client has got already."""
+        """Let the gateway process a request that the client already got a recorded answer to."""
         response = _ResponseCopy(None)
         try:
             await app(_make_scope(answered, self._http), _receive_body(answered.body), response.send)
@@ -144,7 +144,7 @@ class HttpListings:
 
 
 class _ResponseCopy:
-    """An HTTP response that is sent on, if there is a client, and kept."""
+    """An HTTP response that is kept and, if there is a client, also sent."""
 
     def __init__(self, send: Send | None) -> None:
         self._send = send
@@ -160,7 +160,7 @@ class _ResponseCopy:
             await self._send(message)
 
     def find_message(self, request_id: int | str) -> dict[str, Any] | None:
-        """Return the JSON-RPC response with this id, from a body of JSON or of an event stream."""
+        """Return the JSON-RPC response with this id from a body of JSON or server-sent events."""
         if _find_header(self.headers, b"content-type").startswith("text/event-stream"):
             texts = [bytes(line[5:]) for line in self._body.splitlines() if line.startswith(b"data:")]
         else:

@@ -47,7 +47,7 @@ class SessionUse:
     """Counts the open sessions of each client, and knows which of them are in use."""
 
     def __init__(self, is_busy: Callable[[str], bool]) -> None:
-        """Create it; `is_busy` tells if a session has a call in progress."""
+        """Start without sessions; `is_busy` tells if a session has a call in progress."""
         self._is_busy = is_busy
         self._quota_keys: dict[str, str] = {}
         self._last_used: dict[str, float] = {}
@@ -99,7 +99,7 @@ class SessionUse:
             del self._requests[session]
 
     def find_crowded_key(self, key: str) -> str | None:
-        """Return whose session must be closed before this client opens one more; None if there is room."""
+        """Return the quota key whose session must be closed before another is opened; None if none must."""
         open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
         counts = Counter(open_) + self._opening
         if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:
@@ -122,7 +122,7 @@ def make_limited_manager(
     client_of: Callable[[Scope], GatewayClient],
     is_busy: Callable[[str], bool],
 ) -> type[Any]:
-    """Return the SDK's session manager with limits; `is_busy` tells if a session has a call in progress.
+    """Return the SDK's session manager with limits added; `is_busy` tells if a session has a running call.
 
     Raises SourceError if the manager lacks a method that is overridden here.
     """
@@ -173,7 +173,7 @@ def make_limited_manager(
                 await self.discard_session(session_id, transport)
 
         async def _make_room(self, key: str) -> bool:
-            """Close an idle session if one more would exceed a limit; return False if none is idle."""
+            """Close an idle session if one more would exceed a limit; return False if no session is idle."""
             crowded = use.find_crowded_key(key)
             if crowded is None:
                 return True

@@ -1,4 +1,4 @@
-"""Decide whether a scheduled job of a client of the gateway may still run, and with which toolsets."""
+"""Decide whether a gateway client's scheduled job may still run, and with which toolsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def limit_jobs_by_token(
     tokens: TokenStore, *, allow_anonymous: bool
 ) -> Callable[[Job], Sequence[GrantLimit]]:
-    """Return a function that limits the job of a client to what the client's token grants now.
+    """Return a function that limits a client's job to the toolsets that its token allows now.
 
     It raises JobRejected if the client has lost its token. Programs that connect over stdio have none.
     """

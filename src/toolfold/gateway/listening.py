@@ -1,4 +1,4 @@
-"""Open the gateway's listening socket. Standard library only: done before anything else is imported."""
+"""Open the gateway's listening socket, with the standard library only, before slow imports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 
 def detect_vanished_peers(listening: socket.socket) -> None:
-    """Enable keepalive on a listening socket, so that the system closes connections to vanished peers.
+    """Enable keepalive on a listening socket, so that the system closes connections to lost clients.
 
     Accepted sockets inherit the options.
     """

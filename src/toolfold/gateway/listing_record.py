@@ -1,4 +1,4 @@
-"""Record answers to list requests, so that the next gateway can give them before it has loaded.
+"""Record answers to list requests, so that the next gateway process can send them before it has loaded.
 
 There is one file for each way the gateway is started: its version, command line, working directory and
 environment. The file names every input that the answers depend on (configuration, trust, lock files, listings
@@ -51,7 +51,7 @@ class ListingRequest:
     id: int | str
     method: str
     client: str
-    """Digest of what the client declares; empty if it declared that with `initialize`."""
+    """Hash of what the client declares in the request; empty if it declared that in `initialize`."""
 
     @property
     def key(self) -> tuple[str, int | str]:
@@ -61,7 +61,7 @@ class ListingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpStart:
-    """How a gateway over HTTP listens, and which clients it serves without a token."""
+    """How an HTTP gateway listens, and which clients it serves without a token."""
 
     host: str
     port: int
@@ -74,7 +74,7 @@ class HttpStart:
 
     @classmethod
     def parse(cls, found: object) -> HttpStart | None:
-        """Return the start that a record contains; None if it was made over stdio. Raises ValueError."""
+        """Return how the recorded gateway was started; None if it used stdio. Raises ValueError."""
         if found is None:
             return None
         if not isinstance(found, dict):
@@ -106,19 +106,19 @@ def parse_request(method: object, request_id: object, params: object) -> Listing
 
 
 def digest_json(value: object) -> str:
-    """Return a digest of a JSON value that does not depend on the order of keys."""
+    """Return a hash of a JSON value that does not depend on the order of keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(slots=True)
 class ListingRecord:
-    """Answers to list requests, recorded per client, for later gateways that are started in the same way."""
+    """Recorded answers to list requests, per client, for later gateways with the same arguments."""
 
     file: Path
     clients: dict[str, Answers] = field(default_factory=dict)
     http: HttpStart | None = None
-    """None for a gateway over stdio."""
+    """How an HTTP gateway was started; None for a gateway over stdio."""
 
     def read(self) -> bool:
         """Load recorded answers from the record file; return False and load nothing if it cannot be used."""
@@ -133,7 +133,7 @@ class ListingRecord:
         return True
 
     def record_result(self, client: str, method: str, result: str | None) -> bool:
-        """Record a result for a client, which None removes; return True if that changes the record.
+        """Record the result for a client, or remove it if it is None; return True if the record changes.
 
         Only the MAX_CLIENTS latest clients are kept.
         """
@@ -148,7 +148,7 @@ class ListingRecord:
         return has_changed
 
     def to_json(self, inputs: Mapping[str, str]) -> str:
-        """Return the record as JSON for its file; if it is too long, without the oldest clients."""
+        """Return the record as JSON for its file; the oldest clients are left out if it is too long."""
         clients = dict(self.clients)
         http = asdict(self.http) if self.http else None
         while True:
@@ -159,7 +159,7 @@ class ListingRecord:
 
 
 def locate_record_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path:
-    """Return the record file of a gateway that starts now with these arguments. Raises OSError.
+    """Return the path of the record file for a gateway that starts now with these arguments. Raises OSError.
 
     The file also depends on the current directory, environment variables and versions.
     """
@@ -175,7 +175,7 @@ def _is_relevant_variable(name: str) -> bool:
 
 
 def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """Return a digest of the content of each given file. Raises ValueError if there is too much to read."""
+    """Return a hash of the content of each given file. Raises ValueError if there is too much to read."""
     found: dict[str, str] = {}
     left = MAX_INPUT_BYTES
     for path in paths:
@@ -205,7 +205,7 @@ def _digest_path(path: Path, limit: int) -> tuple[str, int]:
 
 
 def _private_content(file: Path) -> bytes:
-    """Return the content of a file that only this user can write. Raises OSError or ValueError."""
+    """Return the content of a file if only this user can write it. Raises OSError or ValueError."""
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as stream:
         found = os.fstat(handle)

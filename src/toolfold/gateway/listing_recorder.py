@@ -59,7 +59,7 @@ class AnswerRecorder:
         gateway.on_list_changed = self.drop_answers
 
     def record_result(self, client: str, method: str, result: str | None) -> None:
-        """Record the gateway's result for a client, which None removes."""
+        """Record the gateway's result for a client; None removes the recorded one."""
         if self._record is not None and self._record.record_result(client, method, result):
             self._schedule_save()
 
@@ -71,7 +71,7 @@ class AnswerRecorder:
         self._schedule_save()
 
     def compare_answer(self, method: str, result: str | None, recorded: str) -> None:
-        """Notify clients that a list has changed if the gateway's result is not the one that was sent."""
+        """Notify clients that a list has changed if the gateway's result differs from the one sent."""
         kind = LISTINGS.get(method)
         if kind is None or not _has_changed(result, recorded):
             return
@@ -94,7 +94,7 @@ class AnswerRecorder:
         await asyncio.to_thread(self._write_record)
 
     def _write_record(self) -> None:
-        """Write the record file; a failure is ignored, because the record only saves time."""
+        """Write the record file; errors are not reported, because the gateway works without a record."""
         assert self._record is not None  # noqa: S101 - only scheduled if there is a record
         file, http = self._record.file, self._record.http
         with contextlib.suppress(OSError, ValueError, ToolfoldError, RuntimeError):
@@ -178,7 +178,7 @@ def list_record_inputs(runtime: Runtime, *, has_tokens: bool) -> Iterator[Path]:
 
 
 def _project_files(config: Config) -> Iterator[Path]:
-    """Yield the paths at which the project's settings file or repository was looked for."""
+    """Yield the paths at which a project's settings file or repository was searched for."""
     start = config.paths.current_dir
     for folder in (start, *start.parents):
         yield folder / PROJECT_FILE

@@ -18,14 +18,14 @@ Count = Callable[[Sequence[Tool]], int]
 
 @dataclass(frozen=True, slots=True)
 class ListingSize:
-    """Numbers of tools and tokens in a client's tool list. The bridge tools do not count."""
+    """Numbers of tools and tokens in a client's tool list. Bridge tools are not counted as tools."""
 
     shown: int
     deferred: int
     tokens: int
-    """Tokens of the listed tools, with the bridge tools."""
+    """Tokens of the listed tools, including the bridge tools."""
     tokens_in_full: int
-    """Tokens of all tools, if they were listed."""
+    """Tokens that a list of all tools would have."""
     is_exact: bool
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class ListingSize:
 
 
 def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
-    """Measure the tool list of a session; `exact` uses the tokenizer, which loads slowly."""
+    """Measure the tool list of a session; with `exact`, use the tokenizer, which loads slowly."""
     turn = session.assemble()
     count = _count_tokens if exact else _estimate_tokens
     offered = [tool for tool in turn.offered if not _is_stand_in(tool)]
@@ -50,7 +50,7 @@ def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
 
 
 def _is_stand_in(tool: Tool) -> bool:
-    """Return True if a tool was generated for resources or prompts, for which clients have other requests."""
+    """Return True if a tool was generated for resources or prompts, which clients can request directly."""
     return tool.source.kind == MCP_SOURCE and tool.own_name in RESOURCE_AND_PROMPT_TOOLS
 
 

@@ -1,4 +1,4 @@
-"""Log file of the gateways of one user: clients, calls, servers and problems, without secrets.
+"""Log file of all gateways of one user: clients, calls, servers and problems, without secrets.
 
 All gateways append to the same file, each line with the process id of its gateway. The file is readable by
 the user only, and so is its one predecessor; together they have a maximum size.
@@ -33,7 +33,7 @@ def gateway_log_path(state_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """Within a `with` block, write Toolfold's log messages from level `info`, and all warnings, to the file.
+    """During a `with` block, write Toolfold's log messages from level `info`, and all warnings, to the file.
 
     Handlers that exist already keep to the level that is configured now.
     """
@@ -78,7 +78,7 @@ class AppendOnlyFile:
             os.close(descriptor)
 
     def _stat_current(self) -> os.stat_result | None:
-        """Return the metadata of the open log file; None if another process has replaced or deleted it."""
+        """Return the metadata of the open log file; None if another process replaced or deleted it."""
         if self._descriptor < 0:
             return None
         try:
@@ -105,7 +105,7 @@ class AppendOnlyFile:
 
 
 class _FileHandler(logging.Handler):
-    """Log handler that writes records as single lines, without secrets; write errors are ignored."""
+    """Log handler that writes each record as one line, without secrets; write errors are ignored."""
 
     def __init__(self, file: AppendOnlyFile, redact: Callable[[str], str]) -> None:
         super().__init__()

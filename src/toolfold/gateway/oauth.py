@@ -54,7 +54,7 @@ class OAuthResource:
     def __init__(
         self, settings: OAuthResourceSettings, users: UserStore, issuer: Issuer | None = None
     ) -> None:
-        """Accept the tokens that the settings describe; nothing is fetched yet."""
+        """Configure which tokens are accepted; nothing is fetched yet."""
         self._settings, self._users = settings, users
         self._audiences = frozenset(settings.audiences or (settings.resource,))
         self._verifier = AccessTokenVerifier(
@@ -66,12 +66,12 @@ class OAuthResource:
 
     @property
     def challenge(self) -> str:
-        """Return the header WWW-Authenticate for a request without a token."""
+        """Return the WWW-Authenticate header for a request without a token."""
         return self._make_challenge()
 
     @property
     def metadata_paths(self) -> tuple[str, ...]:
-        """Return the paths of the metadata document: with the path of the resource, and without."""
+        """Return the paths of the metadata document, with and without the path of the resource."""
         path = urlsplit(self._settings.resource).path.rstrip("/")
         return tuple(dict.fromkeys((METADATA_PATH + path, METADATA_PATH)))
 
@@ -87,11 +87,11 @@ class OAuthResource:
         }
 
     def is_own_token(self, token: str) -> bool:
-        """Return True if a text claims to be an access token for this gateway. The claim is not verified."""
+        """Return True if a text looks like an access token for this gateway. Nothing is verified."""
         return is_jwt(token) and is_issued_for(token, self._settings.issuer, self._audiences)
 
     async def prepare(self, token: str) -> None:
-        """Do what a token needs before `find_client`: fetch keys, create its user. Raises RequestRefused."""
+        """Prepare the check of a token: fetch keys, create its user. Raises RequestRefused."""
         try:
             await self._verifier.prepare(token)
         except InvalidToken as error:
@@ -158,7 +158,7 @@ class OAuthResource:
             raise RequestRefused(503, "Users cannot be checked now. Try again later.") from None
 
     async def _create_missing_user(self, token: AccessToken) -> None:
-        """Create the user of a verified token, once for all requests that need it."""
+        """Create the user of a verified token, only once even if several requests need it."""
         if self._find_user(token) is not None:
             return
         task = self._creating.get(token.subject)
@@ -211,9 +211,9 @@ class ResourceMetadataApp:
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     async def close(self) -> None:
-        """Close nothing: the app has no resources."""
+        """Do nothing: the app has no resources to close."""
 
 
 def _quote(value: str) -> str:
-    """Return a text for a quoted string in a header."""
+    """Return a text escaped for a quoted string in an HTTP header."""
     return re.sub(r'[^\x20-\x7e]|["\\]', "", value)

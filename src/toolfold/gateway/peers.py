@@ -35,7 +35,7 @@ FdDirs = Callable[[Path], list[Path]]
 
 
 class PeerOrigin(Enum):
-    """Whether a client's process was started by the user, by a tool call, or elsewhere."""
+    """Whether a client's process was started by the user, by a tool call, or on another machine."""
 
     OTHER_MACHINE = "on another machine"
     USER = "not started by a tool call"
@@ -79,7 +79,7 @@ class PeerProcesses:
             return await asyncio.to_thread(self._look_up_origin, PeerConnection(client, server))
 
     def _look_up_origin(self, connection: PeerConnection) -> PeerOrigin:
-        """Return whether a tool call has started the client's process; cached by the inode of its socket."""
+        """Return whether a tool call started the client's process; cached by the inode of its socket."""
         inode = find_socket(connection)
         if inode == _NO_SOCKET:
             return _origin_without_socket(connection)
@@ -110,7 +110,7 @@ def find_socket(connection: PeerConnection) -> str:
 
 
 def _format_address(address: Address) -> frozenset[str]:
-    """Return the spellings of an IP address in the tables of /proc/net."""
+    """Return the spellings of an IP address that the tables in /proc/net use."""
     ip = ipaddress.ip_address(address[0])
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped
@@ -154,7 +154,7 @@ def _is_local_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool
 
 
 def find_origin(inode: str) -> PeerOrigin:
-    """Return who started the processes that hold a socket: the user or a tool call, if known.
+    """Return who started the processes that have a socket open: the user, a tool call, or unknown.
 
     USER only if none of them was started by a tool call.
     """
@@ -173,7 +173,7 @@ def find_origin(inode: str) -> PeerOrigin:
 
 
 def _find_holders(inode: str, folders: FdDirs) -> tuple[list[int], list[int]]:
-    """Return the processes that hold a socket, and those whose descriptors cannot be read."""
+    """Return the processes that have a socket open, and those whose descriptors cannot be read."""
     holders, unreadable = [], []
     for pid in _all_pids():
         try:
@@ -185,7 +185,7 @@ def _find_holders(inode: str, folders: FdDirs) -> tuple[list[int], list[int]]:
 
 
 def _holds_socket(pid: int, inode: str, folders: FdDirs) -> bool:
-    """Return True if a process holds a socket. Raises PermissionError if its descriptors cannot be read."""
+    """Return True if a process has a socket open. Raises PermissionError if that cannot be read."""
     wanted = f"socket:[{inode}]"
     for folder in folders(_PROC / str(pid)):
         try:

@@ -33,16 +33,16 @@ class BodyLimits:
 
     max_bytes: int
     max_items: int | None
-    """JSON values and keys; None if the structure of a body is not checked."""
+    """Maximum number of JSON values and keys; None if the structure of a body is not checked."""
     max_client_bytes: int
     max_total_bytes: int
 
 
 class RequestRefused(Exception):
-    """An HTTP request that gets an error status and is not processed."""
+    """Raised to answer an HTTP request with an error status instead of processing it."""
 
     def __init__(self, status: int, problem: str, *, challenge: str = "", retry_after_s: int = 0) -> None:
-        """Describe the refusal; `challenge` is the value of the header WWW-Authenticate.
+        """Store status and message of the refusal; `challenge` is the value of the header WWW-Authenticate.
 
         `retry_after_s` is that of Retry-After; 0 for none.
         """
@@ -52,7 +52,7 @@ class RequestRefused(Exception):
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its HTTP request was complete."""
+    """Raised if the client closed the connection before its HTTP request was complete."""
 
 
 def require_readable(method: str, headers: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ def require_readable(method: str, headers: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class BodyReservation:
-    """The memory of the body of one HTTP request."""
+    """Counts the memory that the body of one HTTP request uses."""
 
     client: str
     size: int = 0
@@ -111,7 +111,7 @@ class RequestBodies:
 
     @contextmanager
     def reserve(self, client: str) -> Iterator[BodyReservation]:
-        """Count a body that is read in the `with` block until the block ends."""
+        """Count the memory of a body that is read in a `with` block, until the block ends."""
         reservation = BodyReservation(client)
         try:
             yield reservation
@@ -121,7 +121,7 @@ class RequestBodies:
                 del self._buffered[client]
 
     async def read_reserved(self, reservation: BodyReservation, receive: Receive) -> bytes:
-        """Return the body of an HTTP request, and count it. Raises RequestRefused or ClientGone."""
+        """Read the body of an HTTP request and count its memory. Raises RequestRefused or ClientGone."""
         with self._count_reader(reservation.client):
             try:
                 async with asyncio.timeout(BODY_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Check the Host and the Origin of HTTP requests. Standard library only."""
+"""Check the Host and Origin headers of HTTP requests. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_accepted_host(host: str, hosts: Collection[str]) -> bool:
 
 
 def is_accepted_origin(origin: str, origins: Collection[str]) -> bool:
-    """Return True if a web page of this origin may use the gateway: one of this machine, or of `origins`."""
+    """Return True if a web page of this origin may use the gateway: from this machine or in `origins`."""
     if origin in origins:
         return True
     scheme, _, rest = origin.partition("://")

@@ -56,7 +56,7 @@ def prefix_prompt_result(
 def prefix_listing(
     items: Iterable[tuple[str, M]], field: str, add_prefix: Callable[[str, str], str]
 ) -> list[M]:
-    """Return items of several servers, with the prefix of its server added to `field` of each."""
+    """Return the list items of several servers; the server's prefix is added to `field` of each item."""
     return [
         mark_result(each, mark_injections).model_copy(
             update={field: add_prefix(server, str(getattr(each, field)))}

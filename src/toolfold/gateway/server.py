@@ -236,7 +236,7 @@ class Gateway:
         return client
 
     def _user_check(self, context: RequestContext) -> client_approval.RequireUser:
-        """Return a function that checks whether the client may answer for the user."""
+        """Return a function that checks whether the client may answer questions on behalf of the user."""
 
         async def require_user() -> None:
             if context.request is None:
@@ -248,7 +248,7 @@ class Gateway:
         return require_user
 
     def _session_key(self, context: RequestContext, connection: Connection, client: GatewayClient) -> str:
-        """Return the key of a client's session: from the MCP session, else from token and client name."""
+        """Return the key of a client's session: its MCP session, or else its token and client name."""
         if connection.session_id:
             return f"{client.id} session {connection.session_id}"
         if context.request is None:
@@ -287,7 +287,7 @@ class Gateway:
         return session
 
     def _existing_toolsets(self, client: GatewayClient) -> tuple[str, ...] | None:
-        """Return the client's granted toolsets that exist; a missing one is logged and grants nothing."""
+        """Return the toolsets a client may use that exist; a missing one is logged and left out."""
         if client.toolsets is None:
             return None
         toolsets = self._runtime.toolsets()
@@ -299,7 +299,7 @@ class Gateway:
         return tuple(name for name in client.toolsets if name not in missing)
 
     def _make_room(self, client: GatewayClient) -> None:
-        """Close the least recently used idle sessions of a client that would have too many.
+        """Close the least recently used idle sessions of a client that has too many.
 
         Only the client's own sessions are closed. A session with a connection stays open, but the servers
         that only it uses are stopped.
@@ -382,7 +382,7 @@ class Gateway:
         )
 
     def _server_of_tool(self, name: str) -> str:
-        """Return the MCP server of a tool; empty for a tool that is not from a server."""
+        """Return the name of a tool's MCP server; empty if the tool is not from a server."""
         tool = self._runtime.registry.snapshot().get(name)
         return tool.source.name if tool is not None and tool.source.kind == MCP_SOURCE else ""
 
@@ -392,7 +392,7 @@ class Gateway:
         server: str,
         add_prefixes: Callable[[M, result_namespacing.AddPrefix], M],
     ) -> M | mcp_types.InputRequiredResult:
-        """Return a server's result with prefixed URIs; a request for input gets the server's name instead.
+        """Return a server's result with prefixed URIs; add the server's name to a request for input.
 
         Runs in a thread: scanning a large result must not block other clients.
         """
@@ -471,7 +471,7 @@ class Gateway:
         context: RequestContext,
         list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
     ) -> list[tuple[str, Any]]:
-        """Return the entries of a list, each with its server's name.
+        """Return the entries of all servers for one kind of list, each with its server's name.
 
         The listing is counted like a call in progress, of which a client may have MAX_CALLS_PER_CLIENT.
         """
@@ -519,7 +519,7 @@ class Gateway:
     async def _listen(
         self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """Serve a stream of list changes and of updates of resources that this client may read."""
+        """Serve a stream of list changes and resource updates to a client, for resources it may read."""
         session = self._session_for(context)
         wanted = params.notifications
         uris = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= MAX_URI_LENGTH]
@@ -576,7 +576,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Run a call that may ask its client something, in the way its protocol revision supports."""
+        """Run a call that may ask its client questions, in the way that the protocol revision supports."""
         if not (params.request_state or "").startswith(client_approval.GATEWAY_STATE_PREFIX):
             await self._require_quota(session, name)  # a paused call was counted when it began
         with self._count_call(session):
@@ -601,7 +601,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def _count_call(self, session: ClientSession) -> Iterator[None]:
-        """Count a call as in progress within a `with` block; refuse it if the client has too many."""
+        """Count a call as in progress during a `with` block; refuse it if the client has too many."""
         client = session.client.id
         if self._active_calls[client] >= MAX_CALLS_PER_CLIENT:
             raise _invalid_params(
@@ -776,7 +776,7 @@ def open_session(
     approver: Approver | None = None,
     find_limits: Callable[[], tuple[GrantLimit, GrantLimit]] | None = None,
 ) -> Session:
-    """Open a runtime session with the given toolsets; None grants all but LOCAL_TOOLSETS.
+    """Open a runtime session with the given toolsets; None means all except LOCAL_TOOLSETS.
 
     `approver` is asked instead of the runtime's own. `find_limits` returns what the client's user and what
     its token may use now. A user that is allowed only some toolsets may use LOCAL_TOOLSETS among them.
@@ -793,7 +793,7 @@ def open_session(
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:
-    """Return the URIs that the client may subscribe to within its limit."""
+    """Return those of the URIs that the client may subscribe to without exceeding its limit."""
     new = itertools.islice(
         (uri for uri in uris if uri not in session.subscriptions),
         max(0, MAX_SUBSCRIPTIONS - len(session.subscriptions)),
@@ -803,7 +803,7 @@ def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[
 
 
 def _is_persistent(context: RequestContext, connection: Connection) -> bool:
-    """Return True if the connection lasts as long as the client, so that its end means the client left.
+    """Return True if the connection lasts as long as the client, so that its end means the client is gone.
 
     In the newest revision each request has its own connection.
     """
@@ -839,7 +839,7 @@ def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: s
 
 @contextlib.contextmanager
 def _not_found_if_out_of_scope(requested: str) -> Iterator[None]:
-    """Report OutOfScope as "not found", so that the response does not reveal what exists."""
+    """Report OutOfScope as "not found", so that clients cannot find out what exists."""
     try:
         yield
     except OutOfScope:

@@ -1,4 +1,4 @@
-"""Prefixes in URIs and names that keep the resources and prompts of many servers apart.
+"""Prefixes in URIs and names that keep the resources and prompts of different servers apart.
 
 A resource URI gets its server's name before its scheme, `files+file:///a`; a prompt's name gets the server's
 prefix. Both are reversible without a table, so that a URI that was never listed, such as one made from a
@@ -17,7 +17,7 @@ class ServerPrefixes:
     """The prefixes of all servers, for resource URIs and for prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """Create the prefixes; `prefixes` maps each server to the prefix of its prompts, perhaps empty."""
+        """Create the prefixes; `prefixes` maps each server to the prefix of its prompts, maybe empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}
@@ -56,7 +56,7 @@ class ServerPrefixes:
 
 
 def _strip_prefixes(name: str, prefixes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the servers whose prefix matches a name, with the rest of the name, longest prefix first.
+    """Return the servers whose prefix matches a name, each with the rest of the name, longest prefix first.
 
     `a_b_c` is `c` of server `a_b` rather than `b_c` of server `a`.
     """

@@ -1,4 +1,4 @@
-"""Let sessions of MCP clients over HTTP continue on another replica, if replicas share a database.
+"""Let MCP sessions over HTTP continue on another replica, if the replicas share a database.
 
 Stores with which message a client has opened a session. A replica that gets a request of a session that it
 does not have opens it again with that message, for the same client only. What a session has collected in the
@@ -54,7 +54,7 @@ class SharedSessions:
         open_sessions: Callable[[], Mapping[str, Any]],
         discard_session: Callable[[str], Awaitable[None]],
     ) -> App:
-        """Return the gateway's app, whose sessions are stored, and continued if they were elsewhere.
+        """Return the gateway's app wrapped so that its sessions are stored for other replicas.
 
         `open_sessions` returns those of this replica, and `discard_session` closes one of them.
         """
@@ -75,7 +75,7 @@ class SharedSessions:
         return handle
 
     async def _open(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request without a session; if it opens one, store that before the client knows its id."""
+        """Serve a request without a session id; store a session it opens before the client gets its id."""
         if scope["method"] != "POST" or scope.get(SESSION_SCOPE_KEY):
             await app(scope, receive, send)
             return
@@ -95,7 +95,7 @@ class SharedSessions:
     async def _continue(
         self, app: App, session: str, scope: Scope, open_sessions: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """Open a session of another replica here, if it belongs to the client of this request."""
+        """Open a session of another replica on this one, if it belongs to the client of this request."""
         lock = self._opening.setdefault(session, asyncio.Lock())
         try:
             async with lock:
@@ -118,7 +118,7 @@ class SharedSessions:
                 self._opening.pop(session, None)
 
     async def _run(self, work: Callable[[], bytes | None]) -> bytes | None:
-        """Use the database in a thread. If it cannot be used, sessions stay on their replicas."""
+        """Use the database in a thread. If it is unavailable, sessions cannot continue on other replicas."""
         try:
             return await asyncio.to_thread(work)
         except DatabaseError as error:
@@ -154,7 +154,7 @@ class SharedSessions:
         return bytes(rows[0]["opening"]) if rows else None
 
     def _end(self, session: str) -> None:
-        """Note that the client has ended a session, so that no replica continues it."""
+        """Record that the client has ended a session, so that no replica continues it."""
 
         def end(cursor: Any) -> None:
             cursor.execute("UPDATE mcp_sessions SET ended = true WHERE id = %s", (clean_text(session),))
@@ -167,7 +167,7 @@ class SharedSessions:
         open_sessions: Callable[[], Mapping[str, Any]],
         discard_session: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Close sessions here that clients have ended on another replica."""
+        """Close sessions on this replica that clients have ended on another one."""
 
         async def discard(ids: list[str]) -> None:
             for each in ids:
@@ -186,7 +186,7 @@ class SharedSessions:
 
 
 async def _send_again(app: App, scope: Scope, body: bytes, extra: dict[str, Any], session: str) -> None:
-    """Let the app handle a message of the client of a request; the response is not needed."""
+    """Let the app process an earlier message of the client again; the response is discarded."""
     headers = [
         (name, value)
         for name, value in scope["headers"]

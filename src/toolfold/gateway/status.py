@@ -68,7 +68,7 @@ class StatusFile:
                 return
 
     def _describe_safely(self) -> Json:
-        """Return the gateway's state; empty if it changes while it is read."""
+        """Return the gateway's state; empty if it changes while it is being read."""
         try:
             return self._describe()
         except Exception as error:

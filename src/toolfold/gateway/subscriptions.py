@@ -102,7 +102,7 @@ class ClientSubscriptions:
             self._run_in_background(self._unsubscribe_all(session, tuple(requested)))
 
     def drop_session(self, session: ClientSession) -> None:
-        """Unsubscribe a client that is gone from every resource that no other client subscribes to."""
+        """Remove the subscriptions of a disconnected client; servers are told if no other client has them."""
         if session.subscriptions:
             self._run_in_background(self._unsubscribe_dropped(session, tuple(session.subscriptions)))
 
@@ -126,7 +126,7 @@ class ClientSubscriptions:
 
 
 def _group_by_server(session: ClientSession, uris: Sequence[str]) -> Collection[list[str]]:
-    """Return the readable URIs grouped by server, so that a hanging server delays no other."""
+    """Return the readable URIs grouped by server, so that one hanging server does not delay the others."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for uri, server in session.find_readable(uris).items():
         groups[server].append(uri)

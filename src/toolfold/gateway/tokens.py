@@ -1,4 +1,4 @@
-"""Clients that may use the gateway: their names, grants and the hashes of their tokens.
+"""Clients that may use the gateway: their names, permissions and the hashes of their tokens.
 
 A token is shown once, when it is created. Only its hash is stored. Knows no transport.
 """
@@ -52,16 +52,16 @@ class GatewayClient:
 
     name: str
     toolsets: tuple[str, ...] | None = None
-    """The toolsets it may use; None for all that the gateway offers."""
+    """The toolsets that the client may use; None for all that the gateway offers."""
     created: float = 0.0
     may_use_keys: bool = True
-    """True if its model requests may use the keys of providers that are configured here."""
+    """True if its model requests may use the configured API keys of model providers."""
     user_id: str = ""
-    """The user that the token belongs to; empty if it belongs to none."""
+    """Id of the user that the token belongs to; empty if it belongs to none."""
     denied: tuple[str, ...] = ()
-    """Toolsets, `server:NAME` and `tool:NAME` that it may not use, whatever allows them."""
+    """Toolsets, `server:NAME` and `tool:NAME` that the client may not use, even if a rule allows them."""
     is_login: bool = False
-    """True if the client has no token, but a login of its user at an identity provider."""
+    """True if the client has no token, because its user logged in at an identity provider."""
 
     @property
     def id(self) -> str:
@@ -75,23 +75,23 @@ class _TokensSnapshot:
 
     signature: tuple[int, int] | None
     fingerprint: str
-    """Fingerprint of the last accepted content; only Toolfold's own changes may follow it."""
+    """Fingerprint of the last accepted content, to detect changes by other programs."""
     last_step: int
     clients: dict[str, GatewayClient]
-    """Token hash → client."""
+    """The clients by the hashes of their tokens."""
 
 
 class TokenStore(ABC):
     """The client tokens of a gateway, and of all its replicas. Thread-safe."""
 
     def __init__(self, users: UserStore) -> None:
-        """Use the users that tokens may belong to."""
+        """Create the store; `users` are the users that tokens may belong to."""
         self.users = users
         self.quotas: Quotas | None = None
         """Limits how much users use; None if nothing is counted."""
 
     async def require_quota(self, client: GatewayClient, meters: Sequence[Meter]) -> None:
-        """Count one call or search of the client's user. Raises QuotaExceeded if a limit is reached.
+        """Count one call or search for the client's user. Raises QuotaExceeded if a limit is reached.
 
         Raises OSError if that cannot be checked because the database cannot be reached.
         """
@@ -143,7 +143,7 @@ class TokenStore(ABC):
 
     @abstractmethod
     def are_in_use(self) -> bool:
-        """Return True if a token was ever created in this gateway.
+        """Return True if a token was ever created for this gateway.
 
         Neither revoking the last token nor deleting the file lets clients connect without a token again.
         """
@@ -161,7 +161,7 @@ class TokenStore(ABC):
         return client if client is not None and self._has_active_user(client) else None
 
     def is_valid(self, client: GatewayClient) -> bool:
-        """Return True if the token of a client that was found earlier still exists, unchanged.
+        """Return True if the token of a client that was found earlier still exists and is unchanged.
 
         For a client with a login, return True if its user is active.
         """
@@ -173,7 +173,7 @@ class TokenStore(ABC):
             return False
 
     def list_limits(self, client: GatewayClient) -> tuple[GrantLimit, GrantLimit]:
-        """Return what the client's user may use now, and what its token may use."""
+        """Return the toolsets and tools that the client's user and token may use now."""
         own = GrantLimit(client.toolsets, client.denied)
         if not client.user_id:
             return GrantLimit(), own
@@ -184,7 +184,7 @@ class TokenStore(ABC):
             return NOTHING, own
 
     def is_unlimited(self, client: GatewayClient) -> bool:
-        """Return True if a client may use and see everything: for users, only administrators may."""
+        """Return True if a client may use and see everything; users must be administrators for that."""
         if client.toolsets is not None or client.denied:
             return False
         user = self.users.directory().find_active(client.user_id) if client.user_id else None
@@ -211,7 +211,7 @@ class TokenStore(ABC):
 
     @abstractmethod
     def _insert(self, name: str, entry: Json) -> bool:
-        """Store the token of a new client; return False if the name has one."""
+        """Store the token of a new client; return False if a client of that name already has one."""
 
     @abstractmethod
     def _load_entries(self) -> dict[str, Json]:
@@ -219,14 +219,14 @@ class TokenStore(ABC):
 
     @abstractmethod
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
-        """Return the clients by the hashes of their tokens, as they are now."""
+        """Return the current clients by the hashes of their tokens."""
 
 
 class Tokens(TokenStore):
     """The client tokens of one user's gateway, stored in one file."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open the token file, and that of users beside it; what another program adds is not accepted."""
+        """Open the token file and the users' file beside it; tokens added by other programs are rejected."""
         super().__init__(FileUserStore(file.with_name(USERS_FILE), record))
         self._file, self._path, self._record = file, str(file), record
         self._cache: _TokensSnapshot | None = None
@@ -282,7 +282,7 @@ class Tokens(TokenStore):
         return self._cache.clients
 
     def _reload(self, signature: tuple[int, int] | None) -> _TokensSnapshot:
-        """Read the token file; tokens added by another program are ignored."""
+        """Read the token file again; tokens added by other programs are not accepted."""
         last_step = 0 if self._record is None else self._record.last_step()
         content = self._read_content()
         fingerprint = ABSENT if content is None else fingerprint_bytes(content)
@@ -348,7 +348,7 @@ class SharedTokens(TokenStore):
     """
 
     def __init__(self, database: Database) -> None:
-        """Read the tokens and users. Raises DatabaseError."""
+        """Read the tokens and users from the database. Raises DatabaseError."""
         super().__init__(SharedUserStore(database))
         self._database = database
         self._reload_lock = threading.Lock()
@@ -434,5 +434,5 @@ def _parse_client(name: str, entry: Json) -> GatewayClient:
 
 
 def _hash_token(token: str) -> str:
-    """Return the hash of a token; one round is enough for 256 random bits."""
+    """Return the hash of a token; a fast hash is safe for 256 random bits."""
     return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

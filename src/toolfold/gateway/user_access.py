@@ -1,4 +1,4 @@
-"""Explain why a user may or may not use a tool, for administrators. Clients are never told.
+"""Explain to administrators why a user may or may not use a tool.
 
 Evaluates the same rules as a session does, one by one, so that each reason can be named.
 """
@@ -21,11 +21,11 @@ class AccessExplanation:
 
     tool: str
     allowed_by: tuple[str, ...]
-    """The rules that allow it."""
+    """The rules that allow the user to use the tool."""
     refused_by: tuple[str, ...]
-    """Everything that prevents its use; empty if the user may use it."""
+    """Everything that prevents the user from using the tool; empty if the user may use it."""
     tokens: tuple[tuple[str, str], ...] = ()
-    """The user's tokens that may not use the tool, each with the reason."""
+    """The user's tokens that do not allow the tool, each with the reason."""
 
     @property
     def is_granted(self) -> bool:
@@ -73,7 +73,7 @@ def explain_access(
 def _list_token_refusals(
     clients: Sequence[GatewayClient], toolsets: Toolsets, tool: str, *, has_list: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the tokens that narrow a user's rights so that the tool is not among them, with the reason."""
+    """Yield the user's tokens that do not allow the tool, each with the reason."""
     local = frozenset[str]().union(*(toolsets.resolve(name) for name in LOCAL_TOOLSETS))
     for client in clients:
         if any(_is_denied(toolsets, rule, tool) for rule in client.denied):

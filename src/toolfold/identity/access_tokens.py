@@ -1,4 +1,4 @@
-"""Verify OAuth access tokens of clients: signed by the identity provider, issued for this gateway.
+"""Verify OAuth access tokens: signed by the identity provider, and issued for this gateway.
 
 A verified token is remembered until it expires or the provider's key for it is gone, because a response is
 checked again with every part that is sent.
@@ -30,14 +30,14 @@ class InsufficientScope(ToolfoldError):
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """What a verified access token says."""
+    """The claims of a verified access token."""
 
     issuer: str
     subject: str
     scopes: frozenset[str]
     expires: float
     client_id: str
-    """The OAuth client for which the token was issued; empty if the token does not say."""
+    """The OAuth client for which the token was issued; empty if the token does not name one."""
     name: str
     """A name of the user for display; empty if the token has none."""
     key_id: str
@@ -59,7 +59,7 @@ class AccessTokenVerifier:
         await self._issuer.load_key(read_key_id(token))
 
     def verify(self, token: str) -> AccessToken:
-        """Return what a token says. Does not block. Raises InvalidToken, InsufficientScope."""
+        """Verify a token and return its claims. Does not block. Raises InvalidToken, InsufficientScope."""
         digest = hashlib.sha256(token.encode()).digest()
         found = self._verified.get(digest)
         if found is None:
@@ -93,7 +93,7 @@ class AccessTokenVerifier:
 
 
 def _read_scopes(claims: Json) -> frozenset[str]:
-    """Return the scopes of a token: `scope` of RFC 9068, or the list or text `scp` of other providers."""
+    """Return the scopes of a token, from the claim `scope` (RFC 9068) or `scp` (other providers)."""
     found: set[str] = set()
     for name in ("scope", "scp"):
         value = claims.get(name)

@@ -1,4 +1,4 @@
-"""Users for the identities of an identity provider: find or create them, and follow their groups."""
+"""Find or create the users of an identity provider, and update them by their groups."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MAX_NAME_CHARS = 100
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What the groups of an identity decide about its user."""
+    """Rules for what the groups of a login decide about its user: teams and administrator rights."""
 
     teams: Mapping[str, str] = field(default_factory=dict)
-    """Group → team. Membership in these teams follows the groups with every login."""
+    """Name of the team for each group. Membership in these teams is updated with every login."""
     admin_groups: Collection[str] = ()
-    """Groups whose members are administrators; if empty, groups decide nothing about that."""
+    """Groups whose members are administrators; if empty, groups do not change who is one."""
 
 
 def add_missing_user(
     users: UserStore, *, issuer: str, subject: str, name: str, default_team: str = ""
 ) -> None:
-    """Create the user of an identity unless there is one. Blocks.
+    """Create the user for an identity unless it exists. Blocks.
 
     Raises UnknownAccount if the team does not exist; then no user is created.
     """
@@ -51,7 +51,7 @@ def add_missing_user(
 
 
 def apply_groups(users: UserStore, user_id: str, groups: Collection[str], rules: GroupRules) -> None:
-    """Make a user a member of exactly those mapped teams that its groups name. Blocks.
+    """Update a user's teams and administrator rights by its groups at the identity provider. Blocks.
 
     Teams that no group is mapped to are left alone.
     """
@@ -74,7 +74,7 @@ def apply_groups(users: UserStore, user_id: str, groups: Collection[str], rules:
 
 
 def choose_name(wanted: str, directory: Directory) -> str:
-    """Return a free name for a user that is similar to a wanted one."""
+    """Return an unused user name that is similar to the wanted one."""
     plain = re.sub(r"[^A-Za-z0-9_.@+-]+", "-", wanted).lstrip("_.@+-")[:MAX_NAME_CHARS] or "user"
     name, number = plain, 1
     while directory.find_user(name) is not None:
@@ -95,7 +95,7 @@ def _set_membership(directory: Directory, name: str, user_id: str, *, is_member:
 
 
 def _edit_if_needed(users: UserStore, change: Callable[[Directory], Directory]) -> None:
-    """Change the directory only if that has an effect: a change locks it for all replicas."""
+    """Change users and teams only if that has an effect, because a change locks them for all replicas."""
     before = users.directory()
     if change(before) != before:
         users.edit(change)

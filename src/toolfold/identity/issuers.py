@@ -44,17 +44,17 @@ class IssuerUnavailable(ToolfoldError):
     """The identity provider's metadata or keys cannot be fetched, or they are invalid."""
 
     def __init__(self, problem: str, *, status: int = 0) -> None:
-        """Describe the problem; `status` is that of the provider's response, 0 if there was none."""
+        """Store the problem; `status` is that of the provider's response, or 0 if there was none."""
         super().__init__(problem)
         self.status = status
 
 
 @dataclass(frozen=True, slots=True)
 class _FetchedKeys:
-    """The public keys of a provider when they were last fetched."""
+    """The public keys of a provider, and when they were last fetched."""
 
     keys: Mapping[str, PyJWK]
-    """Key id → key for signatures. A key without an id has an empty one."""
+    """The signature keys by id; a key without an id is stored under an empty id."""
     fetched: float
 
 
@@ -62,7 +62,7 @@ class Issuer:
     """An identity provider with its metadata and signing keys. Used from one event loop."""
 
     def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Describe the provider with this issuer URL; nothing is fetched yet."""
+        """Create a provider with this issuer URL; nothing is fetched yet."""
         self.url, self._clock = url, clock
         self._fetcher = Fetcher(
             _IssuerAddresses(urlsplit(url).hostname or ""),
@@ -81,7 +81,7 @@ class Issuer:
         return self._metadata
 
     async def load_key(self, key_id: str) -> None:
-        """Fetch the keys if they are missing, old, or do not contain this key. Raises IssuerUnavailable.
+        """Fetch the keys if they are missing, old, or do not include this key. Raises IssuerUnavailable.
 
         An unknown key id leads to a request at most every `MIN_FETCH_INTERVAL_S`.
         """
@@ -96,7 +96,7 @@ class Issuer:
             raise IssuerUnavailable(self._failure or f"the keys of {self.url} are not known")
 
     def find_key(self, key_id: str) -> PyJWK | None:
-        """Return a key that was fetched before; None if there is none. A token without an id fits one key."""
+        """Return a fetched key by its id; None if it is unknown. An empty id means the only key."""
         keys = self._usable_keys()
         if not keys:
             return None
@@ -112,7 +112,7 @@ class Issuer:
         return is_fresh and self.find_key(key_id) is not None
 
     async def _fetch_keys(self) -> None:
-        """Replace the cached keys; if that fails, the failure is logged and the known ones stay in use."""
+        """Fetch and cache the keys again; if that fails, log the failure and keep the known keys."""
         self._last_attempt = self._clock()
         try:
             metadata = await self.load_metadata()
@@ -178,7 +178,7 @@ def require_secure_url(url: str, issuer: str) -> None:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Return True if a host name or address is this machine."""
+    """Return True if a host name or address means this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -197,7 +197,7 @@ class _IssuerAddresses:
 
 
 def _list_metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return where the metadata may be: OpenID Connect Discovery first, then RFC 8414."""
+    """Return the possible URLs of the metadata: OpenID Connect Discovery first, then RFC 8414."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     origin = f"{parts.scheme}://{parts.netloc}"

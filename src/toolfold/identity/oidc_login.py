@@ -34,7 +34,7 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A person as the identity provider knows them."""
+    """A person who has logged in, as the identity provider describes them."""
 
     issuer: str
     subject: str
@@ -43,7 +43,7 @@ class Identity:
 
 
 class OidcClient:
-    """This program as a client of an identity provider."""
+    """Toolfold as an OpenID Connect client of one identity provider."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class OidcClient:
         return await self._make_url("authorization_endpoint", query)
 
     async def make_logout_url(self, return_to: str) -> str:
-        """Return the URL at which the person logs out of the provider too; empty if it has none."""
+        """Return the URL at which the user logs out of the identity provider too; empty if it has none."""
         metadata = await self._issuer.load_metadata()
         if not metadata.get("end_session_endpoint"):
             return ""
@@ -82,7 +82,7 @@ class OidcClient:
         return await self._make_url("end_session_endpoint", query)
 
     async def finish(self, attempt: LoginAttempt, response: Mapping[str, str]) -> Identity:
-        """Return the person who has logged in. Raises InvalidToken, IssuerUnavailable.
+        """Finish a login and return the person who logged in. Raises InvalidToken, IssuerUnavailable.
 
         `response` is the query with which the provider has redirected the browser back.
         """

@@ -29,7 +29,7 @@ _JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
 
 class InvalidToken(ToolfoldError):
-    """A token that is not accepted. The message says why, without a part of the token."""
+    """Raised for a token that is not accepted. The message says why, without quoting the token."""
 
 
 def is_jwt(token: str) -> bool:
@@ -38,7 +38,7 @@ def is_jwt(token: str) -> bool:
 
 
 def is_issued_for(token: str, issuer: str, audiences: Collection[str]) -> bool:
-    """Return True if a token claims this issuer and one of these audiences. Nothing is verified."""
+    """Return True if a token names this issuer and one of these audiences. Nothing is verified."""
     import jwt
 
     if len(token) > MAX_TOKEN_CHARS:
@@ -63,7 +63,7 @@ def read_key_id(token: str) -> str:
 def verify_signed_token(
     token: str, issuer: Issuer, *, audiences: Collection[str], types: Collection[str]
 ) -> Json:
-    """Return the claims of a token. Raises InvalidToken. The provider's key must be loaded already.
+    """Verify a token with a key that was fetched before, and return its claims. Raises InvalidToken.
 
     `types` are the accepted values of the header `typ`, in lower case; empty for a token without one.
     """
@@ -117,7 +117,7 @@ def _require_type(header: Json, types: Collection[str]) -> None:
 
 
 def _fits_key(algorithm: str, key_type: str, key_algorithm: str) -> bool:
-    """Return True if a key of this type and algorithm may verify a signature with `algorithm`."""
+    """Return True if a key of this type and algorithm may be used for signatures with `algorithm`."""
     if algorithm[:2] in ("RS", "PS"):
         return key_type == "RSA" and key_algorithm[:2] in ("RS", "PS")
     return algorithm == key_algorithm

@@ -144,7 +144,7 @@ async def _look_up(host: str, port: int) -> list[IpAddress]:
 
 
 def _embedded_address(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address embedded in an IPv6 address (NAT64, 6to4, mapped), else the address itself."""
+    """Return the IPv4 address embedded in an IPv6 address (NAT64, 6to4, mapped), or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

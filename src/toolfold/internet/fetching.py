@@ -44,7 +44,7 @@ class FetchLimits:
 
     timeout_s: float = 30.0
     max_bytes: int = 10_000_000
-    """Maximum size of a response body, before and after decompression. The rest is left out."""
+    """Maximum size of a response body, before and after decompression. The rest is dropped."""
     max_redirects: int = MAX_REDIRECTS
 
 
@@ -125,7 +125,7 @@ class Fetcher:
     async def _request(
         self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[FetchedDocument, str]:
-        """Send one HTTP request. Return the response and the target of a redirect, empty if it is none."""
+        """Send one HTTP request. Return the response, and the URL of the redirect or an empty string."""
         sent = {
             "Host": _host_header(url),
             "User-Agent": USER_AGENT,
@@ -243,7 +243,7 @@ class _Decompressor:
         return b"".join(parts)
 
     def _start_member(self, chunk: bytes) -> bool:
-        """Prepare to decompress the next gzip member; return False if the rest is not gzip and is ignored."""
+        """Prepare to decompress the next gzip member; return False if the remaining data is not gzip."""
         if chunk[:2] != _GZIP_MAGIC[: len(chunk)]:
             return False
         self._members += 1

@@ -50,7 +50,7 @@ class HomeAssistantClient(Protocol):
         """Return all services by domain and name."""
 
     async def call_service(self, domain: str, service: str, data: Json) -> list[str]:
-        """Call a service, and return the entities that it has changed, as far as the server names them."""
+        """Call a service, and return the entities that it has changed, if the server reports them."""
 
 
 def open_client(url: str, token: str, *, interface: str, timeout_s: float, mark: Mark) -> HomeAssistantClient:

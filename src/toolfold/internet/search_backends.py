@@ -283,7 +283,7 @@ def _single_line(value: Any) -> str:
 
 
 class _UserChosen:
-    """Resolver that allows every host, for search services: the user has chosen their URL, not the model."""
+    """Resolver that allows every host, for search services, because the user has chosen their URLs."""
 
     async def resolve(self, host: str, _port: int) -> list[str]:
         return [host]

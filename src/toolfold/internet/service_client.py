@@ -23,14 +23,14 @@ class ServiceClient:
     """Client of one web service, for a tool that uses it."""
 
     name: str
-    """The service in error messages, such as `image service`."""
+    """Name of the service in error messages, such as `image service`."""
     policy: AddressPolicy
     timeout_s: float
     max_bytes: int
     mark: Callable[[str], Awaitable[str]]
-    """Marks injected instructions in text of the service."""
+    """Function that marks injected instructions in text from the service."""
     error: type[CallError] = CallError
-    """Type of the errors."""
+    """Exception class that is raised for errors."""
 
     async def request(
         self,

@@ -69,7 +69,7 @@ class Redaction:
         return any(secret in each for secret in self._secret_spellings for each in (text, decoded))
 
     def with_secrets_from(self, text: str) -> Redaction:
-        """Return a redaction that also hides, in any other text, the secrets found in `text`."""
+        """Return a redaction that also hides, in all other texts, the secrets found in `text`."""
         plain = text.replace(_PADDING, "")[: self._window]
         secrets_found = {
             plain[start:end].strip("\"' ") for start, end in merge_spans(self._find_secrets(plain))
@@ -123,7 +123,7 @@ def _find_occurrences(secret: str, text: str) -> Iterator[Span]:
 
 
 def _padded_marker(secret: str) -> str:
-    """Return the redaction marker padded to the secret's length, so that text positions do not change."""
+    """Return the redaction marker padded to the secret's length, so that text positions stay the same."""
     return HIDDEN.ljust(len(secret), _PADDING) if secret.strip(_PADDING) != HIDDEN else secret
 
 

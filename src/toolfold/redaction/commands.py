@@ -53,7 +53,7 @@ def _find_in_line(line: CommandLine, executed: frozenset[int]) -> Iterator[Span]
 def _find_known_programs(
     words: Sequence[TextWord],
 ) -> Iterator[tuple[tuple[SecretArguments, ...], Sequence[TextWord]]]:
-    """Yield the arguments of each program that is known to take secrets, and which of them are secret."""
+    """Yield the arguments of each program known to take secrets, and which of these arguments are secret."""
     located = [
         (number, name) for number, word in enumerate(words) if (name := _program_name(word)) in BY_PROGRAM
     ]
@@ -185,7 +185,7 @@ def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
 
 
 def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """Yield the span from an offset, or from the next separator, to the end of a word, unless it is empty."""
+    """Yield the span from an offset, or the next separator, to the end of a word, unless it is empty."""
     if sign:
         located = word.text.find(sign, offset)
         if located < 0:

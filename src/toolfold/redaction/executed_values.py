@@ -22,7 +22,7 @@ _TEST_COUNT = re.compile(r"\d{1,3}")
 
 
 def find_executed_values(text: str) -> frozenset[int]:
-    """Return the start positions of values of aliases and variables that a shell runs as commands."""
+    """Return the start positions of alias and variable values that a shell runs as commands."""
     starts = {match.end() for match in _ALIAS.finditer(text)} if "alias" in text else set()
     names = {match["name"] for match in _EXPANDED_AS_COMMAND.finditer(text)} if "$" in text else set()
     if names:
@@ -31,7 +31,7 @@ def find_executed_values(text: str) -> frozenset[int]:
 
 
 def is_expression(name: str, value: str) -> bool:
-    """Return True if a value is code, such as a function call or a query placeholder, and so no secret."""
+    """Return True if a value is code, such as a function call or a query placeholder, not a secret."""
     if _CALL.fullmatch(value) or _PLACEHOLDER.fullmatch(value):
         return True
     return name.lower() == "pass" and _TEST_COUNT.fullmatch(value) is not None

@@ -153,7 +153,7 @@ class _Reader:
         return schedule
 
     def _read_days(self, clocks: list[str]) -> Schedule:
-        """Read the part of a schedule that names days, and a time after it if none came before."""
+        """Read the part of a schedule that names days, and the time after it if no time came before."""
         first = self._peek()
         if first == "in":
             return once(self._add(self._read_duration()))
@@ -171,14 +171,14 @@ class _Reader:
         return once(self._choose_moment(day, clock))
 
     def _add(self, length: timedelta) -> datetime:
-        """Return the moment after some elapsed time, whatever clocks show then."""
+        """Return the moment after a duration of elapsed time, regardless of daylight saving time."""
         try:
             return self.now.astimezone(UTC) + length
         except OverflowError:
             raise ScheduleError("The time is too far in the future.") from None
 
     def _choose_moment(self, day: date | None, clock: str) -> datetime:
-        """Return the moment of a date and time; without a date, the next moment with this time."""
+        """Return the moment of a date and time; without a date, the next moment with that time of day."""
         if day is not None:
             return at_local_time(day, clock, self.zone)
         today = at_local_time(self.now.date(), clock, self.zone)
@@ -321,7 +321,7 @@ class _Reader:
         return ",".join(map(str, found))
 
     def _read_of_month(self) -> bool:
-        """Read `of each month` or `every month`, and return True if it was there."""
+        """Read `of each month` or `every month`; return True if one of them was found."""
         start = self.position
         self._skip("of")
         if self._peek() in ("each", "every", "the", "a"):
@@ -419,7 +419,7 @@ class _Reader:
         return number
 
     def _finish_clocks(self, clocks: list[str]) -> list[str]:
-        """Return the times of the day that were read already, or else read them now."""
+        """Return the times of day that were already read, or read them now."""
         if clocks:
             return clocks
         if self.position >= len(self.words):
@@ -471,7 +471,7 @@ class _Reader:
         return word == "last" or bool(re.fullmatch(r"\d{1,2}(st|nd|rd|th)", word))
 
     def _next_date(self, month: int, day: int) -> date:
-        """Return the next date after today with this month and day, for 29 February in a leap year."""
+        """Return the next date after today with this month and day; 29 February is in the next leap year."""
         today = self.now.date()
         for year in range(today.year, today.year + 9):
             with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""When a job runs: at one moment, at times of a calendar, or at fixed intervals.
+"""When a job runs: at one moment, at calendar times, or at fixed intervals.
 
 Calendar times are in a time zone. A time that does not exist, because clocks are put forward, is replaced by
 the first moment after the gap; of a time that exists twice, the first is used. Intervals in minutes and
@@ -26,7 +26,7 @@ _GAP_STEP = timedelta(minutes=1)
 
 
 class ScheduleError(CallError):
-    """A schedule cannot be understood, or has no time at which it would run."""
+    """A schedule cannot be understood, or it has no future time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Schedule:
 
     kind: Literal["once", "cron", "interval", "days"]
     moment: float = 0.0
-    """Seconds since 1970; for `days`, a time on the first day."""
+    """Moment of a single run, or first day of a schedule of kind `days`, in seconds since 1970."""
     expressions: tuple[str, ...] = ()
     seconds: int = 0
     days: int = 0
@@ -100,7 +100,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Json) -> Schedule:
-        """Return the schedule that `to_json` has written."""
+        """Return the schedule from JSON data that `to_json` returned."""
         return cls(**{**data, "expressions": tuple(data.get("expressions", ()))})
 
 
@@ -128,7 +128,7 @@ def check_expressions(*expressions: str) -> tuple[str, ...]:
 
 
 def at_local_time(day: date, clock: str, zone: ZoneInfo) -> datetime:
-    """Return the moment, in UTC, at which a local clock shows a time on a day.
+    """Return the moment in UTC at which local clocks show the given time on the given day.
 
     A time in the gap that a clock change leaves is moved to the end of the gap.
     """
@@ -157,7 +157,7 @@ def every(amount: timedelta, start: datetime) -> Schedule:
 
 
 def every_days(days: int, clock: str, first: date, zone: ZoneInfo) -> Schedule:
-    """Return a schedule for every so many days at a time of the day. Raises ScheduleError."""
+    """Return a schedule for a time of day, every so many days. Raises ScheduleError."""
     if not 1 <= days <= MAX_INTERVAL_DAYS:
         raise ScheduleError(f"An interval must have between 1 and {MAX_INTERVAL_DAYS:,} days.")
     noon = datetime.combine(first, time(12), zone)

@@ -1,4 +1,4 @@
-"""Time zones by their IANA names, and the name of this machine's."""
+"""Time zones by their IANA names, and the name of this machine's time zone."""
 
 from __future__ import annotations
 

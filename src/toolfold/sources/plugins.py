@@ -115,7 +115,7 @@ class PluginDirectory:
     kind: str
     path: Path
     distrust_reason: str = ""
-    """Reason why it must not be loaded; empty if it may."""
+    """Reason why the directory must not be loaded; empty if it may be."""
 
 
 @dataclass(frozen=True, slots=True)

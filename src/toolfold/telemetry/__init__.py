@@ -15,7 +15,7 @@ __all__ = ["EventLog", "open_readers"]
 
 
 def open_readers(config: Config, bus: EventBus) -> Callable[[], None]:
-    """Subscribe the configured listeners to events. Return a function that ends them and sends pending data.
+    """Subscribe the configured listeners to events. Return a function that closes them.
 
     Raises ConfigError if OpenTelemetry is configured and its packages are missing.
     """

@@ -36,7 +36,7 @@ class EventLog:
 
 
 def remove_content(data: Json) -> Json:
-    """Return an event without text of people, models and tools; the reason why a turn ended is kept."""
+    """Return an event without the texts of people, models and tools; the reason why a turn ended is kept."""
     is_turn_end = data.get("type") == "turn_finished"
     named = data if data.get("registered", True) else {**data, "tool": UNKNOWN_TOOL}
     return {

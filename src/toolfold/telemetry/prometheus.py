@@ -63,7 +63,7 @@ class _Durations:
 
 
 class PrometheusMetrics:
-    """Counters of what happened in a runtime since it was opened. Subscribe it to the events. Thread-safe."""
+    """Counts the events of a runtime since it was opened; must be subscribed to them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class PrometheusMetrics:
         self._indexed_tools = 0
 
     def __call__(self, event: Event) -> None:
-        """Count an event."""
+        """Count an event of the runtime."""
         with self._lock:
             match event:
                 case ToolFinished():

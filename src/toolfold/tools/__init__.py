@@ -37,13 +37,13 @@ MAX_INLINE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class OutsideText:
-    """Functions that check text from outside, such as web pages, and text that leaves this machine."""
+    """Functions that check untrusted text, such as web pages, and text that is sent to other machines."""
 
     mark_untrusted: TextMarker = leave_unmarked
     contains_known_secret: Callable[[str], bool] = lambda _text: False
-    """Returns True if a text contains a secret of this machine."""
+    """Function that returns True if a text contains a secret of this machine."""
     find_injections: PassageFinder = find_nothing
-    """Finds injected instructions in text that must not be changed."""
+    """Function that finds injected instructions in text that must not be changed."""
 
     async def mark(self, text: str) -> str:
         """Return untrusted text, such as a web page, with injected instructions marked as data."""
@@ -52,7 +52,7 @@ class OutsideText:
         return await asyncio.to_thread(self.mark_untrusted, make_encodable(text))
 
     def require_no_secret(self, text: str, what: str) -> None:
-        """Raise Refused if a text that would leave this machine contains one of its secrets."""
+        """Raise Refused if a text that would be sent to another machine contains a secret of this one."""
         if self.contains_known_secret(text):
             raise Refused(
                 f"{what} contains a secret of this machine (the value of an environment variable), which is"
@@ -66,31 +66,31 @@ class Services:
 
     workspace: Workspace
     terminal: EnvironmentThread | None = None
-    """Environment that runs commands; without it there are no terminal tools."""
+    """Environment that runs commands; None if there are no terminal tools."""
     max_command_s: float = 1_800.0
     """Maximum duration of a foreground command, whatever a model requests."""
     web: WebSettings = field(default_factory=WebSettings)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Environment variables, for keys of services."""
+    """Environment variables, from which API keys of services are read."""
     outside_text: OutsideText = field(default_factory=OutsideText)
     messages: MessagesSettings = field(default_factory=MessagesSettings)
     images: ImagesSettings = field(default_factory=ImagesSettings)
     speech: SpeechSettings = field(default_factory=SpeechSettings)
     models: ModelAccess | None = None
-    """Models of the configuration; without it there are no tools that ask models."""
+    """Access to the configured models; None if there are no tools that ask models."""
     vision: VisionSettings = field(default_factory=VisionSettings)
     mixture: MixtureSettings = field(default_factory=MixtureSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     training_directory: Path | None = None
-    """Directory of training runs; without it there are no tools for them."""
+    """Directory of training runs; None if there are no tools for training."""
     homeassistant: HomeAssistantSettings = field(default_factory=HomeAssistantSettings)
     jobs: ScheduledJobs | None = None
-    """Scheduled jobs of the user; without it there are no tools for them."""
+    """Scheduled jobs of the user; None if there are no tools for scheduled jobs."""
     skills: SkillLibrary | None = None
-    """Skills of the user and the project; without it there are no skill tools."""
+    """Skills of the user and the project; None if there are no skill tools."""
     skill_search: Retriever | None = None
-    """Ranks skills for a message; without it they are listed by name."""
+    """Function that ranks skills for a message; if None, skills are listed by name."""
     browser: BrowserPool | None = None
-    """Browser of all sessions; without it there are no browser tools."""
+    """Browser for all sessions; None if there are no browser tools."""
     browser_timeout_s: float = 30.0
-    """Time limit to open a page."""
+    """Time limit in seconds for opening a page."""

@@ -1,4 +1,4 @@
-"""The `cronjob` toolset: let a model schedule work for later, and look at what is scheduled.
+"""The `cronjob` toolset: let a model schedule jobs and list the scheduled jobs.
 
 A job is a task for an agent without a user. It never may use more than the session that created it, and
 cannot create jobs itself. Creating and changing jobs needs approval; `toolfold cron run` runs them. Clients
@@ -146,7 +146,7 @@ class CronTools:
     outside_text: OutsideText
 
     def show(self, args: Json, context: CallContext) -> Json:
-        """Return the scheduled jobs of the caller, or one with its last runs; results are untrusted text."""
+        """Return the caller's scheduled jobs, or one job with its last runs; results are untrusted text."""
         if not args.get("job"):
             jobs = self.jobs.store.list_jobs(_name_client(context))
             listed = [self._describe(job, context) for job in jobs]
@@ -157,7 +157,7 @@ class CronTools:
         return {**self._describe(job, context), **marked}
 
     def _describe(self, job: Job, context: CallContext) -> Json:
-        """Return what the model should know of a job; texts of another client are untrusted."""
+        """Return a description of a job for the model; texts of other clients are marked as untrusted."""
         described = describe_job(job)
         if job.client == _name_client(context):
             return described
@@ -165,7 +165,7 @@ class CronTools:
         return marked
 
     def change(self, args: Json, context: CallContext) -> Json:
-        """Create, change, pause, resume or remove a job."""
+        """Create, change, pause, resume or remove a scheduled job."""
         match args["action"]:
             case "create":
                 job = self._create(args, context)
@@ -217,7 +217,7 @@ class CronTools:
         return self.jobs.change(found.id, change)
 
     def _apply(self, job: Job, args: Json, context: CallContext) -> Job:
-        """Return the job with the values of a call. Raises JobRejected if the session may not set them."""
+        """Return the job with the values from a call. Raises JobRejected if the session may not set them."""
         granted = list(context.nested.tools) if context.nested else []
         changes: dict[str, Any] = {
             field: args[name]

@@ -231,7 +231,7 @@ class FileTools:
         return self._add_notice(answer, found)
 
     def _add_notice(self, answer: Json, lines: Sequence[tuple[str, str]]) -> Json:
-        """Add a notice to the answer if lines of a file, or matches, look like instructions to the model."""
+        """Add a notice to the answer if lines or matches look like instructions to the model."""
         notice = describe_untrusted_lines(lines, self.find_injections)
         return {"untrusted": notice, **answer} if notice else answer
 
@@ -262,7 +262,7 @@ def _build_file_tool(
 
 
 def _mention_tool(other: str, sentence: str) -> Adapt:
-    """Return an `adapt` function that adds a sentence to a description if the tool `other` can be called."""
+    """Return a function that adds a sentence to a tool's description if the tool `other` can be called."""
 
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         if other not in present:

@@ -161,7 +161,7 @@ class HomeTools:
         return True
 
     async def list_entities(self, args: Json, _: CallContext) -> Json:
-        """Return the ids, names and states of the entities that match."""
+        """Return the ids, names and states of the Home Assistant entities that match the arguments."""
         domain, words = args.get("domain"), args.get("name", "").casefold().split()
         found = []
         for state in await self._client().list_states():
@@ -225,7 +225,7 @@ class HomeTools:
             )
 
     async def _page(self, key: str, found: list[Any]) -> Json:
-        """Return a list as marked text, cut at its limit."""
+        """Return a list as text with injected instructions marked, cut at its limit."""
         rest = {"total": len(found), "note": f"Only the first {MAX_LISTED} are shown. Narrow the search."}
         lines = [each if isinstance(each, str) else _to_text(each) for each in found[:MAX_LISTED]]
         text = await self.outside_text.mark("\n".join(lines))

@@ -1,4 +1,4 @@
-"""The `image_gen` toolset: make images from a description, as files of the workspace.
+"""The `image_gen` toolset: make images from a description, as files in the workspace.
 
 Speaks the interfaces of OpenAI and of fal. The key is sent to the service only; images that the service names
 by URL are fetched without it, from public addresses.
@@ -100,7 +100,7 @@ class ImageTools:
     outside_text: OutsideText
 
     def check(self) -> bool:
-        """Return True if the service has a key. Raises ImageFailed with the name of the variable if not."""
+        """Return True if the image service has a key. Raises ImageFailed if its variable is not set."""
         if not self._key():
             raise ImageFailed(f"The key of the image service is missing: set {self._key_variable()}.")
         return True
@@ -133,7 +133,7 @@ class ImageTools:
         return await self._client().request_object(url, payload=payload, headers=headers)
 
     async def _read_image(self, entry: Json) -> bytes:
-        """Return an image that the service sends as base64 text, or names by its URL."""
+        """Return an image from the service's response, which contains it as base64 text or as a URL."""
         url: Any = entry.get("url")
         encoded: Any = entry.get("b64_json")
         if isinstance(url, str) and url.startswith("data:"):

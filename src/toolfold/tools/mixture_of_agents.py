@@ -51,7 +51,7 @@ _MIXTURE: Json = {
 
 
 class MixtureFailed(CallError):
-    """No model answered, or too few are configured."""
+    """No model answered, or too few models are configured."""
 
 
 def tools(services: Services) -> list[Tool]:
@@ -87,7 +87,7 @@ class MixtureTools:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Return the effects of a call; it costs money if one of the providers needs a key."""
+        """Return the effects of a call, which costs money if one of the models' providers needs a key."""
         paid = any(map(self.models.is_paid, (*self.settings.models, *filter(None, [self._aggregator]))))
         return (Effect.NETWORK, *((Effect.SPEND,) if paid else ()))
 
@@ -100,7 +100,7 @@ class MixtureTools:
         return True
 
     async def answer(self, args: Json, context: CallContext) -> Json:
-        """Let all models answer, then combine the answers."""
+        """Let all models answer the question, then let one model combine the answers."""
         self.check()
         self.outside_text.require_no_secret(args["prompt"], "The question")
         context.report_progress(f"asking {len(self.settings.models)} models")
@@ -133,7 +133,7 @@ class MixtureTools:
         return {"answers": separate, "note": f"The answers were not combined: {combined}", **result}
 
     async def _ask(self, model: str, text: str, system: str) -> Reply | ModelFailed:
-        """Return a model's reply, or why there is none."""
+        """Ask a model and return its reply, or why there is none."""
         question = Question(
             text=text,
             system=system,

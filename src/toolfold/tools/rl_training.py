@@ -123,7 +123,7 @@ def starts_training(tool: Tool) -> bool:
 
 
 def inject_parameters(services: Services) -> Callable[[Tool, Json, CallContext], Json | None]:
-    """Return a hook that adds stored and default parameters to a call of `rl_start_training`.
+    """Return a hook that adds stored and default parameters to calls of `rl_start_training`.
 
     Approval then shows all parameters with which the run starts.
     """
@@ -191,7 +191,7 @@ class TrainingTools:
         return {"environment": name, "parameters": parameters}
 
     def complete(self, args: Json) -> Json | None:
-        """Return the arguments of a start with all parameters: given, stored and default ones.
+        """Return the arguments for starting a run with all parameters: given, stored and default ones.
 
         Returns None for arguments that `start` will reject.
         """
@@ -203,7 +203,7 @@ class TrainingTools:
         return {**args, "parameters": {**defaults, **self._read_configured(name, environment), **given}}
 
     async def start(self, args: Json, _: CallContext) -> Json:
-        """Start a run with the given parameters, to which `complete` has added the others."""
+        """Start a training run; `complete` has already added the parameters that were not given."""
         name = args["environment"]
         environment = self._find_environment(name)
         parameters = _check_parameters(environment, args.get("parameters", {}))
@@ -250,7 +250,7 @@ class TrainingTools:
         return {key: value for key, value in status.items() if key != "log" or status["state"] != "completed"}
 
     async def stop(self, args: Json, _: CallContext) -> Json:
-        """End a run and wait until it has ended."""
+        """Stop a training run and wait until it has ended."""
         run = _check_run_id(args["run"])
         if remote := self._find_remote(run):
             state = await remote[0].stop(remote[1])
@@ -273,7 +273,7 @@ class TrainingTools:
         return self.directory / f"{name}.json"  # the name is one of the configured ones
 
     def _read_configured(self, name: str, environment: TrainingEnvironment) -> Json:
-        """Return the stored parameters of an environment that it still has."""
+        """Return the stored parameters of an environment, without those that it no longer has."""
         try:
             stored = json.loads(self._configuration_file(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -282,7 +282,7 @@ class TrainingTools:
         return {key: value for key, value in known if key in environment.parameters}
 
     def _find_remote(self, run: str) -> tuple[HttpTrainer, str] | None:
-        """Return the trainer and its own id of a run over HTTP; None for a run on this machine."""
+        """Return the trainer and its id for a run over HTTP; None if the run is on this machine."""
         prefix, _, rest = run.partition(":")
         if prefix != REMOTE_PREFIX:
             return None
@@ -365,7 +365,7 @@ def _check_text(name: str, parameter: TrainingParameter, value: str) -> None:
 
 
 def _fill_in(word: str, parameters: Json) -> str:
-    """Return a word of a command with its placeholders {NAME} replaced by values of parameters."""
+    """Return a word of a command with placeholders like {NAME} replaced by parameter values."""
 
     def replace_name(found: re.Match[str]) -> str:
         value = parameters.get(found[1], found[0])

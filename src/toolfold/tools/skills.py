@@ -171,7 +171,7 @@ class SkillTools:
         return {"done": action, "name": name}
 
     def _write_skill(self, args: Json) -> None:
-        """Create or edit a skill; what an edit leaves out stays as it was."""
+        """Create or edit a skill; parts that an edit does not mention are not changed."""
         is_edit = args["action"] == "edit"
         if is_edit:
             before = self.library.find_own_skill(args["name"])
@@ -196,7 +196,7 @@ class SkillTools:
             )
 
     def _rank(self, skills: list[Skill], query: str) -> list[Skill]:
-        """Return the skills for a message, best first, by the search that also finds tools."""
+        """Return the skills that match a message, best first, ranked like tools."""
         by_name = {f"skill_{skill.name}": skill for skill in skills}
         if self.search is None or not by_name:
             return skills

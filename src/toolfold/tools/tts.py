@@ -54,7 +54,7 @@ _TEXT_TO_SPEECH: Json = {
 
 
 class SpeechFailed(CallError):
-    """A text could not be spoken, or no program or service is available."""
+    """A text could not be turned into speech, or no program or service for that is available."""
 
 
 def tools(services: Services) -> list[Tool]:
@@ -91,12 +91,12 @@ class SpeechTools:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Return the effects of a call; a service other than the programs on this machine costs money."""
+        """Return the effects of a call, which costs money if a service is used instead of a local program."""
         paid = (Effect.SPEND,) if self._choose_backend() == "remote" else ()
         return (Effect.WRITE, Effect.NETWORK, *paid)
 
     def check(self) -> bool:
-        """Return True if a text can be spoken. Raises SpeechFailed with the reason if not."""
+        """Return True if text can be turned into speech. Raises SpeechFailed with the reason if not."""
         backend = self._choose_backend()
         if backend == "remote" and self.settings.key_env and not self._key():
             raise SpeechFailed(f"The key of the speech service is missing: set {self.settings.key_env}.")
@@ -107,7 +107,7 @@ class SpeechTools:
         return True
 
     async def speak(self, args: Json, _: CallContext) -> Json:
-        """Write a text as speech to a file of the workspace."""
+        """Turn a text into speech and write it to a file in the workspace."""
         self.check()
         path = args.get("path", "speech.wav")
         if not str(path).lower().endswith(".wav"):

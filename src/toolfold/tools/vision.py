@@ -1,4 +1,4 @@
-"""The `vision` toolset: let a model look at an image, of the workspace or from the web.
+"""The `vision` toolset: let a model look at an image from the workspace or the web.
 
 Only images are sent, to the configured model provider. The answer is untrusted: text in an image may contain
 instructions.
@@ -55,7 +55,7 @@ _VISION_ANALYZE: Json = {
 
 
 class VisionFailed(CallError):
-    """An image cannot be read, or is no image."""
+    """An image cannot be read, or the file is not an image."""
 
 
 def tools(services: Services) -> list[Tool]:
@@ -95,7 +95,7 @@ class VisionTools:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Return the effects of a call; one of a provider with a key costs money."""
+        """Return the effects of a call, which costs money if the model's provider needs a key."""
         paid = (Effect.SPEND,) if self._model and self.models.is_paid(self._model) else ()
         return (Effect.READ, Effect.NETWORK, *paid)
 

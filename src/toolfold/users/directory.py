@@ -1,4 +1,4 @@
-"""All users and teams at one moment, as immutable data, and the rules that every change must keep.
+"""All users and teams at one moment, as immutable data, and the validity checks for changes.
 
 Knows nothing of files and databases.
 """
@@ -41,21 +41,21 @@ class User:
     """A person or service that uses the gateway with one or more tokens or logins."""
 
     id: str
-    """Random and never used again: a new user of the same name gets nothing that a removed one had."""
+    """Random id that is never reused, so that a new user of the same name gets no rights of a removed one."""
     name: str
     issuer: str = ""
-    """URL of the identity provider that knows the user; empty if none does."""
+    """URL of the identity provider at which the user logs in; empty if there is none."""
     subject: str = ""
-    """The user's identifier at the issuer, which never changes there."""
+    """The user's permanent identifier at the identity provider."""
     is_admin: bool = False
     is_disabled: bool = False
     created: float = 0.0
     allowed: tuple[str, ...] = ()
-    """Toolsets, `server:NAME` and `tool:NAME` that the user may use; empty if the user has no such list."""
+    """Toolsets, `server:NAME` and `tool:NAME` that the user may use; empty if there is no such list."""
     denied: tuple[str, ...] = ()
-    """What the user may not use, whatever allows it."""
+    """Toolsets, servers and tools that the user may not use, even if another rule allows them."""
     limits: Mapping[Meter, float] = field(default_factory=dict)
-    """How much the user may use."""
+    """Limits on calls, searches, tokens and cost of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,37 +64,37 @@ class Team:
 
     name: str
     members: frozenset[str] = frozenset()
-    """Ids of users."""
+    """Ids of the users who are members."""
     share_learned: bool = False
     """True if messages that tool search learns from one member are used for all members."""
     created: float = 0.0
     allowed: tuple[str, ...] = ()
-    """What members may use, in addition to what they or other teams of theirs are allowed."""
+    """Toolsets, servers and tools that members may use, in addition to those allowed elsewhere."""
     denied: tuple[str, ...] = ()
-    """What members may not use, whatever allows it."""
+    """Toolsets, servers and tools that members may not use, even if another rule allows them."""
     limits: Mapping[Meter, float] = field(default_factory=dict)
-    """How much all members may use together."""
+    """Limits on calls, searches, tokens and cost of all members together."""
 
 
 @dataclass(frozen=True)
 class Directory:
-    """All users and teams at one moment. Methods that change it return a new one."""
+    """All users and teams at one moment. Methods that change something return a new object."""
 
     users: Mapping[str, User] = field(default_factory=dict)
-    """By id."""
+    """All users by id."""
     teams: Mapping[str, Team] = field(default_factory=dict)
-    """By name."""
+    """All teams by name."""
 
     def find_user(self, name: str) -> User | None:
-        """Return the user of a name."""
+        """Return the user with this name; None if there is none."""
         return self._users_by_name.get(name)
 
     def find_identity(self, issuer: str, subject: str) -> User | None:
-        """Return the user that an identity provider knows as `subject`; disabled users too."""
+        """Return the user with this identity at an identity provider, even if disabled."""
         return self._users_by_identity.get((issuer, subject)) if issuer and subject else None
 
     def find_active(self, user_id: str) -> User | None:
-        """Return the user of an id, unless it was removed or disabled."""
+        """Return the user with this id; None if the user was removed or disabled."""
         user = self.users.get(user_id)
         return None if user is None or user.is_disabled else user
 
@@ -103,7 +103,7 @@ class Directory:
         return self._teams_by_member.get(user_id, ())
 
     def find_limit(self, user_id: str) -> GrantLimit:
-        """Return what a user may use: all that the user or a team is allowed, without what any denies.
+        """Return what a user may use: all that the user or a team is allowed, except what either is denied.
 
         Without an allowed entry that is everything. A removed or disabled user may use nothing.
         """
@@ -116,26 +116,26 @@ class Directory:
         return GrantLimit(tuple(allowed) or None, tuple(denied))
 
     def list_sharing(self, user_id: str) -> frozenset[str]:
-        """Return the other members of the user's teams that share learned messages, by id."""
+        """Return the ids of the other members of those of the user's teams that share learned messages."""
         teams = [each for each in self.list_teams(user_id) if each.share_learned]
         return frozenset[str]().union(*(each.members for each in teams)) - {user_id}
 
     def require_user(self, name: str) -> User:
-        """Return the user of a name. Raises UnknownAccount."""
+        """Return the user with this name. Raises UnknownAccount."""
         user = self.find_user(name)
         if user is None:
             raise UnknownAccount("user", name, closest_names(name, self._users_by_name))
         return user
 
     def require_team(self, name: str) -> Team:
-        """Return the team of a name. Raises UnknownAccount."""
+        """Return the team with this name. Raises UnknownAccount."""
         team = self.teams.get(name)
         if team is None:
             raise UnknownAccount("team", name, closest_names(name, self.teams))
         return team
 
     def with_new_user(self, user: User) -> Directory:
-        """Add a user. Raises ConfigError if its name is invalid, or its name or identity has a user."""
+        """Add a user. Raises ConfigError if its name is invalid, or its name or identity is taken."""
         _require_valid_name("user", user.name)
         if self.find_user(user.name):
             raise ConfigError(f"a user named {user.name!r} already exists", hint="choose another name")
@@ -144,7 +144,7 @@ class Directory:
         return self.with_user(user)
 
     def with_user(self, user: User) -> Directory:
-        """Add or replace a user. Raises ConfigError if its external identity is invalid or not its own."""
+        """Add or replace a user. Raises ConfigError if its external identity is invalid or taken."""
         require_valid_rules((*user.allowed, *user.denied))
         _require_valid_limits(user.limits)
         _require_valid_identity(user)
@@ -163,7 +163,7 @@ class Directory:
         return Directory(users, teams)
 
     def with_new_team(self, team: Team) -> Directory:
-        """Add a team. Raises ConfigError if its name is invalid or has a team."""
+        """Add a team. Raises ConfigError if its name is invalid or taken."""
         _require_valid_name("team", team.name)
         if team.name in self.teams:
             raise ConfigError(f"a team named {team.name!r} already exists", hint="choose another name")
@@ -178,7 +178,7 @@ class Directory:
         return Directory(self.users, {**self.teams, team.name: team})
 
     def without_team(self, name: str) -> Directory:
-        """Remove a team; its members stay users."""
+        """Remove a team; its members are still users."""
         return Directory(self.users, {key: each for key, each in self.teams.items() if key != name})
 
     @functools.cached_property
@@ -214,7 +214,7 @@ def user_to_json(user: User) -> Json:
 
 
 def user_from_json(user_id: str, value: Mapping[str, Any]) -> User:
-    """Read a user from JSON. Raises KeyError, TypeError or ValueError if it is none."""
+    """Read a user from JSON. Raises KeyError, TypeError or ValueError if the JSON is invalid."""
     return User(
         user_id,
         str(value["name"]),
@@ -242,7 +242,7 @@ def team_to_json(team: Team) -> Json:
 
 
 def team_from_json(name: str, value: Mapping[str, Any]) -> Team:
-    """Read a team from JSON. Raises KeyError, TypeError or ValueError if it is none."""
+    """Read a team from JSON. Raises KeyError, TypeError or ValueError if the JSON is invalid."""
     members = frozenset(map(str, value["members"]))
     return Team(
         name,
@@ -263,7 +263,7 @@ def _read_flag(value: Mapping[str, Any], key: str) -> bool:
 
 
 def require_valid_rules(rules: Sequence[str]) -> None:
-    """Raise ConfigError if there are too many rules, or one is no name of a toolset, server or tool."""
+    """Raise ConfigError if there are too many rules, or one does not name a toolset, server or tool."""
     if len(rules) > MAX_RULES:
         raise ConfigError(
             f"more than {MAX_RULES:,} rules", hint="group tools in a toolset: toolsets.NAME in the settings"

@@ -1,4 +1,4 @@
-"""Limit how much users and teams use: calls, searches, and the tokens and cost of the model proxy.
+"""Limit how much users and teams may use: calls, searches, and tokens and cost of the model proxy.
 
 Use is counted in windows of a minute or a day (UTC), in the store that replicas share. A replica takes a
 small share of what is left, a lease, and counts against it in memory, so that most calls need no input or
@@ -63,12 +63,12 @@ class QuotaExceeded(ToolfoldError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is counted together: one meter of one user or team, in one minute or day."""
+    """A counting period: one quantity (calls, cost …) of one user or team, in one minute or day."""
 
     account: str
     meter: Meter
     start: int
-    """Seconds since 1970."""
+    """Start of the period in seconds since 1970."""
 
     @property
     def end(self) -> int:
@@ -76,38 +76,38 @@ class Window:
 
     @classmethod
     def at(cls, account: str, meter: Meter, now: float) -> Window:
-        """Return the window of a time."""
+        """Return the counting period that contains a time."""
         length = find_window_length(meter)
         return cls(account, meter, int(now // length) * length)
 
 
 def find_window_length(meter: Meter) -> int:
-    """Return the seconds after which a meter starts again at 0."""
+    """Return the length in seconds of the period in which a quantity is counted: a minute or a day."""
     return MINUTE_S if meter.endswith("_per_minute") else DAY_S
 
 
 class QuotaStore(ABC):
-    """Counts what users and teams use, for all replicas. Thread-safe. Methods block."""
+    """Counts the usage of users and teams, for all replicas. Thread-safe. Methods block."""
 
     @abstractmethod
     def lease(self, window: Window, wanted: float, limit: float) -> float:
-        """Add at most `wanted` to what is used, without exceeding the limit; return what was added."""
+        """Reserve at most `wanted` units without exceeding the limit; return how many were reserved."""
 
     @abstractmethod
     def add(self, window: Window, amount: float) -> float:
-        """Add to what is used, and return the new total."""
+        """Add an amount to the usage in a period, and return the new total."""
 
     @abstractmethod
     def list_used(self, windows: Iterable[Window]) -> dict[Window, float]:
-        """Return what is used in each of the windows."""
+        """Return the usage in each of the given periods."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file, if there is one."""
+        """Close the file of the store, if it has one."""
 
 
 class SqliteQuotaStore(QuotaStore):
-    """What users and teams of one machine use, in an SQLite file."""
+    """Usage of the users and teams of one machine, in an SQLite file."""
 
     def __init__(self, file: Path) -> None:
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class SqliteQuotaStore(QuotaStore):
 
 
 class SharedQuotaStore(QuotaStore):
-    """What users and teams of all replicas use, in the database that they share."""
+    """Usage of the users and teams of all replicas, in the database that they share."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -200,7 +200,7 @@ def _key(window: Window) -> tuple[str, str, int]:
 
 
 def _lock_row(cursor: RowCursor, window: Window) -> float:
-    """Return what is used in a window, which no other transaction can change until this one ends."""
+    """Return the usage in a period, and lock it against other transactions until this one ends."""
     cursor.execute(
         "INSERT INTO quota_use (account, meter, window_start, used) VALUES (%s, %s, %s, 0)"
         " ON CONFLICT DO NOTHING",
@@ -228,34 +228,34 @@ def _write_row(cursor: RowCursor, window: Window, used: float) -> None:
 
 @dataclass(slots=True)
 class _Balance:
-    """What this replica knows of one window."""
+    """The usage in one period as far as this replica knows it."""
 
     lease: float = 0.0
-    """What is leased and not used yet."""
+    """Number of calls or searches that are reserved and not used yet."""
     pending: float = 0.0
-    """Tokens or cost that are not written yet."""
+    """Tokens or cost that are not written to the store yet."""
     total: float = 0.0
-    """Tokens or cost of all replicas, when they were last written."""
+    """Tokens or cost of all replicas, when they were last written to the store."""
     checked: float = -math.inf
     """When the limit was last found to be reached, or the total was last read."""
     refused_limit: float = -1.0
-    """The limit that was found to be reached."""
+    """The limit that was reached."""
     refilling: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the store is asked."""
+    """Lock that is held while the store is queried."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """A limit that applies to a user now."""
+    """A limit that currently applies to a user, and whose limit it is."""
 
     window: Window
     limit: float
     of: str
-    """Whose limit it is, as text."""
+    """The user or team that has the limit, as text."""
 
 
 class Quotas:
-    """Decides whether users may do something now, by their limits and those of their teams. Thread-safe."""
+    """Decides whether users may make a call or search now, by their limits and their teams'. Thread-safe."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Quotas:
         directory: Callable[[], Directory],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Use the limits of the users and teams that `directory` returns."""
+        """Use the limits of the users and teams that the function `directory` returns."""
         self._store, self._directory, self._clock = store, directory, clock
         self._lock = threading.Lock()
         """Never held while the store is asked."""
@@ -272,7 +272,7 @@ class Quotas:
         """How often each kind of limit was reached in this replica."""
 
     def try_require(self, user_id: str, meters: Sequence[Meter]) -> bool:
-        """Count one call or search like `require`, without blocking; return False if the store is needed.
+        """Count one call or search like `require`, but return False instead of waiting for the store.
 
         Nothing is counted then. Raises QuotaExceeded if a limit is reached.
         """
@@ -292,7 +292,7 @@ class Quotas:
         return True
 
     def require(self, user_id: str, meters: Sequence[Meter]) -> None:
-        """Count one call or search of a user, and check what was spent so far. May block.
+        """Count one call or search of a user; raise QuotaExceeded if a limit is reached. May block.
 
         Raises QuotaExceeded if a limit is reached, and OSError if the store cannot be asked.
         """
@@ -312,14 +312,14 @@ class Quotas:
                 self._find_balance(each.window).pending += amounts[each.window.meter]
 
     def describe(self, account: str, limits: Mapping[Meter, float]) -> list[tuple[Meter, float, float]]:
-        """Return each limit of a user or team with what is counted in the present window."""
+        """Return each limit of a user or team, with the usage in the current period."""
         now = self._clock()
         windows = {meter: Window.at(account, meter, now) for meter in limits}
         used = self._store.list_used(windows.values())
         return [(meter, used[window], limits[meter]) for meter, window in windows.items()]
 
     def close(self) -> None:
-        """Write what was spent, and close the store."""
+        """Write usage that is not stored yet, and close the store."""
         with self._lock:
             pending = {each: balance.pending for each, balance in self._balances.items() if balance.pending}
             self._balances.clear()
@@ -358,21 +358,21 @@ class Quotas:
         return balance
 
     def _remove_ended(self) -> None:
-        """Forget windows that have ended, and all others if there are still too many."""
+        """Forget counting periods that have ended, and all others if there are still too many."""
         now = self._clock()
         self._balances = {each: found for each, found in self._balances.items() if each.end > now}
         if len(self._balances) >= MAX_TRACKED:
             self._balances.clear()
 
     def _is_known(self, limit: _Limit, balance: _Balance) -> bool:
-        """Return True if the store need not be asked whether a limit is reached."""
+        """Return True if it is known without querying the store whether a limit is reached."""
         age = self._clock() - balance.checked
         if limit.window.meter in SPENT_METERS:
             return age < SYNC_INTERVAL_S
         return balance.lease >= 1 or (balance.refused_limit == limit.limit and age < RETRY_INTERVAL_S)
 
     def _refill(self, limit: _Limit) -> bool:
-        """Ask the store for a lease, or for what was spent; return False if the limit is reached."""
+        """Reserve more units in the store, or read the total usage; return False if the limit is reached."""
         with self._lock:
             balance = self._find_balance(limit.window)
         with balance.refilling, _sqlite_errors():
@@ -390,7 +390,7 @@ class Quotas:
                 return _is_free(limit, balance)
 
     def _sync_total(self, window: Window, balance: _Balance) -> None:
-        """Write what this replica has spent, and read what all have."""
+        """Write the usage of this replica to the store, and read the usage of all replicas."""
         with self._lock:
             pending, balance.pending = balance.pending, 0.0
         try:
@@ -405,7 +405,7 @@ class Quotas:
 
 @contextmanager
 def _sqlite_errors() -> Iterator[None]:
-    """Raise OSError for errors of SQLite, such as a full disk, as for those of a database."""
+    """Convert errors of SQLite, such as a full disk, to OSError, as a shared database raises."""
     try:
         yield
     except sqlite3.Error as error:
@@ -426,17 +426,17 @@ MODEL_METERS: tuple[Meter, ...] = (*CALL_METERS, "tokens_per_day", "cost_per_day
 
 
 def user_account(user_id: str) -> str:
-    """Return the name under which the use of a user is counted."""
+    """Return the name under which the usage of a user is counted."""
     return f"user:{user_id}"
 
 
 def team_account(name: str) -> str:
-    """Return the name under which the use of a team is counted."""
+    """Return the name under which the usage of a team is counted."""
     return f"team:{name}"
 
 
 def open_quotas(state_dir: Path, database: Database | None, directory: Callable[[], Directory]) -> Quotas:
-    """Open what users and teams use: in the database that replicas share, else in a file."""
+    """Open the store of usage and limits: in the database that replicas share, else in a file."""
     if database is not None:
         return Quotas(SharedQuotaStore(database), directory)
     return Quotas(SqliteQuotaStore(state_dir / "gateway" / "quotas.db"), directory)

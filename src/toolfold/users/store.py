@@ -57,7 +57,7 @@ class UserStore(ABC):
 
     @abstractmethod
     def directory(self) -> Directory:
-        """Return all users and teams as they are now. Does not wait for a database.
+        """Return all current users and teams. Does not wait for a database.
 
         Raises DatabaseUnavailable if changes of other replicas may not be known here.
         """
@@ -71,7 +71,7 @@ class UserStore(ABC):
 
     @abstractmethod
     def edit(self, change: Change) -> Directory:
-        """Apply a function to the current state, store its result and return it.
+        """Apply a function to the current users and teams, store its result and return it.
 
         The function may run twice. If it raises, nothing is changed.
         """
@@ -83,11 +83,11 @@ class UserStore(ABC):
         return user
 
     def find_identity(self, issuer: str, subject: str) -> User | None:
-        """Return the user that an identity provider knows as `subject`; disabled users too."""
+        """Return the user with this identity at an identity provider, even if disabled."""
         return self.directory().find_identity(issuer, subject)
 
     def find_sharing(self, learner: str) -> frozenset[str]:
-        """Return the other users whose learned messages count for a user, by their names as learners."""
+        """Return the other users from whose learned messages a user benefits, by their learner names."""
         try:
             found = self.directory().list_sharing(learner.removeprefix(USER_LEARNER_PREFIX))
         except (DatabaseUnavailable, ConfigError):  # nothing is shared if that may have been turned off
@@ -95,7 +95,7 @@ class UserStore(ABC):
         return frozenset(USER_LEARNER_PREFIX + each for each in found)
 
     def change_user(self, name: str, change: Callable[[User], User]) -> User:
-        """Replace a user by what a function returns for it. Raises UnknownAccount and ConfigError."""
+        """Replace a user by the one that a function returns. Raises UnknownAccount and ConfigError."""
         after = self.edit(lambda directory: directory.with_user(change(directory.require_user(name))))
         return after.require_user(name)
 
@@ -114,12 +114,12 @@ class UserStore(ABC):
         return team
 
     def change_team(self, name: str, change: Callable[[Team], Team]) -> Team:
-        """Replace a team by what a function returns for it. Raises UnknownAccount."""
+        """Replace a team by the one that a function returns. Raises UnknownAccount."""
         after = self.edit(lambda directory: directory.with_team(change(directory.require_team(name))))
         return after.require_team(name)
 
     def remove_team(self, name: str) -> None:
-        """Remove a team; its members stay users. Raises UnknownAccount."""
+        """Remove a team; its members are still users. Raises UnknownAccount."""
         self.edit(lambda directory: directory.without_team(directory.require_team(name).name))
 
     def join_team(self, team: str, user: str) -> None:
@@ -147,10 +147,10 @@ class UserStore(ABC):
 
 
 class FileUserStore(UserStore):
-    """The users and teams of one machine's gateway, in one file. Changes by other programs are ignored."""
+    """The users and teams of one machine's gateway, in a file. Changes by other programs are not accepted."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open the file, which is created with the first user; `record` tells who has changed it."""
+        """Open the file, which is created with the first user; `record` tells which program changed it."""
         self._file, self._record = file, record
         self._lock = threading.Lock()
         self._signature: tuple[int, int] | None = None
@@ -202,7 +202,7 @@ class FileUserStore(UserStore):
         return before
 
     def _read_content(self) -> bytes | None:
-        """Return the content of the file; None if there is none."""
+        """Return the content of the users' file; None if there is no file."""
         try:
             with self._file.open("rb") as stream:
                 content = stream.read(MAX_FILE_BYTES + 1)
@@ -223,7 +223,7 @@ class SharedUserStore(UserStore):
     """
 
     def __init__(self, database: Database) -> None:
-        """Read users and teams. Raises DatabaseError."""
+        """Read users and teams from the database. Raises DatabaseError."""
         self._database = database
         self._reload_lock = threading.Lock()
         self._directory = Directory()

@@ -33,13 +33,13 @@ class CallRelay(CallOrigin):
     client: str
     progress: Callable[[float, float | None, str | None], Coroutine[Any, Any, None]] | None = None
     log: Callable[[str, Any], Coroutine[Any, Any, None]] | None = None
-    """Called with the server's name and the log message."""
+    """Function that is called with the server's name and a log message."""
     elicit: Callable[[Any], Coroutine[Any, Any, Any]] | None = None
     sample: Callable[[Any], Coroutine[Any, Any, Any]] | None = None
     capabilities: dict[str, Any] | None = None
     """Capabilities that the client declared."""
     handles_input_requests: bool = False
-    """True if the client itself answers the input requests of a server."""
+    """True if the client itself answers input requests from servers."""
     input_responses: Any = None
     """The client's responses to the input requests of the previous attempt."""
     request_state: str | None = None
@@ -52,7 +52,7 @@ class CallRelay(CallOrigin):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(send_request(params), self.loop))
 
     def send(self, work: Coroutine[Any, Any, None]) -> None:
-        """Send a notification to the client without waiting; errors are ignored, the client may be gone.
+        """Send a notification to the client without waiting; errors are ignored, as the client may be gone.
 
         Dropped while too many notifications are pending.
         """
@@ -73,7 +73,7 @@ def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
 
 
 def name_requesting_server(params: Any, server: str) -> Any:
-    """Return a server's request with the server's name in its message, so that it cannot pose as another."""
+    """Return a server's request with the server's name in its message, to prevent impersonation."""
     return params.model_copy(
         update={"message": f"The server {server!r} asks: {remove_invisible(params.message)}"}
     )

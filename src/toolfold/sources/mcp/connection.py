@@ -79,10 +79,10 @@ class ConnectionDeps:
     on_update: Callable[[str], None]
     """Called with the URI of a resource that has changed."""
     is_awaiting_user: Callable[[], bool] = bool
-    """Returns True while a person is being asked on behalf of the server."""
+    """Function that returns True while a person is being asked on behalf of the server."""
     on_log: Any = None
     legacy: bool = False
-    """True if the server is known to speak an older revision; the newest one is then not tried."""
+    """True if the server is known to use an older protocol revision; the newest one is then not tried."""
 
 
 class ServerConnection:
@@ -127,7 +127,7 @@ class ServerConnection:
 
     @property
     def is_legacy(self) -> bool:
-        """Return True if the server speaks an older revision of the protocol."""
+        """Return True if the server uses an older revision of the protocol."""
         return not self._is_modern
 
     @property
@@ -156,7 +156,7 @@ class ServerConnection:
             raise
 
     async def close(self, *, force: bool = False) -> None:
-        """Close the connection in a bounded time. Never raises.
+        """Close the connection within a limited time. Never raises.
 
         With `force` the server is not given time to exit by itself.
         """
@@ -205,7 +205,7 @@ class ServerConnection:
         )
 
     async def _has_entries(self, capability: Any, *methods: str) -> bool:
-        """Return True if the server has resources or prompts; also if it does not answer in time."""
+        """Return True if the server has resources or prompts, or does not answer in time."""
         from mcp import MCPError
 
         if capability is None:
@@ -545,7 +545,7 @@ class ServerConnection:
             raise await self._to_fault(error, NotStarted) from None
 
     async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """Convert an exception to an error without secrets; `otherwise` is the type if it is not specific."""
+        """Convert an exception to an error without secrets; `otherwise` is the type used by default."""
         fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault
@@ -562,7 +562,7 @@ class ServerConnection:
         return ConnectionLost(self.server, f"disconnected: {reason}", advice=UNKNOWN_EFFECT_ADVICE)
 
     async def _find_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return the exception that ended the connection, if the error only says that it has ended."""
+        """Return the exception that ended the connection, if `error` only says that it has ended."""
         task = self._task
         if task is None or not self._disconnected.is_set() or self._process is not None:
             return error

@@ -48,7 +48,7 @@ _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "appli
 
 @dataclass(frozen=True, slots=True)
 class McpResponse(SourceResponse):
-    """A result of an MCP server, or the error that it answered with."""
+    """A result of an MCP server, or the error with which it responded."""
 
     result: mcp_types.Result | Exception | Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_un
 
 
 def mark_result(result: R, mark: TextMarker) -> R:
-    """Return a result for protocol clients with injected instructions in its texts marked.
+    """Return a result for protocol clients in which injected instructions are marked.
 
     The one place where results of tools, resources and prompts are marked for protocol clients. Names, URIs
     and data stay as they are: clients send them back.

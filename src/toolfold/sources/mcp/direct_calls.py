@@ -1,4 +1,4 @@
-"""Send tool calls to an HTTP server over kept connections, without the layers of the SDK's transport.
+"""Send tool calls to an HTTP server over persistent connections, bypassing the SDK's slower transport.
 
 A call is one POST, and nearly always its response is one JSON message, or an event stream that starts with
 the response. Only that is handled here. Every other outcome (a redirect, an error status, a cookie, a large
@@ -57,7 +57,7 @@ _EVENT_FIELDS = (b"event:", b"data:", b"id:")
 
 
 class HandoverTransport(httpx2.AsyncBaseTransport):
-    """HTTP transport that sends requests, except those whose outcome was handed over by a direct call."""
+    """HTTP transport that sends requests, except those for which a direct call already has a response."""
 
     def __init__(
         self, inner: httpx2.AsyncBaseTransport, find_request_id: Callable[[httpx2.Request], Any]
@@ -70,11 +70,11 @@ class HandoverTransport(httpx2.AsyncBaseTransport):
         """JSON-RPC request id → what was received for it."""
 
     def hand_over(self, request_id: Any, outcome: httpx2.Response | httpx2.TransportError) -> None:
-        """Use this outcome for the next HTTP request that carries the message with this id."""
+        """Store a response to be used for the next HTTP request that carries the message with this id."""
         self._outcomes[request_id] = outcome
 
     async def withdraw(self, request_id: Any) -> None:
-        """Forget the outcome for a message that will not be sent, and close its connection."""
+        """Drop the stored response for a message that will not be sent, and close its connection."""
         outcome = self._outcomes.pop(request_id, None)
         if isinstance(outcome, httpx2.Response):
             await outcome.aclose()
@@ -98,7 +98,7 @@ class HandoverTransport(httpx2.AsyncBaseTransport):
 
 
 class DirectCalls:
-    """Sends the tool calls of a client session to its server over kept connections."""
+    """Sends the tool calls of a client session to its server over persistent connections."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class DirectCalls:
         """Tasks that read the rest of a response."""
 
     def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
-        """Return a function that sends tool calls over a kept connection, and other requests by `send`."""
+        """Return a function that sends tool calls over persistent connections, and the rest by `send`."""
 
         async def send_request(
             method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
@@ -169,7 +169,7 @@ class DirectCalls:
     async def _call(
         self, id_: int, params: Mapping[str, Any], opts: Mapping[str, Any], requests: RawRequests
     ) -> JSONRPCResponse | JSONRPCError | None:
-        """Send a call; return its response, or None if the SDK's transport must send or handle it."""
+        """Send a tool call; return its response, or None if the SDK's transport must send or handle it."""
         with trace_request("tools/call", id_, params) as trace:
             request = self._render_request(id_, params, opts, trace.context)
             if request is None:
@@ -231,7 +231,7 @@ class DirectCalls:
     async def _exchange(
         self, id_: int, request: bytes
     ) -> JSONRPCResponse | JSONRPCError | httpx2.Response | httpx2.TransportError:
-        """Send a call; return its response, or what the SDK's transport must handle."""
+        """Send a tool call; return its response, or what the SDK's transport must handle instead."""
         try:
             connection = await self._pool.take(self._origin, self._connect_timeout_s)
         except ExchangeFailed as error:
@@ -263,7 +263,7 @@ class DirectCalls:
         return message
 
     async def _finish(self, connection: Connection, body: AsyncIterator[bytes]) -> None:
-        """Read the rest of a response, and keep its connection for the next call."""
+        """Read the rest of a response, and keep the connection open for the next call."""
         count = 0
         try:
             async with asyncio.timeout(FINISH_TIMEOUT_S):
@@ -289,7 +289,7 @@ def _is_modern(headers: Mapping[str, str]) -> bool:
 async def _read_response(
     id_: int, response: Response, body: AsyncIterator[bytes], parts: list[bytes]
 ) -> JSONRPCResponse | JSONRPCError | None:
-    """Return the response to a call; None if it must be handed over, with the received body in `parts`."""
+    """Return the response to a call; None if the SDK must handle it, with the received body in `parts`."""
     headers = {name.lower(): value for name, value in response.headers}
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if response.status != 200 or b"set-cookie" in headers or b"content-encoding" in headers:
@@ -335,7 +335,7 @@ def _parse_response(id_: Any, content: bytes) -> JSONRPCResponse | JSONRPCError 
 
 
 class _ReceivedBody(httpx2.AsyncByteStream):
-    """Body of a response that is handed over: the received parts, then the rest from the connection."""
+    """Body of a response that the SDK handles: the parts received so far, then the rest of the connection."""
 
     def __init__(self, parts: list[bytes], rest: AsyncIterator[bytes], connection: Connection) -> None:
         self._parts, self._rest, self._connection = parts, rest, connection

@@ -74,7 +74,7 @@ class FormField:
     schema: FrozenDict = field(default_factory=FrozenDict)
 
     def parse_input(self, text: str) -> Any:
-        """Convert typed text to a value of the form field; the text itself if that fails."""
+        """Convert typed text to a value of the form field; return the text itself if that fails."""
         stripped = text.strip()
         if self.kind == "switch":
             return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(
@@ -90,18 +90,18 @@ class ElicitationRequest:
     """A server's request to a person: a form, a URL to visit, or permission to use the model."""
 
     server: str
-    """Name of the requesting server. Always show it: the message may pretend to be from somebody else."""
+    """Name of the requesting server. Must be shown, because the message may pretend to be from another."""
     mode: Literal["form", "url", "sampling"]
     message: str
     fields: tuple[FormField, ...] = ()
     url: str = ""
-    """Show it completely, and open it only when the person has agreed."""
+    """URL for the person to visit. It must be shown in full, and opened only if the person agrees."""
     host: str = ""
     warnings: tuple[str, ...] = ()
     problem: str = ""
-    """Problem with the previous reply, when the person is asked again."""
+    """Problem with the person's previous reply, if they are asked again."""
     withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
-    """Set when the reply is no longer needed."""
+    """Event that is set when the reply is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class SamplingRequest:
 
     server: str
     messages: tuple[FrozenDict, ...]
-    """Each with `role` and a list of `content` blocks, as in the protocol."""
+    """Messages for the model, each with `role` and a list of `content` blocks, as in the protocol."""
     system: str = ""
     max_tokens: int
     temperature: float | None = None

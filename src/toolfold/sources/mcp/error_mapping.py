@@ -54,7 +54,7 @@ def unwrap_group(error: BaseException | None) -> BaseException | None:
 def map_error(
     server: str, error: BaseException | None, is_over: bool, redact: Redaction
 ) -> ServerFailed | None:
-    """Convert the exception of a failed request to a ServerFailed; None if the connection was lost."""
+    """Convert the exception of a failed request to ServerFailed; return None if the connection was lost."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError
@@ -117,7 +117,7 @@ def redact_error_result(result: Any, redact: Redaction) -> Any:
 
 
 def _map_transport_error(server: str, kind: str, problem: str) -> ServerFailed:
-    """Convert an error response that Toolfold's transport created in place of the server's."""
+    """Convert an error response that was created by Toolfold's transport, not by the server."""
     faults: Mapping[str, Callable[[], ServerFailed]] = {
         "garbled": lambda: InvalidResponse(server, f"{problem}.", advice=UNKNOWN_EFFECT_ADVICE),
         "too-large": lambda: ResponseTooLarge(server, f"{problem}.", advice=_REQUEST_LESS_ADVICE),

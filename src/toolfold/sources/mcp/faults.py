@@ -57,7 +57,7 @@ class ConnectionLost(ServerFailed):
 
 
 class RequestNotSent(ServerFailed):
-    """The connection to the MCP server was gone before the call was sent. The call did not run."""
+    """The connection to the MCP server was lost before the call was sent. The call did not run."""
 
     kind = "unsent"
 
@@ -77,7 +77,7 @@ class ResponseTooLarge(ServerFailed):
 
 
 class ServerBackingOff(ServerFailed):
-    """The MCP server failed repeatedly and is not retried yet. The call did not run."""
+    """The MCP server failed repeatedly and is not started again yet. The call did not run."""
 
     kind = "resting"
 

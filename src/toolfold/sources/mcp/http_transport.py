@@ -120,7 +120,7 @@ async def open_http_transport(
 async def _forward_messages(
     opened: Any, disconnected: asyncio.Event, pending: _PendingRequests, calls: DirectCalls | None = None
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the transport, check and forward its messages; set `disconnected` after the last one.
+    """Open the transport, check and forward its messages; set `disconnected` when there are no more.
 
     The connections of `calls` are closed with the transport.
     """
@@ -347,7 +347,7 @@ class _ChunkRate:
 
 
 def _replace_excessive_event(event: bytes, id_: Any) -> bytes:
-    """Return the event, or an error event in its place if it exceeds a limit."""
+    """Return the event, or an error event instead of it if it exceeds a limit."""
     if event.count(b"\n") + event.count(b"\r") > MAX_EVENT_LINES:
         excess: str | None = f"has more than {MAX_EVENT_LINES:,} lines"
     else:
@@ -395,7 +395,7 @@ def _is_message(request: httpx2.Request) -> bool:
 async def _check_response(
     request: httpx2.Request, response: httpx2.Response, *, is_response: bool
 ) -> httpx2.Response:
-    """Return the HTTP response after checking it, or an error response in its place."""
+    """Check an HTTP response and return it, or an error response instead of it."""
     import httpx2
 
     kind = response.headers.get("content-type", "").lower()

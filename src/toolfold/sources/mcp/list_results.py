@@ -1,4 +1,4 @@
-"""Repair the lists that MCP servers return, entry by entry.
+"""Repair the lists of tools, resources and prompts that MCP servers return, entry by entry.
 
 The SDK validates the result of `tools/list`, `resources/list`, `resources/templates/list` and `prompts/list`
 as a whole, so that one malformed entry would make all others unusable. Here each entry is validated
@@ -25,17 +25,17 @@ _MAX_VALUE_CHARS = 60
 
 
 class UnusableEntry(ValueError):
-    """An entry of a server's list must be dropped; the message is the reason."""
+    """Raised if an entry of a server's list must be dropped; the message is the reason."""
 
 
 class _Kind(NamedTuple):
     noun: str
     key: str
-    """Field of the result with the entries."""
+    """Field of the list result that contains the entries."""
     identifier: str
     """The field that an entry must have."""
     repair: Callable[[Json, str, list[str]], None]
-    """Repairs an entry in place, for a protocol revision, and adds problems to the list."""
+    """Function that repairs an entry in place for a protocol revision, and adds problems to a list."""
 
 
 def repair_list_result(method: str, protocol: str, result: Any) -> Any:
@@ -82,7 +82,7 @@ def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]
 
 
 def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
-    """Return the other fields of a list result (cursor, caching), valid for every protocol revision."""
+    """Return the other fields of a list result (cursor, caching), made valid for every protocol revision."""
     cursor = result.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
         problems.append(
@@ -175,7 +175,7 @@ def _repair_tool(tool: Json, protocol: str, entry_problems: list[str]) -> None:
 
 
 def _require_valid_headers(schema: Json, protocol: str) -> None:
-    """Raise UnusableEntry for an invalid `x-mcp-header`, because clients must drop such a tool."""
+    """Raise UnusableEntry for an invalid `x-mcp-header`, because clients must drop a tool that has one."""
     from mcp.shared.inbound import find_invalid_x_mcp_header
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -184,7 +184,7 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
 
 
 def _repair_input_schema(schema: Any, entry_problems: list[str]) -> Json:
-    """Return a valid object schema for a tool's input; contradictions raise UnusableEntry."""
+    """Return a valid object schema for a tool's input. Raises UnusableEntry if it contradicts itself."""
     if schema is None or schema is True or schema == []:  # PHP encodes an empty object as []
         schema = {}
     if not isinstance(schema, Mapping):
@@ -235,7 +235,7 @@ def _is_json_schema(schema: Any) -> bool:
 
 
 def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
-    """Return a repair function that names an entry without a name after another of its fields."""
+    """Return a repair function that fills a missing name of an entry from another of its fields."""
 
     def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
         if not isinstance(entry.get("name"), str):
@@ -245,7 +245,7 @@ def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
 
 
 def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
-    """Repair nothing, for kinds of entries whose malformed fields are removed by validation."""
+    """Do nothing, for kinds of entries whose malformed fields are removed by validation."""
 
 
 def _name_of(kind: _Kind, entry: Any, position: int) -> str:

@@ -1,4 +1,4 @@
-"""Lock file: the tools of each MCP server as a person accepted them.
+"""Lock file: the tools of each MCP server in the form in which a person accepted them.
 
 One JSON file that can be read, compared and committed, beside the file that declares the server. The same
 pins give the same bytes. A tool's hash decides; its definition is stored to show changes. A harmless new
@@ -45,13 +45,13 @@ _REPAIR_HINT = "restore it from version control, or delete it to pin the tools o
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One tool in the lock file, as a person accepted it."""
+    """One tool in the lock file, in the form in which a person accepted it."""
 
     fingerprint: str
     tool: ListedTool | None = None
-    """The definition, unless it is too long to store."""
+    """The tool's definition, unless it is too long to store."""
     update: Pin | None = None
-    """A later version with harmless changes only, accepted automatically."""
+    """A later version of the tool with only harmless changes, which was accepted automatically."""
 
     def accepts(self, fingerprint: str) -> bool:
         """Return True if a tool with this fingerprint may be used."""
@@ -69,7 +69,7 @@ _NOTHING: Pins = MappingProxyType({})
 
 
 def lock_path(config: Config, server: str) -> Path:
-    """Return a server's lock file: in the project that declares the server, else in the user's directory."""
+    """Return the path of a server's lock file: in the project that defines the server, else the user's."""
     declared = config.origins.get(f"mcp.servers.{server}", "")
     project = config.paths.project_file
     if project is not None and declared.startswith(f"project file {project}:"):
@@ -78,7 +78,7 @@ def lock_path(config: Config, server: str) -> Path:
 
 
 class PinStore(ABC):
-    """The tools of each MCP server as a person accepted them. Safe for several threads and processes."""
+    """The tools of each MCP server that a person accepted. Safe for several threads and processes."""
 
     @abstractmethod
     def pins(self, server: str) -> Pins | None:
@@ -86,13 +86,13 @@ class PinStore(ABC):
 
     @abstractmethod
     def _update(self, server: str, change: Callable[[_Block | None], _Block | None]) -> _Block | None:
-        """Replace the accepted tools of a server by what `change` returns for them, and return that.
+        """Apply `change` to the accepted tools of a server, store the result and return it.
 
         None stands for a server of which nothing was accepted.
         """
 
     def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
-        """Accept all tools of a new server; if tools were accepted before, return those.
+        """Accept all tools of a new server; if tools of it were accepted before, return those unchanged.
 
         In a process started by a tool call nothing is written: the pins are valid for this process only.
         """
@@ -108,7 +108,7 @@ class PinStore(ABC):
         self._update(server, lambda block: {**(block or {}), **accepted})
 
     def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
-        """Record new versions of accepted tools that changed harmlessly.
+        """Record new versions of accepted tools that have only harmless changes.
 
         In a process started by a tool call nothing is written.
         """
@@ -137,10 +137,10 @@ class PinStore(ABC):
 
 
 class LockFile(PinStore):
-    """Lock file with the accepted tools, read again after a change."""
+    """Lock file with the accepted tools, which is read again whenever it has changed."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open a lock file; with a `record` of Toolfold's changes, any other change of it is an error."""
+        """Open a lock file; if `record` is given, changes that Toolfold did not make are an error."""
         self.file, self._record = file, record
         self._project_file = str(file.parent / PROJECT_FILE)
         self._fingerprint, self._last_step = "", 0
@@ -151,7 +151,7 @@ class LockFile(PinStore):
 
     @property
     def is_in_project(self) -> bool:
-        """Return True if a project's settings are beside it, so that somebody else may have written it."""
+        """Return True if the lock file belongs to a project, so that somebody else may have written it."""
         return os.path.exists(self._project_file)  # noqa: PTH110 - several times as fast, and done for every call
 
     def pins(self, server: str) -> Pins | None:
@@ -206,7 +206,7 @@ class LockFile(PinStore):
         return 0 if self._record is None else self._record.last_step()
 
     def _require_own_change(self, now: str) -> None:
-        """Raise ConfigError if the lock file was changed since it was first read, and not by Toolfold."""
+        """Raise ConfigError if the lock file was changed by anything but Toolfold since it was first read."""
         if self._record is None or not self._fingerprint:
             return
         if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
@@ -222,7 +222,7 @@ class LockFile(PinStore):
 
 
 class SharedPins(PinStore):
-    """The accepted tools in a database that replicas share.
+    """The accepted tools of MCP servers in a database that replicas share.
 
     They are in memory and follow changes of other replicas. While the database cannot be reached, the last
     known ones are used, and nothing can be accepted.
@@ -241,7 +241,7 @@ class SharedPins(PinStore):
         return None if block is None else MappingProxyType(block)
 
     def reload(self) -> None:
-        """Read all accepted tools again. Raises ConfigError, and keeps those that are known then."""
+        """Read all accepted tools again. If that fails, keep the known ones and raise ConfigError."""
         with self._change_lock:
             self._blocks = self._load()
 

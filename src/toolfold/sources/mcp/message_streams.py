@@ -1,4 +1,4 @@
-"""Streams of messages as the MCP SDK expects them from a transport."""
+"""Streams of messages in the form that the MCP SDK expects from a transport."""
 
 from __future__ import annotations
 

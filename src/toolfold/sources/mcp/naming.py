@@ -32,7 +32,7 @@ class McpToolName:
     client: str
     agent: str
     original: str
-    """`mcp__<server>__<tool>`, by which it is found whatever its other names are."""
+    """The name `mcp__<server>__<tool>`, which is valid whatever the other names are."""
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class ToolNames:
         return names.client if self.for_clients else names.agent
 
     def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
-        """Return the server's own name for a tool, given any name of the tool; None if it is not listed."""
+        """Return the server's own name for a tool, from any of its names; None if it is not listed."""
         own = list(listed)
         if name in own:
             return name
@@ -86,7 +86,7 @@ class _Namespace:
     """Unique names that consist of a server's prefix and a tool's own name."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
-        """Create a namespace; `label` starts the names that need a digest to be unique or valid."""
+        """Create a namespace; `label` is the start of names that need a hash to be unique or valid."""
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
@@ -98,7 +98,7 @@ class _Namespace:
         return _digest_name(f"from_{server}", tool) if self._is_foreign(name) else name
 
     def _is_foreign(self, name: str) -> bool:
-        """Return True if a name for gateway clients starts with `mcp_`, the prefix of names for agents."""
+        """Return True if a gateway client's name starts with `mcp_`, the prefix of names for agents."""
         return not self._label and name.casefold().startswith(_AGENT_LABEL)
 
     def _prefix_of(self, server: str) -> str:
@@ -114,7 +114,7 @@ class _Namespace:
 
 
 def _digest_name(label: str, tool: str) -> str:
-    """Return a name with a digest of label and tool, for tools whose plain name would be ambiguous.
+    """Return a name with a hash of label and tool, for tools whose plain name would be ambiguous.
 
     `mcp__a__b__c` can mean tool `c` of server `a__b` or tool `b__c` of `a`. The longer digest is used: to
     collide with another server's tool takes 2**60 attempts.

@@ -21,7 +21,7 @@ Listen = Callable[..., Any]
 
 
 class NotificationSubscription:
-    """One subscription to a server's notifications, which listens from its creation on."""
+    """One subscription to a server's notifications, which is active from its creation on."""
 
     def __init__(
         self, listen: Callable[[], Any], on_event: Callable[[Any], None], on_open: Callable[[bool], None]

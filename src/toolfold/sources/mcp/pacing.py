@@ -1,4 +1,4 @@
-"""Share the time of the event loop fairly among MCP servers."""
+"""Divide the event loop's time fairly among MCP servers."""
 
 from __future__ import annotations
 

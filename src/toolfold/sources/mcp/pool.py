@@ -146,7 +146,7 @@ class McpServers:
         return self._servers
 
     def open(self) -> None:
-        """Register the cached tools, and start servers whose tools are not cached. Does not wait."""
+        """Register the cached tools, and start servers whose tools are not cached. Returns at once."""
         for name in self._settings:
             self._open_server(name)
 
@@ -206,7 +206,7 @@ class McpServers:
         return True
 
     def update(self, config: Config) -> tuple[str, ...]:
-        """Use the servers of a changed configuration; return what has changed. Does not wait for servers.
+        """Apply the servers of a changed configuration; return what has changed. Does not wait for servers.
 
         What `add` and `remove` did in this runtime stays in force.
         """
@@ -283,7 +283,7 @@ class McpServers:
         self.events.broadcast(name, "tools", None)
 
     def _retire_servers(self, names: Iterable[str], former: Mapping[str, ServerSupervisor]) -> None:
-        """Close the former processes of the named servers once they are idle."""
+        """Close the old processes of the named servers once they are idle."""
         names = frozenset(names)
         own = [key for key in tuple(self._client_servers) if key[1] in names]
         retired = [former[name] for name in names] + [self._client_servers.pop(key) for key in own]
@@ -354,7 +354,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server whose tool of this name, in any spelling, waits for review, or None."""
+        """Return the server that has a tool of this name, in any spelling, waiting for review; else None."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -467,7 +467,7 @@ class McpServers:
         return self._client_servers[client, server]
 
     def _server_of_user(self, shared: ServerSupervisor, client: str, user_id: str) -> ServerSupervisor:
-        """Return the supervisor of a client's own process, which has the credentials of its user.
+        """Return the supervisor of the server process that runs for this client with its user's credentials.
 
         It is replaced when the credentials have changed. Raises NotStarted if the user has none.
         """
@@ -509,7 +509,7 @@ class McpServers:
             return self._credentials
 
     def _load_credentials(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
-        """Return the credentials to start a server with; none if all users share its credentials."""
+        """Return the user's credentials for starting a server; empty if all users share the server's own."""
         if server.settings.credentials != "per-user":
             return {}
         return self._open_credentials().load(user_id, server.name)
@@ -520,7 +520,7 @@ class McpServers:
         return self._run_blocking(self._servers[server].refresh_listing(), server, limit)
 
     async def fetch_listing(self, server: str, seconds: float) -> Listing:
-        """List a server's tools now, without a thread that waits; cancelling it ends the request.
+        """List a server's tools now, without blocking a thread; cancelling it cancels the request.
 
         Raises ServerFailed.
         """
@@ -552,7 +552,7 @@ class McpServers:
         return self._names.registered_name(server, tool)
 
     def follow_shared_pins(self, database: Database) -> None:
-        """Use tools that other replicas accept, and refuse those whose acceptance they forget."""
+        """Register tools that other replicas accept, and remove those that they no longer accept."""
         shared = self.trust.shared
         if shared is None:
             return
@@ -564,13 +564,13 @@ class McpServers:
         database.on_change("pins", read_again)
 
     def publish_all_reviewed(self) -> None:
-        """Register the tools that waited for a review and have been accepted in another process since."""
+        """Register the tools that were waiting for review and have been accepted in another process."""
         for name in [name for name, held in tuple(self._held_tools.items()) if held]:
             if name in self._servers:
                 self.publish_reviewed(name)
 
     def close(self) -> None:
-        """Close all MCP servers in a bounded time."""
+        """Close all MCP servers within a limited time."""
         with self._change_lock:
             if self._closed:
                 return
@@ -599,7 +599,7 @@ class McpServers:
         return supervisor
 
     def _is_in_use(self, server: ServerSupervisor) -> bool:
-        """Return False if the server has been removed or replaced."""
+        """Return False if the server was removed or replaced."""
         return self._servers.get(server.name) is server
 
     def _start_server(self, server: ServerSupervisor) -> concurrent.futures.Future[Any]:
@@ -626,7 +626,7 @@ class McpServers:
         return toolset in self._registry.snapshot().toolsets
 
     async def _build_deps(self, server: ServerSupervisor, user_id: str = OWNER) -> ConnectionDeps:
-        """Return what a connection needs, with the credentials of a user if the server has such."""
+        """Return the settings and callbacks of a connection, with a user's credentials if needed."""
         settings = server.settings
         self.has_started_programs |= bool(settings.command)
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person

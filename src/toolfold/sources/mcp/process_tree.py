@@ -22,7 +22,7 @@ class ProcessTree(Protocol):
     """A process and everything that it has started."""
 
     def end(self) -> None:
-        """Kill the remaining processes. Calling it again has no effect."""
+        """Kill the remaining processes of the tree. Calling it again has no effect."""
 
     def kill_group(self) -> None:
         """Kill the first process and its group, if `end` was not enough."""
@@ -45,7 +45,7 @@ class WatchedGroup:
 
 
 class _BasicLimits(ctypes.Structure):
-    """JOBOBJECT_BASIC_LIMIT_INFORMATION."""
+    """The Windows structure JOBOBJECT_BASIC_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("PerProcessUserTimeLimit", ctypes.c_int64),
@@ -61,7 +61,7 @@ class _BasicLimits(ctypes.Structure):
 
 
 class ExtendedLimits(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+    """The Windows structure JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("BasicLimitInformation", _BasicLimits),
@@ -74,10 +74,10 @@ class ExtendedLimits(ctypes.Structure):
 
 
 class WindowsJob:
-    """A Windows job object that ends with its last handle. `kernel32` has the system functions."""
+    """A Windows job object: its processes end when the last handle is closed. `kernel32` is the library."""
 
     def __init__(self, pid: int, kernel32: Any) -> None:
-        """Put a process into a new job. Raises OSError if the system refuses."""
+        """Put a process into a new job object. Raises OSError if the system refuses."""
         self._kernel = kernel32
         self._job = self._require(kernel32.CreateJobObjectW(None, None))
         try:

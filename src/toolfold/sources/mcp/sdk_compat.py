@@ -59,10 +59,10 @@ class PrivateName:
     """A private name of the MCP SDK that this module uses."""
 
     owner: str
-    """Module and class, with a colon between them; without a class it is a module's name."""
+    """Module and class, separated by a colon; only the module for a module-level name."""
     name: str
     used_by: str
-    """The function of this module to adapt when the name changes."""
+    """The function in this module that must be adapted when the name changes."""
     purpose: str
 
 
@@ -243,7 +243,7 @@ def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequ
 
 @dataclass(slots=True)
 class _ProgressReceiver:
-    """Stands for a request whose response does not come through the session."""
+    """Receives progress of a request whose response does not arrive through the SDK's session."""
 
     on_progress: Any
 
@@ -252,11 +252,11 @@ class _ProgressReceiver:
         return self
 
     def send_nowait(self, _outcome: object) -> None:
-        """Ignore a response, or the end of the session: the sender of the request notices both itself."""
+        """Do nothing with a response or the end of the session: the sender of the request notices both."""
 
 
 class RawRequests:
-    """What sending a request without the SDK's transport needs of a client session."""
+    """The parts of an SDK client session that are needed to send requests without its transport."""
 
     def __init__(self, session: Any) -> None:
         _require_names(session, "_dispatcher")
@@ -270,7 +270,7 @@ class RawRequests:
 
     @contextmanager
     def receive_progress(self, id_: int, on_progress: Any) -> Iterator[None]:
-        """Report progress of a request in the `with` block that the session receives beside its response."""
+        """During a `with` block, report the progress of a request that the session receives."""
         self._dispatcher._pending[id_] = _ProgressReceiver(on_progress)
         try:
             yield
@@ -295,7 +295,7 @@ class RawRequests:
 
 @dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """The OpenTelemetry span of a request, and what tells the server to which trace it belongs."""
+    """The OpenTelemetry span of a request, and the fields that tell the server which trace it belongs to."""
 
     span: Any
     context: Mapping[str, Any]
@@ -368,7 +368,7 @@ def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]
             return sessions
 
         def rename_session(self, transport: Any, session_id: str) -> None:
-            """Give a session that was not served yet another id."""
+            """Give another id to a session that has not served a request yet."""
             _require_names(self, "_session_owners")
             for sessions in (self._server_instances, self._session_owners):
                 if transport.mcp_session_id in sessions:
@@ -442,7 +442,7 @@ def _parse_request(body: bytes) -> JSONRPCRequest | None:
 async def _respond_soon(
     transport: Any, parsed: JSONRPCRequest, request: Request, seconds: float
 ) -> Response | EventSourceResponse:
-    """Pass a request to its session; return JSON if the response comes first and soon, else a stream."""
+    """Pass a request to its session; return JSON if the response is quick, or else an event stream."""
     import anyio
     from mcp.server.streamable_http import REQUEST_STREAM_BUFFER_SIZE
     from mcp_types import JSONRPCError, JSONRPCResponse

@@ -42,7 +42,7 @@ def _count_entries(result: Any) -> int:
 
 
 def stamp_client_capabilities(session: Any, capabilities: Callable[[], Json | None]) -> None:
-    """Send the capabilities of the gateway client that made a request instead of Toolfold's own.
+    """Make requests declare the capabilities of the gateway client behind them, not Toolfold's own.
 
     Servers of the newest revision read them from every request.
     """

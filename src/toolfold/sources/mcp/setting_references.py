@@ -54,7 +54,7 @@ _MIN_SECRET_CHARS = 8  # redacting shorter ones would remove ordinary words from
 
 
 def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Keyring | None = None) -> str:
-    """Return the text with every `${…}` reference replaced. Raises ConfigError, without secrets."""
+    """Return the text with every `${…}` reference replaced. ConfigErrors do not contain secrets."""
     return _REFERENCE.sub(
         lambda match: _replace_reference(match, environment, keyring or _system_keyring), text
     )
@@ -63,7 +63,7 @@ def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Ke
 def build_environment(
     server: McpServerSettings, environment: Mapping[str, str], *, keyring: Keyring | None = None
 ) -> dict[str, str]:
-    """Return the environment of a server's process: known harmless variables, `pass_env` and `env`.
+    """Return the environment variables of a server's process: harmless ones, `pass_env` and `env`.
 
     Proxy variables are harmless unless their URL contains a password. Raises ConfigError.
     """
@@ -148,7 +148,7 @@ def _credential_value(name: str, default: str | None, environment: Mapping[str, 
 
 
 def add_credentials(environment: Mapping[str, str], credentials: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to resolve references with, together with the credentials of a user."""
+    """Return the variables for resolving references, including the credentials of a user."""
     own = {name: value for name, value in environment.items() if not name.startswith(CREDENTIAL_PREFIX)}
     return own | {CREDENTIAL_PREFIX + name: value for name, value in credentials.items()}
 

@@ -1,4 +1,4 @@
-"""Exchange messages over a server's stdin and stdout, robust against invalid output.
+"""Exchange messages over a server's stdin and stdout, tolerating invalid output.
 
 One line is one message. Lines are limited in length and decoded safely; a line that is not a message goes to
 the server's log. An invalid response fails only the request that it belongs to; the connection stays open.
@@ -45,7 +45,7 @@ class StdioTransport:
         *,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Create a transport; `limits` maps methods that servers may leave unanswered to timeouts."""
+        """Create a transport; `limits` are timeouts for methods that servers may leave unanswered."""
         self._process, self._note, self._disconnected, self._limits = process, note, disconnected, limits
         self._pending: dict[Any, float] = {}
         """Pending requests: id → time of sending."""
@@ -138,7 +138,7 @@ class StdioTransport:
             await self._deliver(set_default_result_type(message))
 
     async def _handle_oversized_line(self, line: _OversizedLine) -> None:
-        """Fail the request that an oversized output line answers, as soon as that is known."""
+        """Fail the request that an oversized output line answers, as soon as the request is known."""
         is_clear = len(self._pending) == 1 or bool(_find_ids(line.edges) & self._pending.keys())
         if not self._is_oversize_reported and (line.is_complete or is_clear):
             await self._fail_request(
@@ -296,7 +296,7 @@ def set_default_result_type(message: Any) -> Any:
 
 
 def make_error_message(id_: Any, kind: str, reason: str) -> Any:
-    """Return an error response that the transport creates in place of the server's."""
+    """Return an error response that the transport creates instead of one from the server."""
     from mcp.shared.message import SessionMessage
     from mcp_types import ErrorData, JSONRPCError
 

@@ -60,7 +60,7 @@ class ServerState:
     state: StateName
     error: str = ""
     next_try: float = 0.0
-    """Seconds until the next attempt; 0 if none is scheduled."""
+    """Seconds until the next attempt to connect; 0 if none is scheduled."""
     tools: int = 0
     held: int = 0
     protocol: str = ""
@@ -210,7 +210,7 @@ class ServerSupervisor:
         self._subscriptions = set(other._subscriptions)
 
     async def retire(self) -> None:
-        """Let the requests in progress finish, then close. No further requests may be sent."""
+        """Let the requests in progress finish, then close. Further requests must not be sent."""
         self._is_retired = True
         limit = self.settings.connect_timeout_seconds + self.settings.max_call_seconds
         with contextlib.suppress(TimeoutError):
@@ -218,7 +218,7 @@ class ServerSupervisor:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections to the server in a bounded time."""
+        """Close all connections to the server within a limited time."""
         self._closed = True
         for task in self._tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Compare a tool with its accepted version: which changes need a person's decision.
+"""Compare a tool with its accepted version, to find changes that a person must decide about.
 
 Compares definitions only; suspicious texts are found by the scanner, which the caller runs as well. Comparing
 with the version that a person accepted, not with the last one recorded, makes small steps add up.
@@ -130,7 +130,7 @@ def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str,
 
 
 def cautious_annotations(before: ListedTool, after: ListedTool) -> FrozenDict:
-    """Return the accepted annotations plus new ones that make the tool look less safe.
+    """Return the accepted annotations, plus new ones that make the tool look less safe.
 
     For readers of hints, such as gateway clients: the other new hints were not accepted by anyone.
     """
@@ -249,7 +249,7 @@ def _is_harmless_keyword(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_narrower(key: str, old: Any, new: Any) -> bool:
-    """Return True if a changed length limit is harmless: it forbids the empty value, or lowers the maximum.
+    """Return True if a changed length limit is harmless: it forbids the empty value or lowers the maximum.
 
     A higher minimum would make the model send more than before, so it is not harmless.
     """
@@ -261,7 +261,7 @@ def _is_narrower(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_plain_structure(schema: Any, depth: int = 0) -> bool:
-    """Return True if a schema consists of types and short names: nothing that could instruct a model."""
+    """Return True if a schema has only types and short names, nothing that could instruct a model."""
     if not isinstance(schema, Mapping) or depth > MAX_STRUCTURE_DEPTH:
         return False
     return all(_is_plain_keyword(key, value, depth) for key, value in schema.items())

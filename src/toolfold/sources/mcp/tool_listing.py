@@ -70,11 +70,11 @@ class Listing:
     version: str = ""
     """Name and version of the server, as it reports them."""
     problems: tuple[str, ...] = ()
-    """Problems of the listing, for display."""
+    """Problems found in the list, for display."""
 
 
 def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Parse a `tools/list` result; return the usable tools, and why the others cannot be used.
+    """Parse a `tools/list` result; return the usable tools, and why others cannot be used.
 
     If two tools have the same name, the first is used.
     """

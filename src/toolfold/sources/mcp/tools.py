@@ -112,7 +112,7 @@ def _build_listed_tool(
 
 
 def approval_traits(tool: ListedTool) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
-    """Return the effects and the command arguments that a tool declares, by which approval decides."""
+    """Return the effects and command arguments that a tool declares, which decide if it needs approval."""
     effects = effects_of_annotations(tool.annotations)
     if Effect.READ not in effects and any(
         name.casefold() in _CODE_PARAMETERS for name in _parameter_schemas(tool)
@@ -153,7 +153,7 @@ def _parameter_schemas(tool: ListedTool) -> Mapping[str, Any]:
 
 
 def _argument_meanings(tool: ListedTool, effects: Collection[Effect]) -> dict[str, Meaning]:
-    """Return what each argument stands for (command, path …) if one of them contains a shell script.
+    """Return the meaning of each argument (command, path …) if one of them contains a shell script.
 
     Declared meanings replace the default names at any depth, so the defaults are declared as well, and
     nothing is declared for a tool with nested parameters.
@@ -269,7 +269,7 @@ def _resource_tools(server: str, ask: SendRequest, mark: TextMarker) -> list[_Au
 
 
 async def _list_templates(ask: SendRequest, context: CallContext) -> Any:
-    """Return the server's resource templates; None if the server does not know the method."""
+    """Return the server's resource templates; None if the server does not support the request."""
     try:
         return await ask("resources/templates/list", {}, context)
     except RequestRejected:

@@ -1,4 +1,4 @@
-"""Trust policy for tools of MCP servers: a tool may be used if a person accepted it as it is.
+"""Trust policy for tools of MCP servers: a tool may be used if a person accepted its current form.
 
 Adding a server is the first approval, so its first listing is pinned, except for tools that the scanner
 flags. After that a tool that is new or has changed meaningfully is held until a person accepts it (`pin`),
@@ -47,7 +47,7 @@ class HeldTool:
 
     tool: ListedTool
     accepted_version: ListedTool | None
-    """The version that was accepted, if it is known."""
+    """The version that a person accepted, if it is known."""
     reason: HoldReason
     findings: tuple[ScanFinding, ...] = ()
     changes: tuple[str, ...] = ()
@@ -70,11 +70,11 @@ class TrustResult:
     held: tuple[HeldTool, ...] = ()
     warnings: tuple[str, ...] = ()
     updated: tuple[ListedTool, ...] = ()
-    """Accepted tools whose harmless changes were recorded now."""
+    """Accepted tools whose new versions were accepted automatically, because the changes are harmless."""
 
 
 class Trust:
-    """Decides which tools of MCP servers may be used, by what a person accepted. Thread-safe."""
+    """Decides which tools of MCP servers may be used, by which of them a person accepted. Thread-safe."""
 
     def __init__(
         self,
@@ -120,16 +120,16 @@ class Trust:
         )
 
     def use_config(self, config: Config) -> None:
-        """Use a changed configuration: the file in which a server is declared determines its lock file."""
+        """Use a changed configuration, because a server's lock file depends on the file that defines it."""
         self._lock_of = functools.cache(lambda server: lock_path(config, server))
 
     def drop_listing(self, server: str) -> None:
-        """Forget the listed tools of a server that is no longer used; what was accepted stays."""
+        """Forget the listed tools of a server that is no longer used; accepted tools stay accepted."""
         with self._guard:
             self._listed.pop(server, None)
 
     def check_tools(self, server: str, policy: Policy, tools: Iterable[ListedTool]) -> TrustResult:
-        """Divide a server's tools into accepted ones and those to review; accept all of a new server.
+        """Divide a server's tools into accepted ones and those to review; accept all tools of a new server.
 
         Raises ConfigError if the lock file cannot be used: no tool of the server may be used then.
         """
@@ -165,7 +165,7 @@ class Trust:
         return _make_held_tool(tool, pins, ())
 
     def with_cautious_hints(self, server: str, tool: ListedTool) -> ListedTool:
-        """Return a tool without annotations that make it look safer than its accepted version."""
+        """Return a tool without annotations that would make it look safer than its accepted version."""
         try:
             pin = (self._lock_for(server).pins(server) or {}).get(tool.name)
         except ConfigError:
@@ -195,7 +195,7 @@ class Trust:
         return False if isinstance(lock, SharedPins) else lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return a server's accepted tools, without those whose acceptance does not count on this machine.
+        """Return a server's accepted tools, without those that were not accepted on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
@@ -269,7 +269,7 @@ class Trust:
 
 
 def _is_project_lock(lock: PinStore) -> TypeGuard[LockFile]:
-    """Return True if the pins are in the lock file of a project, which may come from somebody else."""
+    """Return True if the accepted tools are in a project's lock file, which others may have written."""
     return isinstance(lock, LockFile) and lock.is_in_project
 
 
@@ -376,7 +376,7 @@ def _flatten_values(tool: ListedTool) -> Iterator[tuple[str, str]]:
 
 
 def _format_path_step(key: str) -> str:
-    """Format one key of a path in a tool definition, quoted if it could be taken for several keys."""
+    """Format one key of a path in a tool definition; quote it if it could be read as several keys."""
     return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 
@@ -391,7 +391,7 @@ def _describe_value_change(path: str, old: str | None, new: str | None) -> list[
 
 
 def _split_sentences(text: str | None) -> list[str]:
-    """Split text into sentences, so that one inserted into a long paragraph shows in a comparison."""
+    """Split text into sentences, so that a sentence inserted into a long paragraph is shown as a change."""
     if text is None:
         return []
     return [part for line in _SENTENCES.split(escape_hidden(text)) if (part := line.strip())] or ["(empty)"]

@@ -25,7 +25,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredApi:
-    """The operations and security schemes of one API."""
+    """The stored operations and security schemes of one API."""
 
     title: str
     operations: Sequence[ApiOperation]

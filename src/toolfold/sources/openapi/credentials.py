@@ -35,7 +35,7 @@ class SecurityScheme:
 
 
 def read_security_schemes(document: OpenApiDocument) -> list[SecurityScheme]:
-    """Return the security schemes of a document that can be used with a credential from a variable."""
+    """Return the security schemes of a document whose credential can come from an environment variable."""
     components = document.root.get("components")
     schemes = components.get("securitySchemes") if isinstance(components, dict) else None
     found = []
@@ -63,7 +63,7 @@ def _read_scheme(name: str, value: Any) -> SecurityScheme | None:
 
 
 def suggest_variable(api: str, scheme: SecurityScheme, others: int) -> str:
-    """Return the name of an environment variable for a credential; `others` counts further schemes."""
+    """Return a name for a credential's environment variable; `others` is the number of further schemes."""
     ending = {_BEARER: "TOKEN", _BASIC: "BASIC_AUTH", _KEY: "API_KEY"}[scheme.kind]
     middle = [word.upper() for word in split_words(scheme.name)] if others else []
     return "_".join([*(word.upper() for word in split_words(api)), *middle, ending])
@@ -79,12 +79,12 @@ class Credentials:
     environment: Mapping[str, str]
 
     def list_variables(self, alternatives: Sequence[Sequence[str]]) -> list[str]:
-        """Return the variables that an operation may need."""
+        """Return the names of the environment variables that an operation may need."""
         names = (self.variables.get(name) for group in alternatives for name in group)
         return list(dict.fromkeys(name for name in names if name))
 
     def add_to(self, request: ApiRequest, alternatives: Sequence[Sequence[str]]) -> ApiRequest:
-        """Return the request with the credentials of the first alternative that is complete.
+        """Return the request with the credentials of the first alternative that has all its variables.
 
         Raises CallError with the names of the missing variables if there is none.
         """

@@ -47,7 +47,7 @@ class OpenApiDocument:
 
     @property
     def uses_json_schema(self) -> bool:
-        """Return True for OpenAPI 3.1, whose schemas are JSON Schema."""
+        """Return True for OpenAPI 3.1, whose schemas are standard JSON Schemas."""
         return self.version.startswith("3.1")
 
     def list_servers(self, owner: Json | None = None) -> list[str]:
@@ -148,7 +148,7 @@ def _parse_yaml(data: bytes) -> Any:
 
 
 def _to_json_values(value: Any, converted: dict[int, Any]) -> Any:
-    """Return a value with text as the only type of keys, and dates as text.
+    """Return a value in which all keys of mappings are strings and dates are converted to text.
 
     `converted` has the result for each object, by its id: YAML aliases can repeat an object very often.
     """

@@ -1,4 +1,4 @@
-"""Read the operations of an OpenAPI document as records of tools.
+"""Read the operations of an OpenAPI document, to make tools of them.
 
 A record has all that a call needs: name, description, JSON Schema of the arguments, and where each argument
 belongs in the HTTP request. An operation that cannot be called is reported with the reason and left out.
@@ -80,11 +80,11 @@ _CURSOR_ARGUMENTS = frozenset({"after", "before", "limit", "continue"})
 
 @dataclass(frozen=True, slots=True)
 class ParameterBinding:
-    """Where an argument of a tool belongs in the HTTP request, and how it is written there."""
+    """Where an argument of a tool is placed in the HTTP request, and in which format."""
 
     argument: str
     name: str
-    """Name in the request; arguments have names that all model providers accept."""
+    """Name of the parameter in the request; the argument's name may differ."""
     location: str
     """`path`, `query`, `header` or `cookie`."""
     style: str = "form"
@@ -95,7 +95,7 @@ class ParameterBinding:
 
 @dataclass(frozen=True, slots=True)
 class BodyFormat:
-    """How the argument `body` is written in the HTTP request."""
+    """In which format the argument `body` is written to the HTTP request."""
 
     media_type: str
     files: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class ApiOperation:
     bindings: tuple[ParameterBinding, ...] = ()
     body: BodyFormat | None = None
     security: tuple[tuple[str, ...], ...] = ()
-    """Alternatives, each a group of security schemes that are needed together; an empty group needs none."""
+    """Alternative groups of security schemes; a group needs all its schemes, an empty group nothing."""
     page_arguments: tuple[str, ...] = ()
     """Arguments that select a page of a long result."""
     tags: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class ApiOperation:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ApiOperation:
-        """Return the operation that `to_json` has written. Raises KeyError, TypeError or ValueError."""
+        """Return the operation in the JSON from `to_json`. Raises KeyError, TypeError or ValueError."""
         body = value["body"]
         return ApiOperation(
             name=value["name"],
@@ -148,7 +148,7 @@ class ApiOperation:
 
 @dataclass(frozen=True, slots=True)
 class SkippedOperation:
-    """An operation that is no tool, and why."""
+    """An operation for which no tool was made, and the reason."""
 
     method: str
     path: str
@@ -159,13 +159,13 @@ class SkippedOperation:
 
 
 class _CannotCall(ValueError):
-    """An operation cannot be called, for the given reason."""
+    """Raised if an operation cannot be called; the message is the reason."""
 
 
 def read_operations(
     document: OpenApiDocument, *, prefix: str, base_url: str = ""
 ) -> tuple[list[ApiOperation], list[SkippedOperation]]:
-    """Return the operations of a document, with names that start with the prefix, and those left out.
+    """Return the operations of a document, with names that start with the prefix, and those skipped.
 
     `base_url` is where requests will be sent; empty for the document's first server.
     """
@@ -230,13 +230,13 @@ class _OperationNames:
         yield by_path
 
     def _without_prefix(self, words: list[str]) -> list[str]:
-        """Return the words without the API's own name at the start, which the prefix repeats."""
+        """Return the words without the API's own name at the start, because the prefix contains it."""
         own = split_words(self._prefix)
         return words[len(own) :] if words[: len(own)] == own and len(words) > len(own) else words
 
 
 def _without_path(words: list[str], method: str, path: str) -> list[str]:
-    """Return the words of an id without the path and method that FastAPI appends to it."""
+    """Return the words of an operation id without the path and method that FastAPI appends."""
     end = [*split_words(path), method]
     return words[: -len(end)] if words[-len(end) :] == end and len(words) > len(end) else words
 
@@ -248,7 +248,7 @@ def split_words(text: str) -> list[str]:
 
 
 class _OperationReader:
-    """Reads single operations of one document."""
+    """Reads single operations of one OpenAPI document."""
 
     def __init__(self, document: OpenApiDocument, base_url: str) -> None:
         self._document, self._schemas = document, SchemaReader(document)
@@ -284,7 +284,7 @@ class _OperationReader:
         )
 
     def _require_main_server(self, operation: Json, item: Json) -> None:
-        """Raise _CannotCall if an operation has servers of its own and none is the one that gets requests.
+        """Raise _CannotCall if an operation has its own servers and none of them is the API's server.
 
         Whole URLs are compared: another host must not get credentials, and another path is another API.
         """
@@ -354,7 +354,7 @@ class _OperationReader:
         return BodyFormat(media_type, files)
 
     def _describe_body(self, media_type: str, schema: Any) -> tuple[Json, tuple[str, ...]]:
-        """Return the JSON Schema of a body, and the names of its fields that are files."""
+        """Return the JSON Schema of a request body, and the names of its fields that are files."""
         plain = _plain_type(media_type)
         if _is_json_type(plain) or plain == "application/x-www-form-urlencoded":
             return self._schemas.read(schema), ()
@@ -422,7 +422,7 @@ def _choose_argument(name: str, location: str, properties: Mapping[str, Any]) ->
 
 
 def _find_parameter_schema(parameter: Json) -> tuple[bool, Any]:
-    """Return True and the schema of a parameter that is written as JSON; else False and its schema."""
+    """Return True if a parameter's value must be written as JSON, and the schema of the value."""
     content = parameter.get("content")
     if isinstance(content, dict) and content:
         media = next(iter(content.values()))

@@ -65,7 +65,7 @@ def build_request(operation: ApiOperation, base_url: str, args: Json, read_file:
 
 
 def _write_path_value(binding: ParameterBinding, value: Any) -> str:
-    """Return a value for a path. It cannot leave its place: `/` and a lone `..` are escaped or refused."""
+    """Return a value for a URL path, escaped so that it cannot change the path. Raises CallError for `..`."""
     text = _join(binding, value, _quote_all)
     if text in ("", ".", ".."):
         raise CallError(
@@ -77,7 +77,7 @@ def _write_path_value(binding: ParameterBinding, value: Any) -> str:
 
 
 def _join(binding: ParameterBinding, value: Any, write: Callable[[str], str]) -> str:
-    """Return a value as one text; lists and objects are separated by commas."""
+    """Return a value as one text; items of lists and objects are separated by commas."""
     if binding.is_json:
         return write(json.dumps(value))
     if isinstance(value, dict):
@@ -94,7 +94,7 @@ def _join(binding: ParameterBinding, value: Any, write: Callable[[str], str]) ->
 
 
 def _write_query(binding: ParameterBinding, value: Any) -> Iterator[str]:
-    """Yield the parts of a query for one parameter."""
+    """Yield the parts of a URL query for one parameter."""
     name = _quote_all(binding.name)
     write = _quote_reserved if binding.allows_reserved else _quote_all
     if binding.is_json:
@@ -115,7 +115,7 @@ def _write_query(binding: ParameterBinding, value: Any) -> Iterator[str]:
 
 
 def flatten_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a nested value as `name[key]`, in the form that most form parsers read."""
+    """Yield the fields of a nested value as `name[key]`, the form that most form parsers accept."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from flatten_value(f"{name}[{key}]" if name else str(key), each)
@@ -128,7 +128,7 @@ def flatten_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _write_body(form: BodyFormat, value: Any, read_file: ReadFile) -> tuple[str, bytes]:
-    """Return the content type and the bytes of a body."""
+    """Return the content type and the bytes of a request body."""
     plain = form.media_type.partition(";")[0].strip().lower()
     if form.files == ("",):
         return form.media_type if "*" not in plain else "application/octet-stream", read_file(str(value))

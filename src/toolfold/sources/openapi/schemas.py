@@ -37,7 +37,7 @@ _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
 class _TooLarge(Exception):
-    """A schema has more parts than a tool may have."""
+    """Raised if a schema has more parts than a tool's schema may have."""
 
 
 class SchemaReader:
@@ -74,7 +74,7 @@ class _Conversion:
         self._document, self._max_depth, self._nodes = document, max_depth, 0
 
     def convert(self, schema: Any, depth: int, open_references: tuple[str, ...]) -> Json:
-        """Return the JSON Schema of an OpenAPI schema; `open_references` are those that contain it."""
+        """Return the JSON Schema of an OpenAPI schema; `open_references` are the references around it."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise _TooLarge
@@ -131,7 +131,7 @@ class _Conversion:
             result["required"] = [name for name in result["required"] if name not in hidden]
 
     def _is_read_only(self, schema: Any) -> bool:
-        """Return True if a property is set by the server only."""
+        """Return True if only the server sets a property."""
         try:
             found = self._document.resolve(schema)
         except UnresolvedReference:
@@ -141,7 +141,7 @@ class _Conversion:
     def _add_alternatives(
         self, result: Json, parts: list[Any], depth: int, open_references: tuple[str, ...]
     ) -> None:
-        """Add alternatives as `anyOf`: values often match several of a `oneOf`, which servers accept."""
+        """Add alternatives as `anyOf`, because values often match several alternatives of a `oneOf`."""
         found: list[Json] = []
         for part in parts[:MAX_ALTERNATIVES]:
             each = self.convert(part, depth + 1, open_references)
@@ -176,7 +176,7 @@ def _copy_keywords(schema: Mapping[str, Any]) -> Json:
 
 
 def _is_usable(keyword: str, value: Any) -> bool:
-    """Return True if a keyword's value is valid JSON Schema; documents have many that are not."""
+    """Return True if a keyword's value is valid in JSON Schema; many documents contain invalid ones."""
     if keyword == "type":
         return _is_type(value)
     if keyword == "enum":
@@ -204,7 +204,7 @@ def _is_type(value: Any) -> bool:
 
 
 def _compiles(pattern: str) -> bool:
-    """Return True if Python accepts a regular expression; documents have those of other languages."""
+    """Return True if Python can compile a regular expression; documents may use other dialects."""
     if len(pattern) > 200 or "\\p" in pattern:
         return False
     try:
@@ -223,7 +223,7 @@ def _allow_null(schema: Json) -> None:
 
 
 def _merge(result: Json, part: Json) -> None:
-    """Add the keywords of a part of `allOf` to a schema; the schema's own take precedence."""
+    """Add the keywords of one part of `allOf` to a schema; existing keywords take precedence."""
     for keyword, value in part.items():
         if keyword == "properties":
             result["properties"] = {**value, **result.get("properties", {})}
@@ -237,7 +237,7 @@ def _merge(result: Json, part: Json) -> None:
 
 
 def _outline(schema: Any, reference: str = "") -> Json:
-    """Return a schema's type and description without its parts."""
+    """Return a schema's type and description without its subschemas."""
     if not isinstance(schema, dict):
         return {}
     found = {key: value for key, value in _copy_keywords(schema).items() if key in ("type", "description")}

@@ -74,7 +74,7 @@ def _load_api(
 
 
 def build_api_tool(client: ApiClient, operation: ApiOperation) -> Tool:
-    """Return the tool of one operation. It needs approval unless the operation only reads."""
+    """Return the tool for one operation. It needs approval unless the operation only reads."""
     is_safe = operation.only_reads
     effects = (Effect.READ, Effect.NETWORK) if is_safe else (Effect.WRITE, Effect.NETWORK, Effect.DESTRUCTIVE)
 
@@ -154,7 +154,7 @@ class ApiClient:
         return answer
 
     async def _read_value(self, document: FetchedDocument) -> Any:
-        """Return the body: parsed JSON, or text. If instructions in it were marked, it is always text."""
+        """Return the body as parsed JSON or text; always as text if instructions in it were marked."""
         if not document.data:
             return None
         if not _is_text(document):
@@ -198,7 +198,7 @@ def find_next_page(operation: ApiOperation, document: FetchedDocument, value: An
 
 
 def _find_next_field(value: Any, *, links: bool) -> str:
-    """Return the cursor, or with `links` the URL, of the next page in a JSON response."""
+    """Return the cursor of the next page in a JSON response; with `links`, the URL of that page."""
     if not isinstance(value, dict):
         return ""
     owners = [value, *(each for each in value.values() if isinstance(each, dict))]

@@ -22,7 +22,7 @@ class ImportContext:
     home: Path
     project: Path | None = None
     current: Path | None = None
-    """The current project, even for a file of the user."""
+    """The current project, even if the file is the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class ClientFormat:
 
     title: str
     list_entries: Callable[[Json, ImportContext], Mapping[str, Any]]
-    """Return the entries of a file by name."""
+    """Function that returns the server entries of a file by name."""
     read_entry: Callable[[EntryReader], None]
-    """Read one entry."""
+    """Function that reads one server entry."""
     build_variables: Callable[[Json, ImportContext], Variables] = lambda _document, _context: Variables()
     list_remarks: Callable[[Json, ImportContext], tuple[str, ...]] = lambda _document, _context: ()
-    """Return notes about the file as a whole."""
+    """Function that returns notes about the file as a whole."""
     has_history: bool = False
 
 

@@ -78,7 +78,7 @@ def read_snippet(
     project: Path,
     name_entry: Callable[[Sequence[str]], str],
 ) -> ImportResult:
-    """Read MCP servers from a copied text in any form that READMEs use."""
+    """Read MCP servers from a copied text in any of the forms that READMEs use."""
     try:
         document = parse_snippet(text, source.file, name_entry)
     except ConfigError as error:

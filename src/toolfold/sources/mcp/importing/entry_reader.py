@@ -47,12 +47,12 @@ class EntryReader:
         return self.variables.translate(text, self.remarks, is_value=is_value)
 
     def take(self, *keys: str) -> Any:
-        """Return the first non-empty value of the given keys, and mark all of these keys as read."""
+        """Return the first non-empty value of the given keys of the entry, and mark these keys as read."""
         values = [self._unread.pop(key, None) for key in keys]
         return next((value for value in values if value not in (None, "", [], {})), None)
 
     def has(self, *keys: str) -> bool:
-        """Return True if the entry has a value, not read yet, for one of the keys."""
+        """Return True if the entry has an unread value for one of the keys."""
         return any(self._unread.get(key) not in (None, "") for key in keys)
 
     def read_text(self, *keys: str, is_value: bool = False) -> str:
@@ -70,7 +70,7 @@ class EntryReader:
         return [self.translate(_as_text(item)) for item in value]
 
     def read_names(self, *keys: str) -> list[str]:
-        """Return a list of names without expanding variables; a string is split at spaces."""
+        """Return a list of names from the entry without expanding variables; a string is split at spaces."""
         value = self.take(*keys) or []
         value = value.split() if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -123,7 +123,7 @@ class EntryReader:
             self.settings[setting] = [glob.escape(name) for name in names]
 
     def set(self, setting: str, value: Any) -> None:
-        """Set a value of the imported server unless it is empty."""
+        """Set a value in the settings of the imported server unless it is empty."""
         if value not in (None, "", [], {}):
             self.settings[setting] = value
 

@@ -1,4 +1,4 @@
-"""Recognise Toolfold's own gateway among servers, because it must not start itself.
+"""Recognise Toolfold's own gateway among servers, because the gateway must not start itself.
 
 Starts nothing and connects to nothing.
 """

@@ -46,7 +46,7 @@ def _read_entry(entry: EntryReader) -> None:
 
 
 def _read_keyring_secrets(entry: EntryReader) -> dict[str, str]:
-    """Return `${NAME}` references to the variables that Goose stores in its own keyring."""
+    """Return `${NAME}` references for the secrets that Goose stores in its own keyring."""
     names = [name for name in entry.read_names("env_keys") if name.isidentifier() and name.isascii()]
     if names:
         entry.add_remark(

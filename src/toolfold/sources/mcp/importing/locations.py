@@ -78,7 +78,7 @@ def _iter_user_files(
 
 
 def _config_directories(home: Path, platform: str, environment: Mapping[str, str]) -> tuple[Path, Path]:
-    """Return the directories for settings of desktop programs and of terminal programs."""
+    """Return the settings directories of desktop programs and of terminal programs."""
     settings = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     if platform == "darwin":
         return home / "Library" / "Application Support", settings

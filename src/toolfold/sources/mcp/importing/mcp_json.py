@@ -136,7 +136,7 @@ def _list_other_projects(document: Json, context: ImportContext) -> tuple[str, .
 
 
 def _list_vscode_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
-    """Return the servers from all three places in which VS Code settings may have them."""
+    """Return the servers from all three sections in which VS Code settings may contain them."""
     older = {**get_mapping(document, "mcp", "servers"), **get_mapping(document, "mcp", "mcpServers")}
     return {**older, **get_mapping(document, "mcpServers"), **get_mapping(document, "servers")}
 

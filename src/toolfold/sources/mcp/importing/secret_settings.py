@@ -24,7 +24,7 @@ def find_literal_secrets(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
-    """Return the settings with references for secrets, and the variables that the user must set.
+    """Return the settings with secrets replaced by references, and the variables that the user must set.
 
     A secret in an argument or a URL has no name of its own and stays as it is.
     """
@@ -86,5 +86,5 @@ def _is_literal_secret(name: str, value: str) -> bool:
 
 
 def _looks_secret(text: str) -> bool:
-    """Return True if the text contains a secret other than a reference to a variable."""
+    """Return True if the text contains a secret, apart from references to environment variables."""
     return Redaction().contains_secret(_REFERENCE.sub("", text)[:_MAX_CHARS])

@@ -22,7 +22,7 @@ class ClientConfigFile:
     scope: FileScope
     file: Path
     is_named: bool = False
-    """Whether the user has named the file, so that its program is only a guess."""
+    """True if the user named the file, so that the program it belongs to is only a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class ImportedServer:
     """An MCP server in Toolfold's settings format, with only the values that differ from defaults."""
 
     name: str
-    """Name in the client's file."""
+    """Name of the server in the client's file."""
     source: ClientConfigFile
     settings: Json
     remarks: tuple[str, ...] = ()
-    """Notes for the user: keys without a counterpart, values to set by hand."""
+    """Notes for the user: keys that Toolfold does not support, values to set by hand."""
 
 
 @dataclass(frozen=True, slots=True)

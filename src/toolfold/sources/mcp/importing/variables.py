@@ -30,7 +30,7 @@ class Variables:
     constants: Mapping[str, str] = field(default_factory=dict)
     """Values of predefined names such as `userHome`."""
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Inputs that the client would ask the user for, by id."""
+    """Values that the client would ask the user for, by their ids."""
 
     def translate(self, text: str, remarks: list[str], *, is_value: bool = False) -> str:
         """Return the text with its references in Toolfold's form; append notes for the user to `remarks`.
@@ -55,7 +55,7 @@ class Variables:
         return _REFERENCE.sub(replace, text)
 
     def _translate_reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
-        """Return Toolfold's form of the reference `${inside}`, or None if it is literal text."""
+        """Return the reference `${inside}` in Toolfold's form; None if it is ordinary text."""
         if _SHELL_REFERENCE.fullmatch(inside):
             if self.style == "editor" and inside in self.constants:
                 return self.constants[inside]

@@ -1,4 +1,4 @@
-"""OAuth 2.1 logins at MCP servers over HTTP.
+"""OAuth 2.1 logins for MCP servers over HTTP.
 
     create_auth   authorizes every request to a server
     log_in        runs an interactive login
@@ -88,7 +88,7 @@ async def log_in(
     timeout_s: float = LOGIN_TIMEOUT_S,
     loops: EventLoops | None = None,
 ) -> LoginStatus:
-    """Log in at an MCP server, replacing any stored login. Raises ServerFailed, ConfigError."""
+    """Log in to an MCP server, replacing any stored login. Raises ServerFailed, ConfigError."""
     import httpx2
 
     from toolfold.sources.mcp.faults import NotStarted
@@ -130,7 +130,7 @@ async def log_out(
 def login_status(
     server: str, settings: McpServerSettings, directory: Path, *, environment: Mapping[str, str]
 ) -> LoginStatus | None:
-    """Return the state of the stored login without any request; None without one. Raises ConfigError."""
+    """Return the state of the stored login without a network request; None if there is no login."""
     login = LoginStore(directory).find(server, resolve_references(settings.url, environment))
     if login is None or not login.token:
         return None

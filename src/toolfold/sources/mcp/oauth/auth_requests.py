@@ -51,7 +51,7 @@ class AuthHttpClient:
         await self._client.aclose()
 
     async def send(self, request: httpx2.Request, *, required_field: str | None = None) -> httpx2.Response:
-        """Send a request and return the complete response. Raises AuthError if a required field is missing.
+        """Send a request and return the whole response. Raises AuthError if a required field is missing.
 
         By default, a posted form must return a token and a posted JSON document a client.
         """

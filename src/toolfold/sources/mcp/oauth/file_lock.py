@@ -1,4 +1,4 @@
-"""Lock file with which only one process at a time does an operation.
+"""Lock file that lets only one process at a time do an operation.
 
 The operating system releases the lock when its process ends. Knows nothing of the operation.
 """

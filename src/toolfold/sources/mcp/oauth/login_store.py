@@ -53,7 +53,7 @@ class Login:
     resource: Json = field(default_factory=dict, repr=False)
     """Protected resource metadata."""
     wanted: str = ""
-    """Scopes that the server has demanded since, to be requested at the next login."""
+    """Scopes that the server has required since the login, to be requested at the next login."""
 
     @property
     def token(self) -> str:
@@ -71,7 +71,7 @@ class Login:
         return tuple(str(self.tokens.get("scope") or "").split())
 
     def without_tokens(self) -> Login:
-        """Return a copy without the revoked tokens; the client registration stays."""
+        """Return a copy of the login without its revoked tokens; the client registration is kept."""
         return dataclasses.replace(self, tokens={}, fresh_until=None)
 
     def secrets(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class LoginStore:
         return max(known, key=lambda login: login.obtained, default=None)
 
     def save(self, login: Login) -> None:
-        """Store the login, replacing any other of the same server. Raises ConfigError."""
+        """Store the login, replacing any other login of the same server. Raises ConfigError."""
         self._create_directory()
         file = self._file_for(login)
         content = json.dumps(

@@ -28,7 +28,7 @@ _PROTOCOL_HEADER = "mcp-protocol-version"
 
 
 class OAuthProvider(httpx2.Auth):
-    """Authorizes requests to one server; `problem` is the last reason why that failed."""
+    """Authorizes requests to one server; `problem` is the reason if that failed the last time."""
 
     def __init__(self, client: OAuthClient, logins: LoginStore, prompt: SignInPrompt | None) -> None:
         self._client, self._logins, self._prompt = client, logins, prompt
@@ -40,7 +40,7 @@ class OAuthProvider(httpx2.Auth):
 
     @property
     def may_have_login(self) -> bool:
-        """Return False if the stored login was looked for and there was none, so that no token is sent."""
+        """Return False if no stored login was found, so that requests are sent without a token."""
         return not self._is_loaded or self._login is not None
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -94,7 +94,7 @@ class OAuthProvider(httpx2.Auth):
         return await self._refresh(login.token, request.headers.get(_PROTOCOL_HEADER))
 
     async def _token_after_refresh(self, rejected: str, response: httpx2.Response) -> str:
-        """Return a new token in place of the rejected one; empty if the user must log in first."""
+        """Return a new token to replace the rejected one; empty if the user must log in first."""
         login = self._load()
         if login is None or not login.token:
             return ""

@@ -44,7 +44,7 @@ class AuthorizationResponse:
 
 
 def parse_redirect(url: str, state: str) -> AuthorizationResponse:
-    """Return the authorization response in a redirect URL. Raises ValueError if it or its state is wrong."""
+    """Return the authorization response in a redirect URL. Raises ValueError if URL or state is wrong."""
     try:
         query = parse_qs(urlsplit(url.strip()).query, max_num_fields=50)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Interactive OAuth login at one server, from its 401 response to the token.
+"""Interactive OAuth login to one server, from its 401 response to the token.
 
 The MCP SDK discovers the issuer, registers the client and does PKCE. Its flow is driven request by request,
 so that every URL and response passes through `auth_requests`; on failure the flow is closed, because its
@@ -46,7 +46,7 @@ _PROTOCOL_HEADER = "mcp-protocol-version"
 
 
 class SignInCancelled(Exception):
-    """The person did not log in: refused, timed out, or the login page could not be opened."""
+    """The person did not log in: they refused or took too long, or the login page could not be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ class _SignInFlow:
         return f"{base}?{urlencode(parameters)}"
 
     def _merge_scopes(self, demanded: str | None) -> str | None:
-        """Return the OAuth scopes to request.
+        """Return the OAuth scopes to request in this login.
 
         These are the configured or demanded scopes, and those that the last login lacked.
         """

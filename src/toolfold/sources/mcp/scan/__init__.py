@@ -52,7 +52,7 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
 
 
 def find_injections(text: str) -> list[tuple[int, int]]:
-    """Return the positions of passages of a file that certainly address a model or are hidden from people.
+    """Return the positions of text in a file that certainly addresses a model or is hidden from people.
 
     Stricter than `scan_text`: documents and programs are full of orders to people and of sentences about
     models, which are left out.

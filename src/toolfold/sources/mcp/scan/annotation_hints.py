@@ -112,7 +112,7 @@ def is_action(word: str) -> bool:
 
 
 def _stem_verb(word: str) -> str:
-    """Return the base form of "removes", "pushes" or "applies"."""
+    """Return the base form of a verb, such as "remove" for "removes" or "apply" for "applies"."""
     if word.endswith("ies"):
         return word[:-3] + "y"
     for ending in ("es", "s"):

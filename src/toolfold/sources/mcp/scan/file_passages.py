@@ -75,7 +75,7 @@ class _Evidence:
     text: str
     """Text of the sentence in lower case on one line, because files are wrapped anywhere."""
     lead: str
-    """The passage and the text before it, in lower case."""
+    """The suspicious text and the text before it, in lower case."""
 
     @property
     def is_order(self) -> bool:
@@ -205,7 +205,7 @@ def _find_hidden(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_conspicuous(run: HiddenRun, characters: str) -> bool:
-    """Return True for hidden characters that spell a text, reorder it, or are too many for an accident."""
+    """Return True for hidden characters that encode text, reorder it, or are too many to be accidental."""
     if run.decoded_text or "direction" in run.description:
         return True
     return len(characters) >= MIN_LONG_RUN and min(characters) >= "\u200b"

@@ -14,15 +14,15 @@ class ScanFinding:
 
     kind: FindingKind
     where: str
-    """The part of the tool with the finding, such as `description` or `inputSchema.properties.path`."""
+    """The part of the tool that has the finding, such as `description` or `inputSchema.properties.path`."""
     excerpt: str
-    """The passage, with hidden characters escaped."""
+    """The suspicious text, with hidden characters escaped."""
     why: str
     grave: bool = True
-    """True if the tool should wait for review; otherwise the finding is only reported."""
+    """True if the tool must wait for review; False if the finding is only reported."""
 
     doubtful: bool = False
-    """True if the finding rests on wording alone, and rules and classifier do not agree about it."""
+    """True if the finding is based on wording alone, and rules and classifier disagree about it."""
 
     def requires_review(self, *, strict: bool = False) -> bool:
         """Return True if the tool must wait for a review; doubtful findings count only with `strict`."""

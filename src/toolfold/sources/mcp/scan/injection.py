@@ -83,16 +83,16 @@ class TextContext:
     is_parameter: bool = False
     """True for the text of one parameter."""
     without_embedding: bool = False
-    """Score by words alone, because a caller is waiting or the text is long."""
+    """True if only words are scored, without embeddings, because a caller waits or the text is long."""
     embedding_budget: EmbeddingBudget = field(default_factory=EmbeddingBudget)
     topic_words: frozenset[str] = frozenset()
-    """Words of the tool's own name: the topics it may legitimately mention."""
+    """Words of the tool's own name, which its text may legitimately mention."""
     parameters: frozenset[str] = frozenset()
     """Names of the tool's own parameters."""
     foreign_tools: frozenset[str] = frozenset()
     """Names of other servers' tools."""
     ambiguous_tools: frozenset[str] = frozenset()
-    """Foreign tool names that are also a parameter or the end of a tool name of this server."""
+    """Names of other servers' tools that are also a parameter or end a tool name of this server."""
     foreign_mentions: tuple[str, ...] = ()
     """Phrases that refer to other servers, or to their tools with one-word names."""
 
@@ -134,7 +134,7 @@ class _Window:
 
     sentence: Sentence
     texts: tuple[str, ...]
-    """Texts of its sentences; hashed only when the window is scored, because most never are."""
+    """Texts of its sentences; features are computed only for windows that are scored."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ _Rule = Callable[[Sentence, TextContext, _WeightSum], None]
 
 
 def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
-    """Yield the suspicious passages of a text in order, or the first suspicious pair of sentences."""
+    """Yield the suspicious passages of a text in order; if there are none, the first suspicious pair."""
     if context.is_result or len(text) > MAX_EMBEDDED_CHARS:
         context = replace(context, without_embedding=True)
     windows = [_single_window(each) for each in split_sentences(text)]
@@ -191,7 +191,7 @@ def _single_window(sentence: Sentence) -> _Window:
 
 
 def _find_in_pairs(windows: Sequence[_Window], context: TextContext) -> Iterator[Passage]:
-    """Yield the first suspicious pair of sentences, because an order may be split over two."""
+    """Yield the first suspicious pair of sentences, because an order may be split between two sentences."""
     for window in _iter_pairs(windows):
         passage = _weigh(window, context)
         if passage.is_suspicious:

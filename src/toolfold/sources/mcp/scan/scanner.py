@@ -82,7 +82,7 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
 
 
 def find_injections(text: str) -> list[tuple[int, int]]:
-    """Return the positions of passages of a file that certainly address a model or are hidden from people."""
+    """Return the positions of text in a file that certainly addresses a model or is hidden from people."""
     return sorted(set(find_strong_passages(text[:MAX_SCANNED_CHARS])))[:MAX_FINDINGS]
 
 

@@ -58,13 +58,13 @@ class Sentence:
     text: str
     """Normalised lower-case text."""
     positions: Mapping[str, tuple[int, ...]]
-    """Word positions of each phrase group that occurs."""
+    """Word positions of each phrase group that occurs in the sentence."""
     names: frozenset[str] = frozenset()
-    """Identifiers: words with an underscore, hyphen or inner capital."""
+    """Identifiers in the sentence: words with an underscore, hyphen or inner capital."""
     urls: tuple[str, ...] = ()
     emails: tuple[str, ...] = ()
     length: int = 0
-    """Number of words."""
+    """Number of words in the sentence."""
 
     def has_all(self, *groups: str) -> bool:
         return all(map(self.positions.__contains__, groups))
@@ -92,7 +92,7 @@ class _PhraseIndex(NamedTuple):
     """Phrases that contain a word with any ending, by their first word."""
     stems: dict[str, tuple[tuple[str, str], ...]]
     unsegmented: tuple[tuple[str, str], ...]
-    """Phrases of scripts without word boundaries."""
+    """Phrases of scripts that do not separate words, such as Chinese."""
 
 
 def split_sentences(text: str) -> Iterator[Sentence]:
