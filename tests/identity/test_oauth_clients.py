@@ -195,7 +195,9 @@ async def test_access_token_admits_to_the_model_proxy_and_is_not_passed_on(setup
     foreign = await fetch_token(setup.issuer, "https://other.example/mcp")
     async with httpx2.AsyncClient(timeout=60) as http:
         for refused in ({"x-toolfold-token": foreign}, {"Authorization": f"Bearer {foreign}"}, {}):
-            assert (await http.get(url, headers=refused)).status_code == 401
+            response = await http.get(url, headers=refused)
+            assert response.status_code == 401
+            assert "/.well-known/oauth-protected-resource" in response.headers["www-authenticate"]
         assert setup.models.headers == []
         both = {"x-toolfold-token": token, "Authorization": f"Bearer {foreign}"}
         for accepted in ({"Authorization": f"Bearer {token}"}, {"x-toolfold-token": token}, both):
