@@ -1,23 +1,52 @@
-"""Limits on what the clients of the model proxy may use at the same time: memory and open requests."""
+"""Limits on what the clients of the model proxy may use: memory, open requests, and tokens of users."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.gateway.harness import TIMEOUT_S, wait_until
+from tests.proxy.clients import APIS, ask, make_tools
 from tests.proxy.harness import RunningProxy, serve_proxy
+from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
+from tests.proxy.weather_tools import SEARCH, TOOLS
+from toolfold.model import Json
 from toolfold.proxy import app
-from toolfold.users.quotas import Quotas, SqliteQuotaStore
+from toolfold.users.directory import Meter
+from toolfold.users.quotas import Quotas, SqliteQuotaStore, user_account
 
 BODY = b'{"model": "m", "messages": []}'
+needs_packages = pytest.mark.skipif(
+    not (find_spec("openai") and find_spec("anthropic")),
+    reason="the packages openai and anthropic are not installed",
+)
+HIGH: dict[Meter, float] = {"tokens_per_day": 1e9, "cost_per_day": 1e6}
+
+
+@dataclass
+class CountedUser:
+    """A proxy with a user whose tokens and cost are counted."""
+
+    served: RunningProxy
+    quotas: Quotas
+    user_id: str
+    token: str
+
+    def read_used(self) -> dict[Meter, float]:
+        """Set limits that are not reached, and return what was used so far."""
+        wait_until(lambda: self.served.proxy.open_requests == 0)
+        self.served.tokens.users.change_user("ann", lambda user: replace(user, limits=HIGH))
+        self.quotas.write_pending()
+        return {meter: used for meter, used, _ in self.quotas.describe(user_account(self.user_id), HIGH)}
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +59,7 @@ def upstream() -> Iterator[Upstream]:
 def _clean(upstream: Upstream) -> None:
     upstream.received.clear()
     upstream.prepared.clear()
+    upstream.answer = None
 
 
 def post(served: RunningProxy, body: bytes, token: str = "") -> httpx2.Response:
@@ -119,3 +149,88 @@ def test_requests_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
     assert 0 < int(refused.headers["retry-after"]) <= 86_400
     assert "limit of 1 calls per day for you is reached" in refused.json()["error"]["message"]
     assert len(upstream.received) == 2
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterator[CountedUser]:
+    """A proxy and a user whose tokens and cost are limited."""
+    home = tmp_path_factory.mktemp("counted")
+    settings = {"proxy.folding": "on", "tools.rag_embed_model": "light"}
+    with serve_proxy(home, upstream.url, settings) as served:
+        users = served.tokens.users
+        user = users.add_user("ann")
+        quotas = Quotas(SqliteQuotaStore(home / "quotas.db"), users.directory)
+        served.tokens.quotas = quotas
+        yield CountedUser(served, quotas, user.id, served.tokens.add("laptop", user_id=user.id))
+        served.tokens.quotas = None
+        quotas.close()
+
+
+@needs_packages
+@pytest.mark.thorough(keep=("folded-stream-messages", "forwarded-stream-chat", "forwarded-whole-messages"))
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
+def test_tokens_and_cost_of_replies_count_towards_the_limits_of_the_user(
+    counted: CountedUser, upstream: Upstream, api: str, stream: bool, tools: list[Json]
+) -> None:
+    script = [Say("", [SEARCH]), Say("Sunny.")] if tools else [Say("Sunny.")]
+    upstream.answer = ScriptedModel(script)
+    before = counted.read_used()
+    options = {"tools": make_tools(api, tools)} if tools else {}
+    seen = ask(
+        api,
+        counted.served.url,
+        [{"role": "user", "content": "Weather?"}],
+        stream=stream,
+        extra_headers={"x-toolfold-token": counted.token},
+        **options,
+    )
+    assert seen.text == "Sunny."
+    used = {meter: value - before[meter] for meter, value in counted.read_used().items()}
+    cached = 20 if api == "messages" else 0  # that API does not count it as input
+    assert used["tokens_per_day"] == (110 + cached) * len(script)
+    assert used["cost_per_day"] > 0
+    counted.served.tokens.users.change_user("ann", lambda user: replace(user, limits={"tokens_per_day": 1.0}))
+    refused = post(counted.served, BODY, counted.token)
+    assert refused.status_code == 429
+    assert "limit of 1 tokens per day for you is reached" in refused.json()["error"]["message"]
+
+
+def test_tokens_that_the_provider_does_not_tell_are_estimated(
+    counted: CountedUser, upstream: Upstream
+) -> None:
+    before = counted.read_used()["tokens_per_day"]
+    image = "iVBORw0KGgo" * 10_000
+    content = [{"type": "text", "text": "word " * 860}, {"type": "image_url", "image_url": {"url": image}}]
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": content}]}
+    chunks = [{"choices": [{"index": 0, "delta": {"content": "text " * 172}}]}]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    lines = [f"data: {json.dumps(each)}\n\n".encode() for each in chunks]
+    upstream.prepared.append(
+        Prepared([*lines, b"data: [DONE]\n\n"], headers={"content-type": "text/event-stream"}, chunked=True)
+    )
+    assert post(counted.served, json.dumps(body).encode(), counted.token).status_code == 200
+    assert 1_200 < counted.read_used()["tokens_per_day"] - before < 1_300
+
+
+@pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
+def test_reply_that_the_client_does_not_read_to_its_end_is_counted(
+    counted: CountedUser, upstream: Upstream, tools: list[Json]
+) -> None:
+    before = counted.read_used()["tokens_per_day"]
+    chunk = {"id": "1", "model": "m", "choices": [{"index": 0, "delta": {"content": "text " * 172}}]}
+    upstream.prepared.append(
+        Prepared(
+            [f"data: {json.dumps(chunk)}\n\n".encode()],
+            headers={"content-type": "text/event-stream"},
+            chunked=True,
+            waits_for_close=True,
+        )
+    )
+    body: Json = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Write."}]}
+    body |= {"tools": make_tools("chat", tools)} if tools else {}
+    url, headers = f"{counted.served.url}/v1/chat/completions", {"x-toolfold-token": counted.token}
+    with httpx2.stream("POST", url, json=body, headers=headers, timeout=TIMEOUT_S) as response:
+        assert b"text" in next(response.iter_raw())
+    assert counted.read_used()["tokens_per_day"] - before >= 200

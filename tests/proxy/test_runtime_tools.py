@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,34 @@ def test_token_gets_only_the_tools_of_its_toolsets(tmp_path: Path, upstream: Ups
             ran[name] = answer.json()["choices"][0]["message"].get("tool_calls") is None
     assert listed == {"letters": {"get_forecast", "send_letter"}, "web": {"get_forecast"}}
     assert ran == {"letters": False, "web": False}  # a call of another tool is left to the client
+
+
+def test_rules_of_a_user_decide_which_tools_are_added_and_run(tmp_path: Path, upstream: Upstream) -> None:
+    with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:
+        users = served.tokens.users
+        user = users.add_user("ann")
+        users.add_team("red")
+        users.join_team("red", "ann")
+        token = served.tokens.add("laptop", user_id=user.id)
+        users.change_user("ann", lambda each: replace(each, allowed=("notes", "tool:send_letter")))
+        users.change_team("red", lambda each: replace(each, denied=("tool:burn_notes",)))
+
+        def deny_note(_: Json) -> Say:  # while the model writes a call of the tool
+            users.change_team("red", lambda each: replace(each, denied=("tool:take_note",)))
+            return Say("", [NOTE])
+
+        replies = iter([lambda _: Say("", [NOTE]), lambda _: Say("Done."), deny_note, lambda _: Say("No.")])
+        model = ScriptedModel(lambda body: next(replies)(body))
+        answers = [ask_with_token(served, token, model, upstream) for _ in range(2)]
+        nested: list[tuple[str, Json]] = [("delegate_to", {"name": "take_note"})]
+        last = ScriptedModel([Say("", nested), Say("No.")])
+        ask_with_token(served, token, last, upstream)
+    assert names_of(model.requests[0]) == {"get_forecast", "take_note", "delegate_to", "send_letter"}
+    assert "noted milk" in json.dumps(model.requests[1])
+    assert [each.json()["choices"][0]["message"]["content"] for each in answers] == ["Done.", "No."]
+    assert "noted milk" not in json.dumps(model.requests[3]["messages"])
+    assert names_of(last.requests[0]) == {"get_forecast", "burn_notes", "delegate_to", "send_letter"}
+    assert "noted inside" not in json.dumps(last.requests[1])
 
 
 def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(

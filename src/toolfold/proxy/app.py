@@ -16,7 +16,6 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolfold.events import Usage
 from toolfold.gateway.http_app import AccessPolicy, parse_headers, send_while_valid
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.request_bodies import (
@@ -31,19 +30,21 @@ from toolfold.gateway.server import RETRY_AFTER_S
 from toolfold.gateway.tokens import GatewayClient
 from toolfold.json_limits import find_excess
 from toolfold.model import Caller, Json
+from toolfold.providers.reply import Reply
 from toolfold.providers.wire import COUNTING_WIRES, WIRES, Wire
 from toolfold.proxy.access import AdmittedClient, admit_client, require_single_keys
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, UpstreamResponse, relay_response
 from toolfold.proxy.native_forms import NativeForms, add_header_value
-from toolfold.proxy.request_events import RequestEvents
+from toolfold.proxy.reply_usage import ForwardedReply, find_usage
+from toolfold.proxy.request_events import RequestEvents, find_cost
 from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
 from toolfold.proxy.upstreams import Family, Upstream, Upstreams
 from toolfold.runtime import Runtime
-from toolfold.users.quotas import MODEL_METERS, QuotaExceeded
+from toolfold.users.quotas import MODEL_METERS, QuotaExceeded, Quotas
 
 log = logging.getLogger(__name__)
 
@@ -190,12 +191,24 @@ class Proxy:
             problem = "Your limits cannot be checked now: the database cannot be reached."
             raise RequestRefused(503, problem, retry_after_s=RETRY_AFTER_S) from None
 
-    def _note_usage(self, client: GatewayClient, usage: Usage, cost: float | None) -> None:
-        """Count the tokens and the cost of a model's reply for the client's user."""
+    def _find_spending_quotas(self, client: GatewayClient) -> Quotas | None:
+        """Return the limits of users, if the client's user or its teams have one of tokens or cost."""
         quotas = self._policy.tokens.quotas
-        if quotas is not None and client.user_id:
-            tokens = float(usage.input_tokens + usage.output_tokens)
-            quotas.spend(client.user_id, {"tokens_per_day": tokens, "cost_per_day": cost or 0.0})
+        try:
+            return quotas if quotas is not None and quotas.limits_spending(client.user_id) else None
+        except OSError:  # the next request is refused if the users cannot be read until then
+            return None
+
+    def _count_reply(self, request: ProxyRequest, reply: Reply, is_whole: bool) -> None:
+        """Count the tokens and the cost of a model's reply for the client's user."""
+        client = request.admitted.client
+        if (quotas := self._find_spending_quotas(client)) is None:
+            return
+        usage = find_usage(reply, request.body or b"", is_whole=is_whole)
+        # The provider may name a version of the model whose price is unknown.
+        cost = find_cost(reply.model, usage) or find_cost(request.model, usage) or 0.0
+        with suppress(OSError):  # as above: the reply must not fail
+            quotas.spend(client.user_id, {"tokens_per_day": usage.total_tokens, "cost_per_day": cost})
 
     def _require_free_slot(self, admitted: AdmittedClient) -> None:
         """Raise RequestRefused if this client, or all clients together, have too many open requests."""
@@ -228,7 +241,17 @@ class Proxy:
 
     async def _refuse(self, error: RequestRefused, family: Family, send: Send) -> None:
         log.info("a model request was refused with status %d: %s", error.status, error.problem)
-        await send_error(send, family, error.status, error.problem, retry_after_s=error.retry_after_s)
+        challenge = error.challenge
+        if not challenge and error.status == 401 and self._policy.oauth is not None:
+            challenge = self._policy.oauth.challenge
+        await send_error(
+            send,
+            family,
+            error.status,
+            error.problem,
+            retry_after_s=error.retry_after_s,
+            challenge=challenge,
+        )
 
     def _require_known_model(self, request: ProxyRequest) -> None:
         """Raise RequestRefused if it is not known to which provider the client's API key must be sent."""
@@ -285,7 +308,7 @@ class Proxy:
             client=request.admitted.client.name,
             model=request.model,
             provider=upstream.provider,
-            on_usage=functools.partial(self._note_usage, request.admitted.client),
+            on_reply=functools.partial(self._count_reply, request),
         )
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
@@ -399,8 +422,7 @@ class Proxy:
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Send a rewritten request to a provider, and ask for a response that is not compressed."""
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
-        headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
-        headers.append((b"accept-encoding", b"identity"))
+        headers = _refuse_compression(headers)
         for name, value in added_headers.items():
             headers = add_header_value(headers, name, value)
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
@@ -429,7 +451,10 @@ class Proxy:
     async def _forward(
         self, request: ProxyRequest, upstream: Upstream, body: _ClientBody, send: Send
     ) -> None:
-        """Send a request to the provider unchanged, and its response to the client."""
+        """Send a request to the provider unchanged, and its response to the client.
+
+        If the tokens of the client's user are limited, the reply is read too, so it must not be compressed.
+        """
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         url = upstream.build_url(request.path, request.query)
         content: bytes | AsyncIterator[bytes] | None = request.body
@@ -437,8 +462,25 @@ class Proxy:
             content = body.stream(MAX_STREAMED_BODY_BYTES)
             if not any(name.lower() == b"transfer-encoding" for name, _ in request.headers):
                 headers += [each for each in request.headers if each[0].lower() == b"content-length"]
-        async with self._connections.send(upstream, request.method, url, headers, content) as response:
-            await relay_response(response, send)
+        counted = self._make_counter(request)
+        if counted is None:
+            async with self._connections.send(upstream, request.method, url, headers, content) as response:
+                await relay_response(response, send)
+            return
+        headers = _refuse_compression(headers)
+        try:
+            async with self._connections.send(upstream, request.method, url, headers, content) as response:
+                await relay_response(counted.observe(response), send)
+        finally:  # also if the client has gone
+            if counted.has_started:
+                self._count_reply(request, counted.finish(), counted.is_whole)
+
+    def _make_counter(self, request: ProxyRequest) -> ForwardedReply | None:
+        """Return what reads a forwarded reply; None if its tokens need not be counted."""
+        wire = WIRES.get(request.path) if request.method == "POST" else None
+        if wire is None or self._find_spending_quotas(request.admitted.client) is None:
+            return None
+        return ForwardedReply(wire)
 
 
 class _ClientBody:
@@ -525,6 +567,12 @@ def _find_family(path: str, headers: dict[str, str]) -> Family:
     return "openai"
 
 
+def _refuse_compression(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a request whose response must be readable."""
+    kept = [each for each in headers if each[0].lower() != b"accept-encoding"]
+    return [*kept, (b"accept-encoding", b"identity")]
+
+
 def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
     return any(
         name.lower() == b"transfer-encoding" or (name.lower() == b"content-length" and value != b"0")
@@ -533,13 +581,16 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 async def send_error(
-    send: Send, family: Family, status: int, problem: str, *, retry_after_s: int = 0
+    send: Send, family: Family, status: int, problem: str, *, retry_after_s: int = 0, challenge: str = ""
 ) -> None:
-    """Send an error of the proxy itself, in the format of the API in use."""
+    """Send an error of the proxy itself, in the format of the API in use.
+
+    `challenge` is the value of the header WWW-Authenticate; status 401 has one in any case.
+    """
     body = json.dumps(render_error(family, status, problem)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b'Bearer realm="toolfold"'))
+    if challenge or status == 401:
+        headers.append((b"www-authenticate", (challenge or 'Bearer realm="toolfold"').encode("latin-1")))
     if retry_after_s:
         headers.append((b"retry-after", str(retry_after_s).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -29,13 +29,13 @@ class RequestEvents:
         client: str,
         model: str,
         provider: str,
-        on_usage: Callable[[Usage, float | None], None] = lambda _usage, _cost: None,
+        on_reply: Callable[[Reply, bool], None] = lambda _reply, _is_whole: None,
     ) -> None:
         """Prepare the events; the name of `client` identifies requests that have no session.
 
-        `on_usage` is called with the tokens of each reply and their cost, None if the price is unknown.
+        `on_reply` is called with each reply, and False if the reply is incomplete.
         """
-        self._on_usage = on_usage
+        self._on_reply = on_reply
         self._bus, self._model, self._provider = bus, model, provider
         self._session_id = f"proxy:{client}"
         self._started = time.monotonic()
@@ -62,10 +62,14 @@ class RequestEvents:
     def end_round(self, reply: Reply) -> None:
         """Publish an event that says that the provider has replied."""
         model = reply.model or self._model
-        self._on_usage(reply.usage, _find_cost(model, reply.usage))
+        self._on_reply(reply, True)
         if self._bus.has_listeners_for(ModelReplied):
             calls = tuple(name for call in reply.calls if (name := _find_tool(call)))
             self._publish_reply(model, reply.usage, calls)
+
+    def note_interrupted(self, reply: Reply) -> None:
+        """Count what was received of a reply whose rest is not read."""
+        self._on_reply(reply, False)
 
     def note_forwarded(self) -> None:
         """Publish an event that says that the provider replied to a request that was forwarded unchanged."""
@@ -85,7 +89,7 @@ class RequestEvents:
                 turn=0,
                 model=model,
                 usage=usage,
-                cost=_find_cost(model, usage),
+                cost=find_cost(model, usage),
                 duration_s=time.monotonic() - self._started,
                 calls=calls,
                 provider=self._provider,
@@ -93,7 +97,8 @@ class RequestEvents:
         )
 
 
-def _find_cost(model: str, usage: Usage) -> float | None:
+def find_cost(model: str, usage: Usage) -> float | None:
+    """Return the list price of tokens in dollars; None if the price of the model is unknown."""
     from toolfold.turn.pricing import cost_of_call, find_prices
 
     return cost_of_call(usage, find_prices(model))

@@ -163,8 +163,12 @@ class FoldedExchange:
                     client.stop_keep_alive()  # the provider's response may be passed on as it is
                 await self._require_success(response, number, has_started=client.has_started)
                 client.headers = self._client_headers(response)
-                async for part in self._read_events(response, merger):
-                    await client.write(part)
+                try:
+                    async for part in self._read_events(response, merger):
+                        await client.write(part)
+                except BaseException:  # also if the client has gone: what it has got is counted
+                    self._note_interrupted(merger)
+                    raise
             if merger.has_failed:
                 return False
             if not merger.is_complete:
@@ -178,6 +182,10 @@ class FoldedExchange:
         await self._keep(merger.reply, merger, merger.alias, is_last=is_last)
         client.headers = [*client.headers[:-1], self._report_header()]
         return True
+
+    def _note_interrupted(self, merger: StreamMerger) -> None:
+        with suppress(Exception):  # a part of a reply may be unreadable
+            self._events.note_interrupted(merger.reply)
 
     async def _run_whole(self) -> None:
         fold, body = self._fold, self._fold.body

@@ -62,6 +62,8 @@ class AddedTools:
 
     tools: tuple[ClientTool, ...]
     conversation: ConversationSession
+    granted: frozenset[str]
+    """All tools that the client could use when these were chosen."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -70,6 +72,8 @@ class AddedTools:
     async def run(self, call: ToolCall) -> ToolResult:
         """Run a call of one of the added tools in the session."""
         with self.conversation.mark_running() as session:
+            if session.granted() != self.granted:  # the client's rules have changed since then
+                await session.prepare()
             result = await session.call(call.name, call.arguments, call_id=call.id)
         log.info("the proxy ran %s: %s", result.name, "ok" if result.ok else "failed")
         return result
@@ -102,7 +106,7 @@ class RuntimeTools:
         granted = opened.session.granted()
         offered = [tool for tool in opened.session.assemble().offered if tool.name in granted]
         chosen = sorted((tool for tool in offered if tool.name not in taken), key=lambda tool: tool.name)
-        return AddedTools(tuple(_as_client_tool(tool, wire) for tool in chosen), opened)
+        return AddedTools(tuple(_as_client_tool(tool, wire) for tool in chosen), opened, granted)
 
     def _open_session(self, client: GatewayClient, conversation: bytes) -> ConversationSession:
         key = client, conversation

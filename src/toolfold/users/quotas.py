@@ -9,6 +9,7 @@ added up and written every SYNC_INTERVAL_S, so that a limit can be exceeded by w
 
 from __future__ import annotations
 
+import logging
 import math
 import sqlite3
 import threading
@@ -27,6 +28,8 @@ from toolfold.users.directory import METERS, Directory, Meter
 
 if TYPE_CHECKING:
     from toolfold.database import Database, RowCursor
+
+log = logging.getLogger(__name__)
 
 MINUTE_S, DAY_S = 60, 86_400
 LEASES_PER_LIMIT = 20
@@ -270,6 +273,8 @@ class Quotas:
         self._balances: dict[Window, _Balance] = {}
         self.refusals: Counter[Meter] = Counter(dict.fromkeys(METERS, 0))
         """How often each kind of limit was reached in this replica."""
+        self._writing: threading.Timer | None = None
+        """Will write what was spent."""
 
     def try_require(self, user_id: str, meters: Sequence[Meter]) -> bool:
         """Count one call or search like `require`, but return False instead of waiting for the store.
@@ -310,6 +315,22 @@ class Quotas:
         with self._lock:
             for each in limits:
                 self._find_balance(each.window).pending += amounts[each.window.meter]
+            if limits and self._writing is None:  # other replicas must know, even if this one gets no more
+                self._writing = threading.Timer(SYNC_INTERVAL_S, self._write_in_background)
+                self._writing.daemon = True
+                self._writing.start()
+
+    def write_pending(self) -> None:
+        """Write what was spent and is not written yet. Raises OSError if it cannot be stored."""
+        with self._lock:
+            balances = [each for each in self._balances.items() if each[1].pending]
+        for window, balance in balances:
+            with balance.refilling, _sqlite_errors():
+                self._sync_total(window, balance)
+
+    def limits_spending(self, user_id: str) -> bool:
+        """Return True if the tokens or the cost of a user or its teams are limited."""
+        return bool(user_id and self._list_limits(user_id, tuple(SPENT_METERS)))
 
     def describe(self, account: str, limits: Mapping[Meter, float]) -> list[tuple[Meter, float, float]]:
         """Return each limit of a user or team, with the usage in the current period."""
@@ -321,13 +342,20 @@ class Quotas:
     def close(self) -> None:
         """Write usage that is not stored yet, and close the store."""
         with self._lock:
-            pending = {each: balance.pending for each, balance in self._balances.items() if balance.pending}
-            self._balances.clear()
+            if self._writing is not None:
+                self._writing.cancel()
         try:
-            for window, amount in pending.items():
-                self._store.add(window, amount)
+            self.write_pending()
         finally:
             self._store.close()
+
+    def _write_in_background(self) -> None:
+        with self._lock:
+            self._writing = None
+        try:
+            self.write_pending()
+        except OSError as error:  # it is written with the next request, or when the gateway stops
+            log.warning("what users have used cannot be stored now: %s", error)
 
     def _list_limits(self, user_id: str, meters: Sequence[Meter]) -> list[_Limit]:
         """Return the limits of a user and its teams."""
