@@ -248,12 +248,14 @@ def test_rules_of_a_user_decide_which_tools_are_added_and_run(tmp_path: Path, up
         users.change_user("ann", lambda each: replace(each, allowed=("notes", "tool:send_letter")))
         users.change_team("red", lambda each: replace(each, denied=("tool:burn_notes",)))
 
-        def deny_note(_: Json) -> Say:  # while the model writes a call of the tool
-            users.change_team("red", lambda each: replace(each, denied=("tool:take_note",)))
-            return Say("", [NOTE])
+        said = iter([Say("", [NOTE]), Say("Done."), Say("", [NOTE]), Say("No.")])
 
-        replies = iter([lambda _: Say("", [NOTE]), lambda _: Say("Done."), deny_note, lambda _: Say("No.")])
-        model = ScriptedModel(lambda body: next(replies)(body))
+        def reply(_: Json) -> Say:
+            if len(model.requests) == 3:  # a tool is denied while the model writes a call of it
+                users.change_team("red", lambda each: replace(each, denied=("tool:take_note",)))
+            return next(said)
+
+        model = ScriptedModel(reply)
         answers = [ask_with_token(served, token, model, upstream) for _ in range(2)]
         nested: list[tuple[str, Json]] = [("delegate_to", {"name": "take_note"})]
         last = ScriptedModel([Say("", nested), Say("No.")])
