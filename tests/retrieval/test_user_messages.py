@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.retrieval.test_learned_messages import HOURS, QUERY, ROUTE, SWIM, Learner
+from tests.retrieval.test_learned_messages import HOURS, QUERY, ROUTE, SWIM, Learner, stored
+from toolfold.database import open_database
 from toolfold.model import Caller
+from toolfold.retrieval import learned_store, shared_learned
 from toolfold.retrieval.learned_messages import MAX_SHARED_GAIN
-from toolfold.retrieval.learned_store import MAX_CLIENT_MESSAGES_PER_TOOL, MAX_MESSAGES_PER_TOOL, PRIVATE_TEXT
+from toolfold.retrieval.learned_store import (
+    MAX_CLIENT_MESSAGES_PER_TOOL,
+    MAX_MESSAGES_PER_TOOL,
+    PRIVATE_TEXT,
+    open_learned,
+)
 from toolfold.users import FileUserStore
 
 SECRET = "is the pool of my clinic in Exampletown open for patients tonight"
@@ -119,6 +128,40 @@ def test_user_cannot_displace_messages_of_other_users(learner: Learner, users: F
     assert sum(row.client == ann for row in rows) == len(SWIM)
     assert len(rows) > MAX_MESSAGES_PER_TOOL
     assert all(sum(row.client == each for row in rows) <= MAX_CLIENT_MESSAGES_PER_TOOL for each in attackers)
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+def test_users_keep_an_equal_share_if_all_learned_messages_are_too_many(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    for module in (learned_store, shared_learned):
+        monkeypatch.setattr(module, "MAX_LEARNED_MESSAGES", 9)
+        monkeypatch.setattr(module, "MAX_TOTALS", 12)
+    database = open_database(request.getfixturevalue("database_url")) if kind == "database" else None
+    ann, bob, cid, dan = (Caller("x", user_id=each).learner for each in ("ann", "bob", "cid", "dan"))
+    with closing(open_learned(tmp_path, database)) as store:
+        for number in range(2):
+            store.add(stored(ann, f"tool{number}", f"of ann {number}", 1.0 + number), expire_before=0)
+        for number in range(20):
+            store.add(stored(bob, f"tool{number}", f"of bob {number}", 10.0 + number), expire_before=0)
+        assert Counter(each.client for each in store.load()) == {ann: 2, bob: 7}
+        for number in range(20):
+            store.add(stored(cid, f"tool{number}", f"of cid {number}", 40.0 + number), expire_before=0)
+        assert Counter(each.client for each in store.load()) in (
+            {ann: 2, bob: 3, cid: 4},
+            {ann: 2, bob: 4, cid: 3},
+        )
+        for number in range(20):
+            store.add(stored(dan, f"tool{number}", f"of dan {number}", 70.0 + number), expire_before=0)
+        left = Counter(each.client for each in store.load())
+        assert left[ann] == 2
+        assert sum(left.values()) == 9
+        assert max(left.values()) == 3
+        totals = Counter(client for client, _, _ in store.load_totals())
+        assert sum(totals.values()) <= 12
+        assert min(totals[each] for each in (ann, bob, cid, dan)) >= 2
+    if database is not None:
+        database.close()
 
 
 def test_nothing_is_shared_if_users_cannot_be_read(learner: Learner, tmp_path: Path) -> None:

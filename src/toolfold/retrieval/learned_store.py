@@ -342,19 +342,22 @@ def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_reques
     full = "SELECT client FROM totals WHERE tool = '' AND uses >= ?"
     db.execute(f"UPDATE totals SET uses = uses / 2 WHERE client IN ({full})", (MAX_COUNTED_REQUESTS,))  # noqa: S608
     db.execute("DELETE FROM totals WHERE uses < 1")
-    db.execute(
-        "DELETE FROM totals WHERE rowid IN (SELECT rowid FROM totals ORDER BY uses DESC LIMIT -1 OFFSET ?)",
-        (MAX_TOTALS,),
-    )
+    count = db.execute("SELECT COUNT(*) FROM totals").fetchone()[0]
+    for _ in range(max(0, count - MAX_TOTALS)):  # as for messages: no client or user displaces others
+        db.execute(
+            "DELETE FROM totals WHERE rowid = (SELECT rowid FROM totals WHERE client ="
+            " (SELECT client FROM totals GROUP BY client ORDER BY COUNT(*) DESC, client LIMIT 1)"
+            " ORDER BY tool = '', uses, rowid LIMIT 1)"
+        )
 
 
 def _remove_excess(db: sqlite3.Connection) -> None:
-    """Remove the oldest messages of the client that has the most, so that no client crowds out others."""
+    """Remove the oldest messages of the client or user that has the most, so that none crowds out others."""
     count = db.execute("SELECT COUNT(*) FROM learned").fetchone()[0]
     for _ in range(max(0, count - MAX_LEARNED_MESSAGES)):
         db.execute(
             "DELETE FROM learned WHERE id = (SELECT id FROM learned WHERE client ="
-            " (SELECT client FROM learned GROUP BY client ORDER BY COUNT(*) DESC, client LIMIT 1)"
+            " (SELECT client FROM learned GROUP BY client ORDER BY COUNT(*) DESC, MIN(last_used) LIMIT 1)"
             " ORDER BY last_used, id LIMIT 1)"
         )
 

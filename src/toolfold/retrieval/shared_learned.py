@@ -184,11 +184,14 @@ def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bo
         (MAX_COUNTED_REQUESTS,),
     )
     cursor.execute("DELETE FROM learned_totals WHERE uses < 1")
-    cursor.execute(
-        "DELETE FROM learned_totals WHERE (client, server, tool) IN"
-        " (SELECT client, server, tool FROM learned_totals ORDER BY uses DESC OFFSET %s)",
-        (MAX_TOTALS,),
-    )
+    row = cursor.execute("SELECT COUNT(*) AS count FROM learned_totals").fetchone()
+    for _ in range(max(0, (row["count"] if row else 0) - MAX_TOTALS)):
+        cursor.execute(
+            "DELETE FROM learned_totals WHERE (client, server, tool) = (SELECT client, server, tool"
+            " FROM learned_totals WHERE client = (SELECT client FROM learned_totals"
+            " GROUP BY client ORDER BY COUNT(*) DESC, client LIMIT 1)"
+            " ORDER BY tool = '', uses, server, tool LIMIT 1)"
+        )
 
 
 def _remove_excess(cursor: RowCursor, expire_before: float) -> None:
@@ -204,7 +207,7 @@ def _remove_excess(cursor: RowCursor, expire_before: float) -> None:
     for _ in range(max(0, (row["count"] if row else 0) - MAX_LEARNED_MESSAGES)):
         cursor.execute(
             "DELETE FROM learned WHERE id = (SELECT id FROM learned WHERE client ="
-            " (SELECT client FROM learned GROUP BY client ORDER BY COUNT(*) DESC, client LIMIT 1)"
+            " (SELECT client FROM learned GROUP BY client ORDER BY COUNT(*) DESC, MIN(last_used) LIMIT 1)"
             " ORDER BY last_used, id LIMIT 1)"
         )
 
