@@ -150,7 +150,7 @@ function SignInPage({ needsToken, hasLogin, onEnter }: { needsToken: boolean; ha
         {code && asksToken ? (
           <form onSubmit={(event) => { event.preventDefault(); void enter(); }}>
             <label class="field"><span>Token</span><input type="password" autocomplete="off" required value={token} onInput={(event) => setToken(event.currentTarget.value)} /></label>
-            <p class="muted">{needsToken ? "This address can be reached from other machines, so a token is needed too." : "A token that is not limited to toolsets is needed too: toolfold token add NAME"}</p>
+            <p class="muted">{needsToken ? "This address can be reached from other machines, so a token is needed too." : "A token is needed too. It must not be limited to some tools, and must belong to an administrator or to no user: toolfold token add NAME"}</p>
             <button type="submit" class="primary">Sign in</button>
           </form>
         ) : (
