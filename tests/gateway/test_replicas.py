@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
@@ -132,6 +132,7 @@ def replicas(
         "store": url,
         "mcp": {"servers": {"notes": server}, "wait_seconds": 60.0},
         "tools": {"rag_embed_model": "light"},
+        "telemetry": {"prometheus": True},
     }
     for name in ("one", "two"):
         write_settings(directory / name, settings)
@@ -337,3 +338,67 @@ async def test_token_is_valid_and_revoked_on_both_replicas(replicas: tuple[Repli
     assert post(two, ping, session, token).status_code == 200
     await asyncio.to_thread(two.toolfold, "token", "revoke", "bob")
     await wait_for(lambda: one.ask_status(token) == 401 and two.ask_status(token) == 401)
+
+
+async def test_rules_and_limits_that_a_command_changes_hold_on_both_replicas(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    one, two = replicas
+
+    async def run(replica: Replica, words: str) -> str:
+        return await asyncio.to_thread(replica.toolfold, *words.split())
+
+    await run(one, "user add ann")
+    token = await run(two, "token add ann-laptop --user ann")
+    await wait_for(lambda: 401 not in (one.ask_status(token), two.ask_status(token)))
+    async with one.client(token) as first, two.client(token) as second:
+
+        async def all_list(expected: set[str]) -> bool:
+            listed = [{tool.name for tool in (await each.list_tools()).tools} for each in (first, second)]
+            return all(expected == names & {"notes_read", "notes_wipe"} for names in listed)
+
+        await repeat_until(lambda: all_list({"notes_read", "notes_wipe"}))
+        await run(one, "user deny ann tool:notes_wipe")
+        await repeat_until(lambda: all_list({"notes_read"}))
+        for each in (first, second):
+            assert "not available" in result_text(await each.call_tool("notes_wipe", {"text": "x"}))
+        await run(two, "user limit ann --calls-per-day 0")
+        await repeat_until(lambda: are_refused(0, first, second))
+        await run(one, "user limit ann --calls-per-day 3")
+        accepted = 0
+
+        async def use_up() -> bool:
+            nonlocal accepted
+            outcomes = [await try_call(each) for each in (first, second)]
+            accepted += outcomes.count("ok")
+            return all("limit of 3 calls per day for you" in each for each in outcomes)
+
+        await repeat_until(use_up)
+        assert accepted == 3
+        await run(one, "user limit ann --calls-per-day none")
+        await repeat_until(lambda: are_accepted(first, second))
+    for replica in replicas:
+        metrics = await asyncio.to_thread(read_metrics, replica)
+        assert 'limit="calls_per_day"' in metrics
+        assert "ann" not in metrics
+
+
+def read_metrics(replica: Replica) -> str:
+    return httpx2.get(replica.gateway.url.replace("/mcp", "/metrics"), timeout=TIMEOUT_S).text
+
+
+async def try_call(client: Client) -> str:
+    """Return whether a call was accepted, or the reason why it was refused."""
+    try:
+        return "failed" if (await client.call_tool("notes_read", {"text": "x"})).is_error else "ok"
+    except MCPError as error:
+        return str(error)
+
+
+async def are_refused(limit: int, *clients: Client) -> bool:
+    outcomes = [await try_call(each) for each in clients]
+    return all(f"limit of {limit} calls per day for you" in each for each in outcomes)
+
+
+async def are_accepted(*clients: Client) -> bool:
+    return {await try_call(each) for each in clients} == {"ok"}
