@@ -237,7 +237,7 @@ class NowaitContext(Protocol[T_co]):
 
 
 class _ManagedContext(Generic[T]):
-    """Context manager that one thread enters while another waits; exited at once if the other gives up."""
+    """Context manager that one thread enters while another waits, and exits if the waiting one gives up."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()

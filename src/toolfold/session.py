@@ -78,13 +78,13 @@ class SessionDeps:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimit:
-    """What a session's client may use, which may change while the session is open."""
+    """The tools that a session's client may use, which may change while the session is open."""
 
     find: Callable[[], GrantLimit]
     """Function that returns the limit that applies now."""
     current: GrantLimit
     root: Scope
-    """What the configuration allows."""
+    """The scope that the configuration allows."""
     scope: Scope
     """The scope `root`, limited by `current`."""
 

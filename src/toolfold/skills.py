@@ -45,7 +45,7 @@ class SkillDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill: what it is for, and where it is."""
+    """A skill: its purpose and its directory."""
 
     name: str
     description: str

@@ -541,7 +541,7 @@ def _normalize_tool_entry(entry: str) -> str:
 
 
 def _hash_if_long(key: str) -> str:
-    """Return the key of a stored approval, or its hash if it is long, because keys stay in memory."""
+    """Return the key of a stored approval, or its hash if the key is long, to save memory."""
     return key if len(key) <= MAX_KEY_CHARS else hashlib.sha256(key.encode(errors="replace")).hexdigest()
 
 

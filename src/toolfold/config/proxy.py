@@ -11,7 +11,7 @@ from toolfold.model import FrozenDict
 
 
 class UpstreamSettings(Section):
-    """The provider to which the proxy sends requests for some models, and the API key it uses there."""
+    """The provider to which the proxy sends requests for some models, and the API key for this provider."""
 
     provider: Text = Field(
         description="Name of the provider: a built-in one or one of `providers`.",

@@ -40,7 +40,7 @@ class PendingChange:
 
     path: str
     during: str
-    """Description of what was running when the file changed."""
+    """Text that says which tool call was running when the file changed."""
     time: float
     accepted: str
     """Fingerprint of the file in its last accepted state, before the change."""

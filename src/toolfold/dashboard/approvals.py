@@ -72,7 +72,7 @@ class PageApprover:
                 self.shared.remove(pending.id)
 
     def _can_ask(self) -> bool:
-        """Return True if a dashboard page that would show a question is open, here or on another replica."""
+        """Return True if a dashboard page that would show a question is open on this or another replica."""
         return self.is_page_open() or (self.shared is not None and self.shared.has_other_pages())
 
     async def _wait_for_answer(self, pending: PendingApproval) -> Answer:

@@ -53,7 +53,7 @@ class EditCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Text of a file without byte order mark and with LF line ends, and how to restore both.
+    """Text of a file, without byte order mark and with LF line ends, and the data to restore both.
 
     Mixed line ends are left as they are. Bytes that are not UTF-8 are preserved as surrogates.
     """

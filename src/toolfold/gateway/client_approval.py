@@ -89,7 +89,7 @@ def _offered_answers(request: ApprovalRequest) -> list[Answer]:
 
 
 def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
-    """Return what an approval answer permits: which calls, and for how long."""
+    """Return which calls an approval answer permits, and for how long."""
     if answer is Answer.ONCE:
         return "this call only"
     if answer is Answer.SESSION:

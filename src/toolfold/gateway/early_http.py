@@ -99,7 +99,7 @@ class EarlyHttpAnswers:
         self._thread.start()
 
     def stop(self) -> HttpHandover:
-        """Stop answering requests early, and return what the gateway needs to take over the connections."""
+        """Stop answering requests early, and return the connections' state for the gateway to continue."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)

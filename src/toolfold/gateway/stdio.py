@@ -60,7 +60,7 @@ async def serve(
 async def _open_streams(
     gateway: Gateway, early: EarlyAnswers | None, record: Path | None
 ) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
-    """Open the message streams to the client; those of the SDK if stdin and stdout are not pipes."""
+    """Open the message streams to the client; use the SDK's streams if stdin and stdout are not pipes."""
     if early is None and not has_client_pipes():
         from mcp.server.stdio import stdio_server
 

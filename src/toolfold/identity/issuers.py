@@ -44,7 +44,7 @@ class IssuerUnavailable(ToolfoldError):
     """The identity provider's metadata or keys cannot be fetched, or they are invalid."""
 
     def __init__(self, problem: str, *, status: int = 0) -> None:
-        """Store the problem; `status` is that of the provider's response, or 0 if there was none."""
+        """Store the problem; `status` is the HTTP status of the provider's response, 0 if there was none."""
         super().__init__(problem)
         self.status = status
 

@@ -116,7 +116,7 @@ class Directory:
         return GrantLimit(tuple(allowed) or None, tuple(denied))
 
     def list_sharing(self, user_id: str) -> frozenset[str]:
-        """Return the ids of the other members of those of the user's teams that share learned messages."""
+        """Return the ids of users who share learned messages with this user as members of the same team."""
         teams = [each for each in self.list_teams(user_id) if each.share_learned]
         return frozenset[str]().union(*(each.members for each in teams)) - {user_id}
 

@@ -216,7 +216,7 @@ class McpServers:
             return self._apply_settings()
 
     def find_own_servers(self) -> list[str]:
-        """Return the servers that the user or this program added, without those of a project's file."""
+        """Return the servers added by the user or this program, not those of a project's settings file."""
         return [name for name in self._settings if name in self._added or is_own_server(self._config, name)]
 
     def _effective_settings(self) -> dict[str, McpServerSettings]:
