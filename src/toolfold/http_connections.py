@@ -354,10 +354,13 @@ class Response:
         self._length = 0 if has_no_body else _find_length(head)
         self._is_chunked = not has_no_body and bool(head.find(b"transfer-encoding"))
 
-    def read(self) -> AsyncIterator[bytes]:
-        """Yield the body in the pieces in which it arrives. Raises ExchangeFailed."""
+    def read(self, *, by_chunk: bool = False) -> AsyncIterator[bytes]:
+        """Yield the body in the pieces in which it arrives. Raises ExchangeFailed.
+
+        With `by_chunk`, chunks that arrive together are yielded one by one, so that they can be counted.
+        """
         if self._is_chunked:
-            return self._read_chunks()
+            return self._read_chunks(by_chunk)
         return self._read_until_close() if self._length is None else self._read_length(self._length)
 
     async def _read_length(self, length: int) -> AsyncIterator[bytes]:
@@ -378,13 +381,13 @@ class Response:
             yield connection.take_data()
         connection.require_clean_end()
 
-    async def _read_chunks(self) -> AsyncIterator[bytes]:
+    async def _read_chunks(self, by_chunk: bool) -> AsyncIterator[bytes]:
         connection, decoder = self._connection, _ChunkDecoder()
         while True:
-            data = decoder.decode(connection.buffer)
+            pieces = decoder.decode(connection.buffer)
             if decoder.is_complete:
                 connection.mark_complete(can_be_kept=self._can_be_kept)
-            if data:
+            for data in pieces if by_chunk or len(pieces) < 2 else (b"".join(pieces),):
                 yield data
             if decoder.is_complete:
                 return
@@ -401,8 +404,8 @@ class _ChunkDecoder:
         """Bytes of the current chunk that have not arrived."""
         self._needs_line_end = self._is_in_trailers = False
 
-    def decode(self, buffer: bytearray) -> bytes:
-        """Return the data of all chunks in a buffer, and remove them from it. Raises ExchangeFailed."""
+    def decode(self, buffer: bytearray) -> list[bytes]:
+        """Return the data of each chunk in a buffer, and remove them from it. Raises ExchangeFailed."""
         parts: list[bytes] = []
         position, end = 0, len(buffer)
         while not self.is_complete:
@@ -424,7 +427,7 @@ class _ChunkDecoder:
             position = line_end + 1
             self._read_line(line)
         del buffer[:position]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts
 
     def _read_line(self, line: bytes) -> None:
         if self._needs_line_end:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.cases import check_cases
 from tests.conftest import RuntimeOpener
-from tests.mcp.servers import PATIENCE, stdio_command
+from tests.gateway.harness import wait_until
+from tests.mcp.servers import stdio_command
 from tests.thorough import try_examples
 from toolfold.model import Content, Json, Media
 from toolfold.providers import DIALECTS
@@ -375,7 +376,7 @@ def test_sdk_object_and_plain_mapping_give_the_same_content() -> None:
 def session(open_test_runtime: RuntimeOpener, tmp_path: Path) -> Session:
     command = stdio_command("everything", tmp_path)
     runtime = open_test_runtime({"mcp": {"servers": {"everything": command.entry}}})
-    runtime.mcp.settle(PATIENCE)
+    wait_until(lambda: runtime.mcp.states()[0].tools > 0)
     return runtime.session()
 
 

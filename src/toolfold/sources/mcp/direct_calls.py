@@ -241,7 +241,7 @@ class DirectCalls:
         try:
             await connection.send(request, b"", None)
             response = await connection.receive("POST", None)
-            body = response.read()
+            body = response.read(by_chunk=True)
             message = await _read_response(id_, response, body, parts)
         except ExchangeFailed as error:
             connection.close()
