@@ -82,7 +82,7 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Runs the tool `todo` in sessions without a model, such as that of `toolfold call`."""
+    """Runs the tool `todo` in sessions without a model, such as those of `toolfold call`."""
 
     def __init__(self) -> None:
         self.todos = TodoList()

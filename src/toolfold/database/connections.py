@@ -46,7 +46,7 @@ class DatabaseUnavailable(DatabaseError):
 
 
 def clean_text(text: str) -> str:
-    """Return a text that PostgreSQL accepts: it refuses NUL characters and lone surrogates."""
+    """Return a text without what PostgreSQL refuses: NUL characters and lone surrogates."""
     return make_encodable(text).replace("\0", "\ufffd")
 
 

@@ -19,7 +19,7 @@ __all__ = ["answer_message", "answer_message_sync"]
 async def answer_message(session: Session, message: Any) -> list[Json]:
     """Run the tool calls in a model's message, and return the messages for the history.
 
-    Returns the messages to append to the history: the reply, and the results of its calls if it has any.
+    These messages are the reply, and the results of its calls if it has any.
     """
     return _make_messages(message, await session.call_all(read_calls(message)))
 

@@ -18,7 +18,7 @@ __all__ = ["answer_chat", "answer_chat_sync", "answer_response", "answer_respons
 async def answer_chat(session: Session, completion: Any) -> list[Json]:
     """Run the tool calls in a chat completion, and return the messages for the history.
 
-    Returns the messages to append to the history: the reply, and the results of its calls if it has any.
+    These messages are the reply, and the results of its calls if it has any.
     """
     reply = completion.choices[0].message
     results = await session.call_all(read_chat_calls(reply))
@@ -35,7 +35,7 @@ def answer_chat_sync(session: Session, completion: Any) -> list[Json]:
 async def answer_response(session: Session, response: Any) -> list[Json]:
     """Run the function calls in a reply of the Responses API, and return the items for the next input.
 
-    Returns the items to append to the input: those of the response, and the results.
+    These items are those of the response, and the results of its calls.
     """
     results = await session.call_all(read_response_calls(response))
     return [*map(_dump, response.output), *get_dialect("responses").render_results(results)]

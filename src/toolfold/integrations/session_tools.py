@@ -54,7 +54,7 @@ class SessionTools:
     ) -> list[T]:
         """Begin a turn and return the framework's tools, without session tools that do not fit.
 
-        Of the session's tools these are the ones that fit; tools from elsewhere are all kept.
+        Tools that do not belong to the session are all kept.
         """
         shown = await self.select_names(messages)
         hidden = (self.session.granted() | BRIDGE_NAMES) - shown

@@ -1,7 +1,8 @@
 """The model proxy: forwards requests to model providers, with only the tools that the model needs.
 
-A client sets only its base URL. One line for all dialects: admit → read → fold → upstream → unfold. What a
-dialect looks like is known in `providers`; which tools are shown is decided by the same code as in a session.
+A client only has to set its base URL. Requests of all APIs take the same path: check access, read, reduce the
+tools array, send, merge the replies. The format of each API is known in `providers`; which tools are shown is
+decided by the same code as in a session.
 """
 
 from toolfold.proxy.app import Proxy

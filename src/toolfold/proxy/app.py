@@ -223,7 +223,7 @@ class Proxy:
     async def _serve(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody, send: Send
     ) -> None:
-        """Read a request of an accepted client and answer it."""
+        """Read a request from an accepted client and answer it."""
         try:
             request = await self._read_request(scope, path, family, admitted, body)
             self._require_known_model(request)
@@ -297,7 +297,7 @@ class Proxy:
         return await asyncio.to_thread(lambda: None if find_excess(data) else self._arrays.parse(data))
 
     async def _respond(self, request: ProxyRequest, body: _ClientBody, send: Send) -> None:
-        """Answer a request of an accepted client, within a time limit for the whole response.
+        """Answer a request from an accepted client, within a time limit for the whole response.
 
         Raises AccessEnded if the client's token was revoked before anything was sent to it.
         """

@@ -137,7 +137,7 @@ class Catalogs:
 def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
     """Return a key for the requests of a conversation that are built by the same session.
 
-    Requests to another model or in the provider's own form of folding are built by another session.
+    Requests to another model, or with the provider's native deferred tools, have another session.
     """
     return hash_json([conversation.hex(), model, native])
 
@@ -151,7 +151,7 @@ def hash_tools(tools: Sequence[ClientTool]) -> bytes:
 def _as_tool(tool: ClientTool, has_servers: bool) -> Tool:
     """Convert a client's tool to a Toolfold tool that can be found by search but not run.
 
-    Among tools of MCP servers, the others are the client's own, which it always needs.
+    If some tools are from MCP servers, all others are the client's own, which it always needs.
     """
     is_served = tool.name.startswith(_MCP_NAME_PREFIX)
     server = tool.name.removeprefix(_MCP_NAME_PREFIX).partition("__")[0] if is_served else _CLIENT_TOOLSET

@@ -332,7 +332,7 @@ def _write_tools(
 ) -> list[Json]:
     """Return the tools array to send: the tools that change least come first, as the client wrote them.
 
-    Tools that the provider loads on demand are last: they are no part of the prompt.
+    Tools that the provider loads on demand are last, because they are not part of the prompt.
     """
     entries = catalog.entries
     shown = [

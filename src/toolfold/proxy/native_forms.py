@@ -49,7 +49,7 @@ class NativeForms:
 
 
 def add_header_value(headers: Headers, name: str, value: str) -> Headers:
-    """Return the headers with a value added to a comma-separated one, such as `anthropic-beta`."""
+    """Add a value to a header with a comma-separated list, such as `anthropic-beta`; return all headers."""
     key, added = name.lower().encode(), value.encode()
     present = [each for each in headers if each[0].lower() == key]
     values = [part.strip() for _, each in present for part in each.split(b",") if part.strip()]

@@ -24,7 +24,7 @@ MAX_REMEMBERED_BYTES = 64_000_000
 
 @dataclass(frozen=True, slots=True)
 class RememberedReply:
-    """A provider's reply of which the client saw a different form, without tool searches."""
+    """A provider's complete reply; the client saw it without the tool searches."""
 
     call_ids: tuple[str, ...]
     """The calls that the client saw."""

@@ -145,7 +145,7 @@ class RuntimeTools:
         return [self._sessions.pop(oldest)]
 
     def _build_session(self, client: GatewayClient) -> Session:
-        """Return a session with the tools of `proxy.toolsets` that the client's token grants."""
+        """Return a session with those tools of `proxy.toolsets` that the client's token permits."""
         known = self._runtime.toolsets()
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
         caller = Caller(client.name, may_use_keys=client.may_use_keys, user_id=client.user_id)

@@ -1,4 +1,4 @@
-"""Find the provider that serves a model behind the proxy, its URLs, and the API key to send to it.
+"""Find the provider to which the proxy sends requests for a model, its URLs and the API key to use.
 
 A client's key is sent only to the provider it belongs to: the default one of the API that the client uses,
 or one whose setting says so. Other providers get their own configured key.
@@ -46,7 +46,7 @@ _TOKEN_IN_VALUE = re.compile(rb"(?:^|[\s=;,:])tf_")
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A model provider behind the proxy."""
+    """A model provider to which the proxy sends requests."""
 
     provider: str
     family: Family

@@ -118,7 +118,7 @@ class EarlierMessages:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """How a message refers to what was said before, judged by its words."""
+    """Signs in a message's words that it refers to earlier messages."""
 
     own_words: int
     """Number of words that say something by themselves."""
@@ -129,7 +129,7 @@ class Cues:
 
     @classmethod
     def of(cls, message: str) -> Cues:
-        """Find the words of a message that refer to what was said before."""
+        """Find the signs that a message refers to earlier messages."""
         message = message[:MAX_CUE_CHARS]
         every = words(message)
         own = sum(map(_word_weight, (word for word in every if _is_own_word(word))))
@@ -148,7 +148,7 @@ class Cues:
         return self.own_words <= MAX_CONTINUATION_WORDS and (self.refers or self.agrees) and not self.closes
 
     def row(self) -> list[float]:
-        """Return these cues as a row of numeric features."""
+        """Return these signs as a row of numeric features."""
         return [
             min(self.own_words, 10) / 10,
             *map(float, (self.refers, self.corrects, self.agrees, self.closes)),

@@ -215,7 +215,7 @@ class DatabaseIndex:
         *,
         names: Sequence[str] = (),
     ) -> Index:
-        """Return a small index with those granted tools that are candidates for a message.
+        """Return a small index of candidate tools for a message, out of those that the session may use.
 
         Raises IndexUnavailable if the database fails, or if the tools are not published yet.
         """
@@ -287,7 +287,7 @@ class DatabaseIndex:
     def _usable_table(
         self, published: _PublishedTools, grant: _Grant, lookup: MessageLookup
     ) -> VectorTable | None:
-        """Return the table of vectors; None if comparing the message with all granted tools takes too long.
+        """Return the table of vectors; None if a comparison of the message with all tools takes too long.
 
         A search by keywords uses the vectors of candidates to recognise duplicates.
         """
@@ -317,7 +317,7 @@ class DatabaseIndex:
         return replace(Index.of(tools, sums, lexical, vectors), sample=sample)
 
     def _find_grant(self, published: _PublishedTools, names: frozenset[str] | None) -> _Grant:
-        """Return the positions of granted tools, and the SQL condition that selects them. Cached."""
+        """Return the positions of the session's tools, and the SQL condition that selects them. Cached."""
         with self._lock:
             found = published.grants.pop(names, None)
         if found is None:

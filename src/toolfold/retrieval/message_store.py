@@ -31,7 +31,7 @@ class EditableMessages(MessageSource, ABC):
     """Interface of a store to which example messages can be added, and from which they are removed."""
 
     def add(self, new: Iterable[MessageRecord]) -> None:
-        """Add example messages for tools; they replace those of the same tool, also of older versions."""
+        """Add example messages for tools; they replace the earlier ones of the same tool."""
         records = list(new)
         replaced = {(record.server, record.tool) for record in records}
         checksums = {record.checksum for record in records}

@@ -296,7 +296,7 @@ def _write_state(cursor: RowCursor, session_id: str, state: Json) -> None:
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words of a text in lower case and without accents, as they are indexed."""
+    """Return the words of a text as they are indexed: in lower case and without accents."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     without_accents = "".join(each for each in plain if not unicodedata.combining(each))
     return [word[:MAX_WORD_CHARS] for word in _WORD.findall(without_accents)]

@@ -59,7 +59,7 @@ class UsageJournal:
     def start_segment(self) -> None:
         """Write later entries to a new journal file, so that the earlier file can be removed.
 
-        Does nothing while an earlier segment exists, whose entries could not be stored.
+        Does nothing while an earlier journal file exists, whose entries could not be stored.
         """
         if self._closed is None:
             self._closed, self._current = self._current, None

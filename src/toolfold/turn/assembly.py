@@ -1,4 +1,4 @@
-"""Build a Turn: decide which of a session's granted tools work now, and how each is described."""
+"""Build a turn: decide which of the tools that a session may use work now, and how each is described."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Turn:
     """Names of tools that are always in the model's list: not searchable and not for `tool_call`."""
 
     def tool(self, name: str) -> Tool:
-        """Return the callable tool with this name; a tool that was not granted is reported as not found."""
+        """Return the callable tool with this name; tools that the session may not use are not found."""
         if self.bridge is not None and name in self.bridge:
             return self.bridge.tool(name, self)
         tool = self._find_listed(name)
@@ -82,7 +82,7 @@ class Turn:
         )
 
     def may_call(self, tool: Tool) -> bool:
-        """Return True if the tool is granted, works now, and may be mentioned to the model."""
+        """Return True if the session may use the tool, it works now, and the model may know about it."""
         return self.may_show(tool.name) and tool.name not in self.unavailable
 
     def definitions(self) -> list[Definition]:
@@ -119,7 +119,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the granted tool with this name, even if tools of other authors have the same name."""
+        """Return the tool with this name that the session may use, even if other tools have the same name."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
@@ -158,7 +158,7 @@ def assemble(
     *,
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Build a turn from a session's granted tools; the `hidden` ones are callable but not shown."""
+    """Build a turn from the tools that a session may use; the `hidden` ones are callable but not shown."""
     return begin_turn(Grant.from_names(snapshot, granted, hidden), availability)
 
 
@@ -170,7 +170,7 @@ def begin_turn(
     awaiting: frozenset[str] = frozenset(),
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Return a turn that shows every tool that is granted and works now."""
+    """Return a turn that shows every tool that the session may use and that works now."""
     failures = availability.find_failures(grant.checked)
     unavailable = failures.unavailable
     offered, names = grant.tools, grant.tool_names

@@ -1,10 +1,9 @@
 """The bridge: three tools with which a model finds and calls tools it was not shown.
 
-`tool_search` and `tool_describe` are tools like any others: they pass the gate, the hooks and the time
-limit under their own names, and only look. `tool_call` is no tool: `unwrap`, the first station of
-dispatch, puts the real call in its place, and after it nothing in the house knows that there was a
-bridge. The definitions say nothing of the tools behind them, so that a prompt cache survives when tools
-come and go.
+`tool_search` and `tool_describe` are tools like any others: scope, hooks and time limit apply to them under
+their own names, and they only read. `tool_call` is not a tool: `unwrap`, the first step of dispatch, replaces
+it by the call that it contains, and later steps know nothing of the bridge. The three definitions do not
+mention the tools that they reach, so that a prompt cache stays valid when tools are added or removed.
 """
 
 from __future__ import annotations

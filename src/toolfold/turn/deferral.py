@@ -1,4 +1,4 @@
-"""Divide the granted tools into those that may be hidden behind tool search and those always shown.
+"""Divide a session's tools into those that may be hidden behind tool search and those always shown.
 
 Computed once per grant from the configured lists. When tools are deferred is decided in `disclosure`.
 """
@@ -19,7 +19,7 @@ from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 @dataclass(slots=True)
 class ToolPartition:
-    """The granted tools of a session, divided into pinned, never deferred and deferrable ones."""
+    """The tools that a session may use, divided into pinned, never deferred and deferrable ones."""
 
     pinned: Sequence[Tool]
     """Tools that are shown for every message."""
@@ -33,11 +33,11 @@ class ToolPartition:
         self.kept_names = frozenset(tool.name for tool in self.kept)
 
     def find_unavailable(self, turn: Turn) -> list[Tool]:
-        """Return the deferrable tools that cannot be used in this turn."""
+        """Return the tools that may be deferred but do not work in this turn."""
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
     def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
-        """Count the tokens of this turn's deferrable tools, until it is certain whether they exceed `enough`.
+        """Count the tokens of the tools that may be deferred, until it is clear whether they reach `enough`.
 
         The count of all deferrable tools is cached; the unavailable ones change too often.
         """
@@ -54,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Divides granted tools into deferrable and always shown ones, by the settings; caches the result."""
+    """Divides a session's tools into deferrable and always shown ones, by the settings; caches the result."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)

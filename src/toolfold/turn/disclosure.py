@@ -1,4 +1,4 @@
-"""Decide when tools are deferred behind tool search, and what the model sees instead.
+"""Decide when tools are hidden behind tool search, and what the model sees instead.
 
 Decided for every turn from the tokens of its tools and the model's context window. Below the threshold a
 turn is passed through unchanged. Deferred tools stay callable.
@@ -33,7 +33,7 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DisclosureDecision:
-    """Whether tools are deferred behind tool search in a turn, and why."""
+    """The decision whether tools are hidden behind tool search in a turn, and the reason."""
 
     active: bool
     reason: str
@@ -88,7 +88,7 @@ class Disclosure:
         return disclosed
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
-        """Return the names of the granted tools that are never deferred behind tool search."""
+        """Return the names of the session's tools that are never hidden behind tool search."""
         return self._sorted(grant).kept_names
 
     def _show_tools(
@@ -102,7 +102,7 @@ class Disclosure:
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
     def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Decide whether to defer this turn's tools for a model with a context window of this size."""
+        """Decide whether to hide this turn's tools behind tool search, given the model's context window."""
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
@@ -128,7 +128,7 @@ class Disclosure:
         )
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
-        """Return the number of tokens above which tools are deferred, and where the limit comes from."""
+        """Return the number of tokens above which tools are hidden, and where the limit comes from."""
         settings = self._settings
         if context_tokens is None:
             limit, why = (

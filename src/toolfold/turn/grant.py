@@ -1,4 +1,4 @@
-"""Compute the tools that a scope grants; the result is cached until the registry changes.
+"""Compute the tools that a session with a scope may use; cached until the registry changes.
 
 Cached by scope: sessions with the same scope share a grant, and a change of the registry creates a new
 one. Knows nothing of availability or of what a model is shown.
@@ -49,13 +49,13 @@ class Grant:
 
 
 class GrantCache:
-    """Caches which tools each scope grants, as long as the toolsets do not change."""
+    """Caches which tools a session with each scope may use, as long as the toolsets do not change."""
 
     def __init__(self) -> None:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return the tools that a scope grants; tools run by the agent loop are shown only if in `offers`."""
+        """Return the tools that a scope permits; tools that the agent runs are shown only if in `offers`."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}

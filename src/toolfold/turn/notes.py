@@ -106,7 +106,7 @@ class History:
         return [each.plain_message for each in self.entries]
 
     def known_lines(self) -> frozenset[str]:
-        """Return the lines about tools in all notes of this request."""
+        """Return the lines that describe tools in all notes of this request."""
         return frozenset[str]().union(*(note.lines for note in self.notes.values()))
 
 
@@ -123,7 +123,7 @@ class Notes:
         """Messages as they were sent with a note → how it comes off; None for a message we added."""
 
     def export_state(self) -> Json:
-        """Return the notes as JSON data, with which `restore_state` continues in another process."""
+        """Return the notes about tools as JSON data, for `restore_state` in another process."""
         digests, notes = self._last
         return {
             "sent": [[chain.hex(), _note_to_json(note)] for chain, note in self._sent.items()],
@@ -234,7 +234,7 @@ def _note_from_json(state: Json) -> Note:
 
 
 def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
-    """Match the last messages of a history with those of the last request; map new positions to old ones."""
+    """Find which last messages of a history were in the last request; map their positions to the old ones."""
     old, new = last[::-1], now[::-1]
     falls = _prefix_table(old)
     length = best = at = 0

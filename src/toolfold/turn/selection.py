@@ -213,7 +213,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """Candidate tools and recent search results, shared by all selections from the same granted tools."""
+    """Candidate tools and recent search results, shared by all selections from the same set of tools."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
