@@ -442,7 +442,7 @@ print(availability.unavailable([tool]))
 # Grace
 
 
-def test_tool_whose_check_passed_recently_is_kept_with_a_note(
+def test_tool_whose_failing_check_passed_recently_stays_listed_with_the_reason(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()

@@ -65,7 +65,7 @@ async def request(pool: ConnectionPool, origin: Origin, server: Server, unread: 
     ],
     ids=["whole", "paused"],
 )
-async def test_connection_on_which_reading_is_paused_is_not_used_again(
+async def test_http_connection_with_unread_data_is_not_reused(
     length: int, rest: bytes, connections: int
 ) -> None:
     pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length
@@ -79,7 +79,7 @@ async def test_connection_on_which_reading_is_paused_is_not_used_again(
     assert len(server.writers) == connections
 
 
-async def test_connection_is_not_used_again_after_a_response_with_two_lengths() -> None:
+async def test_http_connection_is_not_reused_after_a_response_with_two_content_lengths() -> None:
     pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 9"
     async with run_server(head + b"\r\n\r\n5\r\n", b"\r\n0\r\n\r\n") as (server, origin):
         server.sends_rest.set()

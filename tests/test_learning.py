@@ -79,7 +79,7 @@ def test_message_before_a_successful_call_is_learned(city: Runtime) -> None:
     assert [row.uses for row in list_learned(city)] == [2]
 
 
-def test_learned_tool_is_selected_and_the_reason_is_given(city: Runtime) -> None:
+def test_tool_learned_for_a_message_is_selected_and_the_reason_is_given(city: Runtime) -> None:
     session = city.session()
     for message in ("do the bath people let us in tonight", "will the bath people let us in on Sunday"):
         say(session, message, "place_hours")
@@ -103,12 +103,12 @@ def test_tool_that_the_search_did_not_find_is_not_learned_for_the_query(city: Ru
     assert list_learned(city) == []
 
 
-def test_failed_call_is_not_learned_from(city: Runtime) -> None:
+def test_message_before_a_failed_call_is_not_learned(city: Runtime) -> None:
     say(city.session(), "book two tickets for the pool", "book_ticket")
     assert list_learned(city) == []
 
 
-def test_tool_results_are_never_learned(city: Runtime) -> None:
+def test_text_of_tool_results_is_never_learned(city: Runtime) -> None:
     session = city.session()
     call = {"id": "1", "type": "function", "function": {"name": "place_hours", "arguments": "{}"}}
     history: list[dict[str, Any]] = [
@@ -120,7 +120,7 @@ def test_tool_results_are_never_learned(city: Runtime) -> None:
     assert {row.text for row in list_learned(city)} == {POOL}
 
 
-def test_secrets_are_removed_before_a_message_is_stored(city: Runtime, home: Path) -> None:
+def test_secrets_are_redacted_before_a_learned_message_is_stored(city: Runtime, home: Path) -> None:
     say(city.session(), f"open the pool with the key {SECRET} please", "place_hours")
     (row,) = list_learned(city)
     assert SECRET not in row.text
@@ -130,17 +130,17 @@ def test_secrets_are_removed_before_a_message_is_stored(city: Runtime, home: Pat
     assert not [file for file in files if SECRET.encode() in file.read_bytes()]
 
 
-def test_message_of_a_delegating_model_is_not_learned(city: Runtime) -> None:
+def test_message_that_a_model_sends_to_a_sub_agent_is_not_learned(city: Runtime) -> None:
     say(city.session().delegate(), POOL, "place_hours")
     assert list_learned(city) == []
 
 
-def test_long_text_is_not_learned(city: Runtime) -> None:
+def test_long_message_is_not_learned(city: Runtime) -> None:
     say(city.session(), "open the pool " * 40, "place_hours")
     assert list_learned(city) == []
 
 
-def test_search_is_learned_from_although_the_message_is_too_long(city: Runtime) -> None:
+def test_search_query_is_learned_even_if_the_message_is_too_long(city: Runtime) -> None:
     session, message = city.session(), "open the pool " * 40
     session.assemble(message)
     session.call_sync("tool_search", {"query": "opening hours of the pool"})
@@ -155,7 +155,7 @@ def test_only_the_first_tools_called_after_a_message_are_learned(city: Runtime) 
     assert [row.name for row in list_learned(city, *names)] == list(names[:3])
 
 
-def test_clients_of_a_gateway_are_told_apart(city: Runtime) -> None:
+def test_messages_are_learned_separately_for_each_client_of_a_gateway(city: Runtime) -> None:
     for name in ("alice", "bob"):
         session = city.session(caller=Caller(name))
         session.call_sync("tool_search", {"query": "opening hours of the pool"})
@@ -163,7 +163,7 @@ def test_clients_of_a_gateway_are_told_apart(city: Runtime) -> None:
     assert sorted(row.client for row in list_learned(city)) == ["alice", "bob"]
 
 
-def test_calls_of_another_tool_weaken_what_was_learned(city: Runtime) -> None:
+def test_calls_of_another_tool_weaken_the_effect_of_learned_messages(city: Runtime) -> None:
     session = city.session()
     say(session, POOL, "place_hours")
     say(session, "how do I get to the lake?")
@@ -172,14 +172,14 @@ def test_calls_of_another_tool_weaken_what_was_learned(city: Runtime) -> None:
     assert {row.name: row.misses for row in list_learned(city)} == {"place_hours": 1, "plan_route": 0}
 
 
-def test_nothing_is_stored_if_learning_is_off(open_test_runtime: RuntimeOpener, home: Path) -> None:
+def test_no_message_is_stored_if_learning_is_off(open_test_runtime: RuntimeOpener, home: Path) -> None:
     runtime = add_tools(open_test_runtime({**LIGHT, "tools.learn_from_use": False}))
     say(runtime.session(), POOL, "place_hours")
     assert list_learned(runtime) == []
     assert not (home / "state" / "learned").exists()
 
 
-def test_call_succeeds_if_nothing_can_be_stored(
+def test_call_succeeds_even_if_the_learned_message_cannot_be_stored(
     city: Runtime, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (home / "state").mkdir(exist_ok=True)
@@ -194,7 +194,7 @@ def test_call_succeeds_if_nothing_can_be_stored(
     assert json.loads(session.call_sync("tool_search", {"query": "opening hours"}).text)["matches"]
 
 
-def test_project_cannot_turn_learning_on(
+def test_project_settings_cannot_turn_learning_on(
     open_test_runtime: RuntimeOpener, tmp_path: Path, home: Path
 ) -> None:
     home.joinpath("config.yaml").write_text("tools: {learn_from_use: false}\n")

@@ -402,7 +402,7 @@ def test_lock_file_changed_by_another_program_is_an_error(home: Path) -> None:
         lock.pins("other")
 
 
-def test_damaged_record_of_settings_changes_prevents_a_start(
+def test_runtime_does_not_start_if_its_record_of_settings_changes_is_damaged(
     home: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     folder = home / "state" / "settings"
@@ -454,7 +454,7 @@ def test_restoring_old_settings_during_a_call_is_reported_as_a_change(home: Path
     assert list(pending(home)) == [config_file]
 
 
-def test_deleting_the_record_of_settings_changes_does_not_make_a_later_change_look_foreign(
+def test_change_by_toolfold_after_its_record_of_settings_was_deleted_is_not_reported(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -619,7 +619,7 @@ def test_settings_file_that_changed_after_it_was_shown_is_not_accepted(home: Pat
     assert list(pending(home)) == [config_file]
 
 
-def test_shown_settings_difference_redacts_secrets_and_counts_omitted_lines(
+def test_difference_of_settings_that_is_shown_redacts_secrets_and_counts_omitted_lines(
     home: Path, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "ghp_" + "a1B2" * 9

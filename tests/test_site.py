@@ -20,7 +20,7 @@ def write_pages(site: Path, **pages: str) -> list[str]:
     return list(site_hooks.check_pages(site))
 
 
-def test_link_to_a_file_outside_of_docs_leads_to_its_page() -> None:
+def test_link_to_a_file_outside_of_docs_leads_to_its_page_on_the_site() -> None:
     text = site_hooks.rewrite_links("[an example](../examples/quickstart.py)", "docs/tools.md")
     assert text == "[an example](files/examples/quickstart.py.md)"
 
@@ -53,14 +53,14 @@ def test_broken_links_and_anchors_are_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_page_that_loads_an_asset_of_another_server_is_reported(tmp_path: Path) -> None:
+def test_documentation_page_that_loads_a_file_from_another_server_is_reported(tmp_path: Path) -> None:
     problems = write_pages(
         tmp_path, a='<a href="https://example.org">x</a><img src="https://example.org/i.png">'
     )
     assert problems == ["a.html: <img> loads https://example.org/i.png from another server"]
 
 
-def test_bars_in_the_code_of_a_table_are_shown_without_backslash() -> None:
+def test_escaped_vertical_bar_in_code_inside_a_table_is_shown_without_backslash() -> None:
     assert site_hooks.unescape_bars(r"| `a \| b` | c \| d |") == r"| `a | b` | c \| d |"
 
 
@@ -81,7 +81,7 @@ def test_reference_describes_every_public_name_command_setting_and_event() -> No
     assert [each.__name__ for each in Event.__subclasses__() if f"## {each.__name__}\n" not in events] == []
 
 
-def test_leaderboard_compares_toolfold_only_on_sets_that_its_models_were_not_trained_on() -> None:
+def test_leaderboard_uses_only_test_sets_that_toolfolds_models_were_not_trained_on() -> None:
     leaderboard = importlib.import_module("site_leaderboard")
     page = leaderboard.render_leaderboard()
     before, heading, after = page.partition("## Recall@5 of the other projects")
@@ -92,7 +92,7 @@ def test_leaderboard_compares_toolfold_only_on_sets_that_its_models_were_not_tra
     assert measured == {"sample"}
 
 
-def test_leaderboard_says_why_a_retriever_has_no_figures_on_a_set() -> None:
+def test_leaderboard_says_why_a_retriever_has_no_figures_for_a_test_set() -> None:
     leaderboard = importlib.import_module("site_leaderboard")
     row = {
         "set": "large",

@@ -36,7 +36,7 @@ def test_browser(): pass
 """
 
 
-def test_markers_leave_out_tests_with_clients_and_all_but_the_kept_parameter_sets(
+def test_markers_skip_tests_of_client_programs_and_some_parameter_sets_by_default(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "test_marked.py"
@@ -61,7 +61,7 @@ def test_markers_leave_out_tests_with_clients_and_all_but_the_kept_parameter_set
     assert [item.name for item in split_items(marked_tests)[0]] == ["test_browser"]
 
 
-def test_number_of_repetitions_and_examples_is_smaller_unless_all_tests_run(
+def test_tests_use_fewer_repetitions_and_examples_unless_all_tests_are_requested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(RUN_ALL_VARIABLE, raising=False)

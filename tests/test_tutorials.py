@@ -57,7 +57,7 @@ def test_every_tutorial_is_tested() -> None:
     assert {page.stem for page in TUTORIALS.glob("*.md")} == {"index", "gateway", "library", "server"}
 
 
-def test_output_of_a_command_is_compared_with_the_page() -> None:
+def test_output_of_a_command_is_compared_with_the_output_in_the_tutorial() -> None:
     command = Command("list", "first ... line\n...\nlast")
     assert compare_output(command, "first and only line\nmore\n\nlast\n", 0) is None
     assert compare_output(command, "first and only line\n", 0) is not None

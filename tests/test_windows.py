@@ -68,7 +68,7 @@ MODULES = [
 ]
 
 
-def test_no_module_needs_posix_modules_or_names_when_it_is_imported() -> None:
+def test_every_module_can_be_imported_without_posix_modules() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIKE_WINDOWS, *MODULES],
         capture_output=True,
@@ -79,7 +79,9 @@ def test_no_module_needs_posix_modules_or_names_when_it_is_imported() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_data_and_the_end_of_a_connection_are_noticed_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_received_data_and_end_of_a_connection_are_detected_on_systems_without_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(select, "poll")
     ours, theirs = socket.socketpair()
     with ours:
@@ -93,7 +95,7 @@ def test_data_and_the_end_of_a_connection_are_noticed_without_poll(monkeypatch: 
         assert has_arrivals()
 
 
-def test_files_are_replaced_where_directories_cannot_be_opened(
+def test_files_are_replaced_atomically_on_systems_that_cannot_open_directories(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -119,7 +121,9 @@ def refuse_directories(open_file: Callable[..., int]) -> Callable[..., int]:
     return open_unless_directory
 
 
-async def test_signals_are_handled_where_the_event_loop_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signals_are_handled_on_systems_whose_event_loop_has_no_signal_handlers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(self: object, number: int, *rest: object) -> None:
         raise NotImplementedError
 
@@ -136,7 +140,7 @@ async def test_signals_are_handled_where_the_event_loop_cannot(monkeypatch: pyte
         assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_uses_of_posix_names_without_a_check_are_found() -> None:
+def test_script_finds_uses_of_posix_functions_without_a_check_that_they_exist() -> None:
     text = """
 import select
 def wait(): return select.poll()
@@ -152,7 +156,7 @@ def lock():
     assert list(check_platforms.find_uses(text)) == [(3, "select.poll")]
 
 
-def test_owner_of_a_session_gets_no_signal_where_signal_0_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_owns_a_session_gets_no_signal_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(pid: int, number: int) -> None:
         raise AssertionError("a signal was sent")
 
@@ -181,7 +185,7 @@ class RecordedKernel:
         return [name for name, _ in self.calls]
 
 
-def test_windows_job_gets_the_process_and_kills_it_when_it_ends() -> None:
+def test_windows_job_contains_the_process_and_kills_it_when_the_job_ends() -> None:
     kernel = RecordedKernel()
     job = WindowsJob(4711, kernel)
     assert kernel.names() == [
@@ -202,5 +206,5 @@ def test_windows_job_that_cannot_be_set_up_is_closed(failing: str) -> None:
     assert kernel.calls[-1] == ("CloseHandle", (1001,))
 
 
-def test_job_limits_have_the_size_that_windows_expects() -> None:
+def test_structure_of_windows_job_limits_has_the_size_that_windows_expects() -> None:
     assert ctypes.sizeof(ExtendedLimits) == (144 if ctypes.sizeof(ctypes.c_void_p) == 8 else 112)

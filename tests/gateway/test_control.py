@@ -95,7 +95,7 @@ async def start_enrich(home: Path, *words: str) -> asyncio.subprocess.Process:
     )
 
 
-async def test_client_over_http_writes_messages_with_its_own_model(gateway: GatewayProcess) -> None:
+async def test_client_over_http_writes_example_messages_with_its_own_model(gateway: GatewayProcess) -> None:
     sampler, home = Sampler(), gateway.log.parent
     async with connect_http(gateway, "notebook", sampler):
         code, out, err = await enrich(home, TOOL, "terminal", "--through", "notebook")
@@ -115,7 +115,9 @@ async def test_client_over_http_writes_messages_with_its_own_model(gateway: Gate
     assert stored["model"] == "notebook:model-of-client"
 
 
-async def test_refusal_by_the_clients_user_ends_the_command(gateway: GatewayProcess) -> None:
+async def test_enrich_ends_if_the_user_of_the_client_refuses_the_use_of_its_model(
+    gateway: GatewayProcess,
+) -> None:
     sampler = Sampler()
     sampler.refusal = "User rejected sampling request"
     async with connect_http(gateway, "reluctant", sampler):
@@ -127,7 +129,7 @@ async def test_refusal_by_the_clients_user_ends_the_command(gateway: GatewayProc
     assert len(sampler.requests) == 1
 
 
-async def test_stopping_the_command_cancels_the_clients_request(gateway: GatewayProcess) -> None:
+async def test_stopping_enrich_cancels_its_request_to_the_client(gateway: GatewayProcess) -> None:
     sampler = Sampler()
     sampler.waits = True
     async with connect_http(gateway, "slow", sampler), asyncio.timeout(TIMEOUT_S):
@@ -139,7 +141,7 @@ async def test_stopping_the_command_cancels_the_clients_request(gateway: Gateway
     assert process.returncode != 0
 
 
-async def test_clients_whose_model_cannot_be_used_are_explained(gateway: GatewayProcess) -> None:
+async def test_enrich_explains_why_the_model_of_a_client_cannot_be_used(gateway: GatewayProcess) -> None:
     home = gateway.log.parent
     async with connect_http(gateway, "plain", None):
         code, _, err = await enrich(home, TOOL, "--through", "plain")
@@ -150,7 +152,7 @@ async def test_clients_whose_model_cannot_be_used_are_explained(gateway: Gateway
         assert "no client 'nobody' is connected" in err
 
 
-def test_processes_of_tool_calls_and_invalid_requests_are_refused(gateway: GatewayProcess) -> None:
+def test_control_socket_refuses_processes_of_tool_calls_and_invalid_requests(gateway: GatewayProcess) -> None:
     home = gateway.log.parent
     (file,) = control_directory(home / "state").glob("*.sock")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -170,7 +172,7 @@ def test_processes_of_tool_calls_and_invalid_requests_are_refused(gateway: Gatew
     assert "does not know the request" in send_request("stop")
 
 
-def test_only_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None:
+def test_only_control_sockets_of_ended_gateways_are_removed(tmp_path: Path) -> None:
     killed, running = tmp_path / "1-killed.sock", tmp_path / "2-running.sock"
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(killed))
@@ -185,7 +187,7 @@ def test_only_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None
     assert sorted(file.name for file in tmp_path.iterdir()) == ["2-running.sock", "3-starting.sock"]
 
 
-def test_process_at_the_other_end_is_identified_by_the_options_of_each_system() -> None:
+def test_process_at_the_other_end_of_a_socket_is_identified_on_linux_and_macos() -> None:
     class MacSocket(socket.socket):
         def getsockopt(self, level: int, option: int, size: int = 0) -> Any:
             assert (level, option, size) == (0, 2, 4)  # SOL_LOCAL, LOCAL_PEERPID
@@ -197,7 +199,9 @@ def test_process_at_the_other_end_is_identified_by_the_options_of_each_system() 
         assert identify_peer(mac, "darwin") == (4711, None)
 
 
-def test_connection_whose_process_has_ended_is_refused(gateway: GatewayProcess) -> None:
+def test_control_connection_is_refused_if_the_process_that_opened_it_has_ended(
+    gateway: GatewayProcess,
+) -> None:
     (path,) = control_directory(gateway.log.parent / "state").glob("*.sock")
     program = """
 import os, socket, sys
@@ -214,7 +218,9 @@ print(connection.recv(10_000).decode())
     assert "the process that opened the connection has ended" in done.stdout
 
 
-async def test_client_over_stdio_writes_messages_and_its_socket_is_removed(tmp_path: Path) -> None:
+async def test_client_over_stdio_writes_example_messages_and_its_control_socket_is_removed(
+    tmp_path: Path,
+) -> None:
     write_settings(tmp_path, SETTINGS)
     sampler = Sampler()
     command = StdioServerParameters(

@@ -29,7 +29,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_concurrent_fastmcp_clients_use_their_own_grants(tmp_path: Path) -> None:
+async def test_concurrent_fastmcp_clients_see_only_the_tools_granted_to_them(tmp_path: Path) -> None:
     python = fastmcp_python()
     servers = {"one": fault_server("--tools", "2"), "two": fault_server("--tools", "2")}
 

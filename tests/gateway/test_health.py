@@ -74,7 +74,9 @@ def read_log(home: Path) -> str:
     return "".join(each.read_text() for each in home.rglob("gateway.log"))
 
 
-def test_gateway_answers_while_it_is_drained_and_a_second_signal_stops_it(gateway: GatewayProcess) -> None:
+def test_gateway_that_was_told_to_stop_still_answers_and_a_second_signal_ends_it_at_once(
+    gateway: GatewayProcess,
+) -> None:
     gateway.process.send_signal(signal.SIGTERM)
     wait_until(lambda: get(gateway, "/readyz").status_code == 503)
     assert get(gateway, "/readyz").json()["problems"] == ["the replica is about to stop"]
@@ -86,7 +88,7 @@ def test_gateway_answers_while_it_is_drained_and_a_second_signal_stops_it(gatewa
     gateway.process.wait(TIMEOUT_S)
 
 
-def test_replica_is_not_ready_while_its_database_is_silent(
+def test_replica_is_not_ready_while_its_database_does_not_answer(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = open_database(database_url)

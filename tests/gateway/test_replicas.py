@@ -171,7 +171,7 @@ async def wait_for(condition: Callable[[], Any]) -> None:
     await asyncio.to_thread(wait_until, condition)
 
 
-async def test_question_of_one_replica_is_answered_in_the_page_of_the_other(
+async def test_approval_question_of_one_replica_can_be_answered_in_the_dashboard_of_another(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas
@@ -200,7 +200,9 @@ async def test_question_of_one_replica_is_answered_in_the_page_of_the_other(
     page.close()
 
 
-async def test_call_is_refused_if_no_replica_has_an_open_page(replicas: tuple[Replica, Replica]) -> None:
+async def test_call_that_needs_approval_is_refused_if_no_replica_has_an_open_dashboard(
+    replicas: tuple[Replica, Replica],
+) -> None:
     async with replicas[0].client() as client:
 
         async def is_refused() -> bool:  # the page of an earlier test may still count as open for a moment
@@ -255,7 +257,7 @@ async def test_requests_of_a_client_without_sessions_can_go_to_any_replica(
             assert f"note {number}" in result_text(result)
 
 
-async def test_session_of_an_older_revision_continues_on_another_replica(
+async def test_session_with_an_older_protocol_revision_continues_on_another_replica(
     replicas: tuple[Replica, Replica],
 ) -> None:
     async with (
@@ -299,7 +301,7 @@ def test_session_that_was_ended_on_one_replica_is_ended_on_all(replicas: tuple[R
     assert post(one, ping, "0" * 32).status_code == 404
 
 
-async def test_client_goes_on_if_its_replica_is_killed(
+async def test_client_continues_on_another_replica_if_its_replica_is_killed(
     replicas: tuple[Replica, Replica], tmp_path: Path
 ) -> None:
     write_settings(tmp_path, json.loads((replicas[0].home / "config.yaml").read_text()))
@@ -317,7 +319,9 @@ async def test_client_goes_on_if_its_replica_is_killed(
             assert "after" in result_text(await client.call_tool("notes_read", {"text": "after"}))
 
 
-async def test_token_is_valid_and_revoked_on_both_replicas(replicas: tuple[Replica, Replica]) -> None:
+async def test_token_created_or_revoked_on_one_replica_is_valid_or_revoked_on_both(
+    replicas: tuple[Replica, Replica],
+) -> None:
     one, two = replicas
     token = await asyncio.to_thread(one.toolfold, "token", "add", "bob", "--toolset", "mcp-notes")
     await wait_for(

@@ -19,7 +19,7 @@ from toolfold.turn.weights import ToolTokenCounts
 TIMEOUT_S = 60.0
 
 
-async def test_tokens_saved_in_the_list_of_a_client_are_published_once(tmp_path: Path) -> None:
+async def test_tokens_that_a_client_saves_by_a_shorter_tool_list_are_published_once(tmp_path: Path) -> None:
     events: queue.Queue[ToolsSelected] = queue.Queue()
     searching = {"tools.tool_search.enabled": "on"}
     with serve_gateway(tmp_path / "home", servers(tmp_path), **searching) as served:
@@ -35,7 +35,7 @@ async def test_tokens_saved_in_the_list_of_a_client_are_published_once(tmp_path:
     assert events.empty()
 
 
-async def test_client_gets_its_tools_and_the_error_is_logged_if_their_tokens_cannot_be_measured(
+async def test_client_gets_its_tool_list_even_if_the_saved_tokens_cannot_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = threading.Event()

@@ -187,7 +187,7 @@ def never_busy(_session: str) -> bool:
 
 
 @check_cases("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
-def test_version_of_the_sdk_without_a_method_that_the_gateway_overrides_is_rejected(method: str) -> None:
+def test_mcp_sdk_without_a_method_that_the_gateway_overrides_is_rejected(method: str) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
     with pytest.raises(SourceError, match=f"Manager has no {method}"):
         http_sessions.make_limited_manager(reduced, lambda _: TokenClient(ANONYMOUS), never_busy)
@@ -201,7 +201,7 @@ def make_manager(is_busy: Callable[[str], bool]) -> Any:
     return base(Server("empty"))
 
 
-def test_session_manager_of_the_sdk_gets_the_total_limit() -> None:
+def test_session_manager_of_the_mcp_sdk_gets_the_total_session_limit() -> None:
     assert make_manager(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 

@@ -276,7 +276,7 @@ def test_call_of_a_recorded_tool_that_no_longer_exists_is_refused(home: GatewayH
 
 
 @pytest.mark.thorough
-def test_recorded_lists_are_ignored_if_one_of_their_inputs_has_changed(home: GatewayHome) -> None:
+def test_recorded_lists_are_not_used_if_one_of_their_inputs_has_changed(home: GatewayHome) -> None:
     run_once(home)
     folder, record = home.folder, ListingRecord(home.record)
     inputs = [
@@ -333,7 +333,7 @@ def test_different_gateway_arguments_and_clients_have_separate_recorded_lists(ho
         assert gateway.messages == []
 
 
-def test_unsafe_or_damaged_record_of_lists_is_ignored(home: GatewayHome) -> None:
+def test_unsafe_or_damaged_file_of_recorded_lists_is_not_used(home: GatewayHome) -> None:
     run_once(home)
     file, other = home.record, home.folder / "other"
     text = file.read_text()
@@ -397,7 +397,9 @@ def test_very_long_input_line_during_startup_is_handled_after_the_gateway_has_op
 
 
 @pytest.mark.thorough
-def test_end_of_input_during_startup_ends_the_gateway_after_the_answers(home: GatewayHome) -> None:
+def test_end_of_input_during_startup_ends_the_gateway_after_all_requests_are_answered(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -521,7 +523,7 @@ JSON = PLAIN | MAPS | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_
 
 
 @given(JSON, JSON)
-def test_record_of_lists_with_arbitrary_content_is_ignored(
+def test_file_of_recorded_lists_with_arbitrary_content_is_not_used(
     tmp_path_factory: pytest.TempPathFactory, inputs: Any, clients: Any
 ) -> None:
     file = tmp_path_factory.mktemp("records") / "record.json"

@@ -215,7 +215,9 @@ async def test_list_that_differs_from_the_recorded_one_is_announced_over_http(ho
         await asyncio.to_thread(home.record_lists)
 
 
-def test_requests_that_the_gateway_must_check_are_not_answered_while_it_loads(home: HttpGatewayHome) -> None:
+def test_requests_with_a_wrong_host_origin_or_token_are_not_answered_while_the_gateway_loads(
+    home: HttpGatewayHome,
+) -> None:
     wrong: list[tuple[dict[str, str], int]] = [
         ({"host": "attacker.example"}, 421),
         ({"origin": "http://attacker.example"}, 403),
@@ -238,7 +240,7 @@ def test_requests_that_the_gateway_must_check_are_not_answered_while_it_loads(ho
         assert [client.read()[0] for client in clients] == [status for _, status in wrong]
 
 
-def test_record_of_lists_over_http_is_not_used_after_a_change_of_settings(home: HttpGatewayHome) -> None:
+def test_recorded_lists_are_not_used_over_http_after_a_change_of_settings(home: HttpGatewayHome) -> None:
     record = ListingRecord(home.record)
     assert record.read()
     home.write({**home.settings, "gateway": {"origins": ["http://page.example"]}})
@@ -263,7 +265,7 @@ def test_recorded_lists_are_not_sent_to_clients_without_a_token_once_a_token_exi
     assert not ListingRecord(home.record).read()
 
 
-def test_record_of_lists_keeps_only_the_latest_clients(tmp_path: Path) -> None:
+def test_lists_are_recorded_only_for_the_latest_clients(tmp_path: Path) -> None:
     record = ListingRecord(tmp_path / "record.json")
     names = [f"client-{number}" for number in range(3 * MAX_CLIENTS)]
     for name in names:
@@ -273,7 +275,7 @@ def test_record_of_lists_keeps_only_the_latest_clients(tmp_path: Path) -> None:
     assert list(record.clients)[-1] == names[-2]
 
 
-async def test_requests_without_a_session_are_not_recorded_for_the_last_client_without_one(
+async def test_list_request_without_a_session_is_not_recorded_for_the_client_that_sent_the_previous_one(
     tmp_path: Path,
 ) -> None:
     async def answer(_scope: Any, receive: Any, send: Any) -> None:

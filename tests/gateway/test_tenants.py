@@ -181,7 +181,7 @@ async def test_user_cannot_read_files_with_accounts_results_settings_use_or_cred
         assert "secret.txt" not in found
 
 
-def test_resources_and_subscriptions_of_a_user_are_its_own(tenants: Tenants) -> None:
+def test_user_cannot_read_or_subscribe_to_resources_of_another_user(tenants: Tenants) -> None:
     user = tenants.served.tokens.users.add_user("carl")
     token = tenants.served.tokens.add("carl", ["tool:notes_echo"], user_id=user.id)
     with tenants.open_http(tenants.ann) as ann, tenants.open_http(token) as carl:
@@ -290,7 +290,7 @@ async def test_metrics_contain_no_names_of_users_teams_clients_or_tools(
         assert name not in metrics
 
 
-async def test_approval_for_the_session_of_one_user_does_not_hold_for_another(
+async def test_session_approval_of_one_user_does_not_apply_to_another_user(
     tenants: Tenants, tmp_path: Path
 ) -> None:
     (tmp_path / "one").mkdir()
@@ -307,7 +307,9 @@ async def test_approval_for_the_session_of_one_user_does_not_hold_for_another(
     assert (tmp_path / "one").exists()
 
 
-def test_jobs_of_a_user_stop_when_the_user_is_disabled_and_keep_to_its_rules(tenants: Tenants) -> None:
+def test_scheduled_jobs_of_a_user_follow_the_access_rules_and_stop_when_the_user_is_disabled(
+    tenants: Tenants,
+) -> None:
     tokens = tenants.served.tokens
     user = tokens.users.add_user("dora")
     tokens.add("dora", user_id=user.id, may_use_keys=True)

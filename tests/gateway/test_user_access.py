@@ -77,7 +77,7 @@ async def list_names(client: Client) -> set[str]:
         (("tool:",), (), None, (), None),
     ],
 )
-async def test_user_sees_what_is_allowed_and_not_denied_and_the_token_only_narrows_it(
+async def test_user_sees_tools_that_rules_allow_and_a_token_can_only_narrow_them(
     served: RunningGateway,
     allowed: tuple[str, ...],
     denied: tuple[str, ...],
@@ -101,7 +101,7 @@ def make_directory(*teams: Team, **rules: tuple[str, ...]) -> Directory:
     return Directory({"1": user}, {each.name: replace(each, members=members) for each in teams})
 
 
-def test_rules_of_the_user_and_all_teams_are_combined() -> None:
+def test_access_rules_of_a_user_and_all_their_teams_are_combined() -> None:
     red, blue = Team("red", allowed=("a",), denied=("x",)), Team("blue", allowed=("b",), denied=("y",))
     assert make_directory(red, blue).find_limit("1") == GrantLimit(("a", "b"), ("x", "y"))
     assert make_directory(red, allowed=("c",), denied=("a",)).find_limit("1") == GrantLimit(
@@ -115,7 +115,7 @@ def test_rules_of_the_user_and_all_teams_are_combined() -> None:
 
 
 @pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
-async def test_changed_rules_apply_to_an_open_session(served: RunningGateway, revision: str) -> None:
+async def test_changed_access_rules_apply_to_an_open_session(served: RunningGateway, revision: str) -> None:
     users = served.tokens.users
     user = add_user(served.tokens, "ann")
     users.add_team("red")
@@ -134,7 +134,7 @@ async def test_changed_rules_apply_to_an_open_session(served: RunningGateway, re
         assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error
 
 
-async def test_client_is_notified_when_its_rules_change(served: RunningGateway) -> None:
+async def test_client_is_notified_when_the_access_rules_of_its_user_change(served: RunningGateway) -> None:
     user = add_user(served.tokens, "ann")
     key, other = served.tokens.add("laptop", user_id=user.id), served.tokens.add("plain")
     changed, unchanged = asyncio.Event(), asyncio.Event()
@@ -160,7 +160,7 @@ async def test_client_is_notified_when_its_rules_change(served: RunningGateway) 
 
 
 @pytest.mark.parametrize("ending", ["disable", "remove", "revoke"])
-def test_stream_of_a_refused_user_is_closed_and_the_next_request_is_refused(
+def test_open_stream_of_a_disabled_or_removed_user_is_closed_and_the_next_request_is_refused(
     served: RunningGateway, ending: str
 ) -> None:
     tokens = served.tokens
@@ -184,7 +184,7 @@ def test_stream_of_a_refused_user_is_closed_and_the_next_request_is_refused(
             assert session.post(request("tools/list", {})).status_code == 200
 
 
-def test_local_tools_are_granted_only_to_users_or_tokens_that_name_them(
+def test_local_tools_are_granted_only_if_a_rule_or_token_names_them(
     served: RunningGateway, tmp_path: Path
 ) -> None:
     from toolfold.gateway.server import open_session
@@ -209,7 +209,7 @@ def test_local_tools_are_granted_only_to_users_or_tokens_that_name_them(
         tokens.revoke(client.name)
 
 
-def test_explanation_names_every_rule_that_decides(served: RunningGateway) -> None:
+def test_explanation_of_an_access_decision_names_every_rule_that_decided_it(served: RunningGateway) -> None:
     runtime, toolsets = served.runtime, served.runtime.toolsets()
     configured = frozenset(toolsets.snapshot) - runtime.switched_off()
     red = Team("red", allowed=("server:notes",), denied=("tool:notes_tool_2",))
@@ -283,7 +283,7 @@ async def test_calls_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
             assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error
 
 
-async def test_calls_are_refused_if_limits_cannot_be_checked(
+async def test_calls_are_refused_if_the_usage_limits_of_a_user_cannot_be_checked(
     served: RunningGateway, quotas: Quotas, tmp_path: Path
 ) -> None:
     user = add_user(served.tokens, "ann")

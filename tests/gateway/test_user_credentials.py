@@ -79,7 +79,7 @@ async def test_each_user_is_served_with_their_own_credentials(
         assert text.startswith(f"secret-of-{user}-{server} ")
 
 
-async def test_users_never_share_a_process(setup: Setup) -> None:
+async def test_users_with_own_credentials_never_share_a_server_process(setup: Setup) -> None:
     gateway = setup.gateway
     async with (
         gateway.client(token=setup.tokens["ann"]) as ann,
@@ -90,12 +90,12 @@ async def test_users_never_share_a_process(setup: Setup) -> None:
     assert processes[0] == processes[2] != processes[1]
 
 
-async def test_client_without_a_user_is_refused(setup: Setup) -> None:
+async def test_client_without_a_user_cannot_use_a_server_with_user_credentials(setup: Setup) -> None:
     text = await setup.call("stranger", "local_whoami")
     assert "belongs to no user" in text
 
 
-async def test_user_without_credentials_is_refused(setup: Setup) -> None:
+async def test_user_without_stored_credentials_cannot_use_the_server(setup: Setup) -> None:
     text = await setup.call("new", "web_whoami")
     assert "no stored credentials of yours" in text
     assert "toolfold credentials set web" in text
@@ -128,7 +128,7 @@ async def test_changed_and_removed_credentials_take_effect_with_the_next_call(se
             setup.credentials.set(user_id, server, "TOKEN", f"secret-of-bob-{server}")
 
 
-async def test_open_sessions_continue_after_the_key_was_replaced(setup: Setup) -> None:
+async def test_open_sessions_continue_after_the_encryption_key_was_replaced(setup: Setup) -> None:
     config = setup.gateway.runtime.config
     async with setup.gateway.client(token=setup.tokens["ann"]) as client:
         assert "secret-of-ann" in result_text(await client.call_tool("local_whoami", {}))

@@ -91,7 +91,7 @@ def test_access_token_for_the_gateway_is_accepted(gateway: ProtectedGateway) -> 
     assert response.headers["mcp-session-id"]
 
 
-def test_request_without_a_token_is_told_where_the_metadata_are(gateway: ProtectedGateway) -> None:
+def test_response_to_a_request_without_a_token_contains_the_metadata_url(gateway: ProtectedGateway) -> None:
     response = gateway.send("")
     assert response.status_code == 401
     challenge = response.headers["www-authenticate"]
@@ -104,7 +104,9 @@ def test_request_without_a_token_is_told_where_the_metadata_are(gateway: Protect
 
 
 @pytest.mark.parametrize("suffix", ["", "/mcp"])
-def test_metadata_of_the_resource_name_the_identity_provider(gateway: ProtectedGateway, suffix: str) -> None:
+def test_protected_resource_metadata_name_the_identity_provider(
+    gateway: ProtectedGateway, suffix: str
+) -> None:
     response = httpx2.get(f"{gateway.origin()}/.well-known/oauth-protected-resource{suffix}")
     assert response.status_code == 200
     assert response.json() == {
@@ -116,7 +118,7 @@ def test_metadata_of_the_resource_name_the_identity_provider(gateway: ProtectedG
     }
 
 
-def test_metadata_of_the_resource_are_refused_for_an_unknown_host(gateway: ProtectedGateway) -> None:
+def test_protected_resource_metadata_are_not_served_for_an_unknown_host(gateway: ProtectedGateway) -> None:
     response = httpx2.get(
         f"{gateway.origin()}/.well-known/oauth-protected-resource", headers={"Host": "evil.example"}
     )
@@ -175,18 +177,18 @@ def test_token_with_wrong_claims_is_refused(
     assert refused(gateway.send(gateway.issuer.token(**changes)), reason)
 
 
-def test_clocks_may_differ_by_some_seconds(gateway: ProtectedGateway) -> None:
+def test_token_is_accepted_if_clocks_differ_by_a_few_seconds(gateway: ProtectedGateway) -> None:
     now = time.time()
     token = gateway.issuer.token(exp=int(now) - 5, nbf=int(now) + 5)
     assert gateway.send(token).status_code == 200
 
 
-def test_token_of_another_key_with_the_same_id_is_refused(gateway: ProtectedGateway) -> None:
+def test_token_signed_by_a_different_key_with_the_same_key_id_is_refused(gateway: ProtectedGateway) -> None:
     forged = SigningKey("one").sign(gateway.issuer.claims())
     assert refused(gateway.send(forged), "its signature is wrong")
 
 
-def test_keys_inside_a_token_are_ignored(gateway: ProtectedGateway) -> None:
+def test_keys_embedded_in_a_token_are_not_used_to_verify_it(gateway: ProtectedGateway) -> None:
     with serve_issuer(SigningKey("evil")) as evil:
         own = evil.keys[0]
         for header in (
@@ -200,7 +202,7 @@ def test_keys_inside_a_token_are_ignored(gateway: ProtectedGateway) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dpop+jwt", "logout+jwt", "token-introspection+jwt", "secevent+jwt"])
-def test_token_for_another_purpose_is_refused(gateway: ProtectedGateway, kind: str) -> None:
+def test_token_of_a_type_other_than_access_token_is_refused(gateway: ProtectedGateway, kind: str) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), typ=kind)
     assert refused(gateway.send(token), "it is a token for another purpose")
 
@@ -218,13 +220,13 @@ def test_token_without_the_required_scope_gets_status_403(gateway: ProtectedGate
     assert 'scope="toolfold"' in challenge
 
 
-def test_scopes_in_the_form_of_other_providers_are_read(gateway: ProtectedGateway) -> None:
+def test_scopes_in_the_claim_scp_of_some_providers_are_accepted(gateway: ProtectedGateway) -> None:
     assert gateway.send(gateway.issuer.token(scope=None, scp=["toolfold"])).status_code == 200
     assert gateway.send(gateway.issuer.token(scope=None, scp="x toolfold")).status_code == 200
     assert gateway.send(gateway.issuer.token(scope={"toolfold": True})).status_code == 403
 
 
-def test_identity_without_a_user_is_refused(gateway: ProtectedGateway) -> None:
+def test_valid_token_whose_subject_is_not_a_known_user_is_refused(gateway: ProtectedGateway) -> None:
     response = gateway.send(gateway.issuer.token("nobody"))
     assert response.status_code == 403
     assert "toolfold user add" in response.json()["error"]
@@ -255,7 +257,7 @@ def test_client_with_an_access_token_is_valid_while_its_user_is_active(tmp_path:
     assert not tokens.is_valid(client)
 
 
-def test_session_of_one_user_cannot_be_used_by_another(gateway: ProtectedGateway) -> None:
+def test_mcp_session_of_one_user_cannot_be_used_with_the_token_of_another(gateway: ProtectedGateway) -> None:
     gateway.users.add_user("bob", issuer=gateway.issuer.url, subject="bob-1")
     session = gateway.send(gateway.issuer.token()).headers["mcp-session-id"]
     message = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -265,7 +267,7 @@ def test_session_of_one_user_cannot_be_used_by_another(gateway: ProtectedGateway
     assert httpx2.post(gateway.url, json=message, headers=own, timeout=60).status_code == 200
 
 
-def test_two_authorization_headers_are_refused(gateway: ProtectedGateway) -> None:
+def test_request_with_two_authorization_headers_is_refused(gateway: ProtectedGateway) -> None:
     tokens = [gateway.issuer.token(), gateway.issuer.token("nobody")]
     for first, second in (tokens, tokens[::-1], [tokens[0], tokens[0]]):
         headers = [
@@ -285,12 +287,12 @@ def test_token_in_a_malformed_header_is_refused(gateway: ProtectedGateway, value
     assert httpx2.post(gateway.url, json=INITIALIZE, headers=headers, timeout=60).status_code == 401
 
 
-def test_token_in_the_query_is_ignored(gateway: ProtectedGateway) -> None:
+def test_token_in_the_query_string_is_not_accepted(gateway: ProtectedGateway) -> None:
     url = f"{gateway.url}?access_token={gateway.issuer.token()}"
     assert httpx2.post(url, json=INITIALIZE, headers=HEADERS, timeout=60).status_code == 401
 
 
-def test_new_key_is_fetched_and_a_withdrawn_one_is_refused(
+def test_new_signing_key_is_fetched_and_a_withdrawn_key_is_refused(
     gateway: ProtectedGateway, keys: tuple[SigningKey, SigningKey]
 ) -> None:
     issuer, (old, new) = gateway.issuer, keys
@@ -309,7 +311,9 @@ def test_new_key_is_fetched_and_a_withdrawn_one_is_refused(
     assert gateway.send(issuer.token()).status_code == 200
 
 
-def test_unknown_key_ids_cause_few_requests_to_the_provider(gateway: ProtectedGateway) -> None:
+def test_tokens_with_unknown_key_ids_cause_few_requests_to_the_identity_provider(
+    gateway: ProtectedGateway,
+) -> None:
     gateway.send(gateway.issuer.token())
     gateway.clock.skipped += issuers.MIN_FETCH_INTERVAL_S
     before = len(gateway.issuer.requests)
@@ -320,7 +324,7 @@ def test_unknown_key_ids_cause_few_requests_to_the_provider(gateway: ProtectedGa
     assert len(gateway.issuer.requests) - before == 1
 
 
-def test_access_token_is_not_accepted_as_a_token_of_the_dashboard(tmp_path: Path) -> None:
+def test_access_token_cannot_be_used_to_sign_in_to_the_dashboard(tmp_path: Path) -> None:
     from toolfold.dashboard.access import find_full_client
     from toolfold.gateway.http_app import make_access_policy
     from toolfold.gateway.tokens import Tokens
@@ -339,11 +343,11 @@ def test_token_of_common_size_is_accepted(gateway: ProtectedGateway) -> None:
     assert gateway.send(gateway.issuer.token(groups=["a group of the directory"] * 250)).status_code == 200
 
 
-def test_headers_of_a_token_may_not_be_larger_than_the_limit(gateway: ProtectedGateway) -> None:
+def test_token_larger_than_the_header_limit_is_refused(gateway: ProtectedGateway) -> None:
     assert gateway.send(gateway.issuer.token(filler="x" * 20_000)).status_code in (401, 431, 400)
 
 
-def test_garbage_is_refused(gateway: ProtectedGateway) -> None:
+def test_text_that_is_not_a_token_is_refused(gateway: ProtectedGateway) -> None:
     head = encode_part({"alg": "RS256", "kid": 7})
     for token in (
         "a.b.c",
@@ -356,12 +360,14 @@ def test_garbage_is_refused(gateway: ProtectedGateway) -> None:
         assert gateway.send(token).status_code == 401
 
 
-def test_weak_rsa_keys_are_not_used() -> None:
+def test_weak_rsa_keys_of_an_issuer_are_not_used() -> None:
     weak = SigningKey("weak", bits=1_024)
     assert issuers._parse_keys({"keys": [weak.to_jwk()]}) == {}
 
 
-def test_symmetric_and_encryption_keys_are_not_used(keys: tuple[SigningKey, SigningKey]) -> None:
+def test_symmetric_keys_and_encryption_keys_are_not_used_to_verify_tokens(
+    keys: tuple[SigningKey, SigningKey],
+) -> None:
     secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "s", "alg": "HS256"}
     encryption = {**keys[0].to_jwk(), "use": "enc"}
     assert issuers._parse_keys({"keys": [secret, encryption, "text", {}]}) == {}

@@ -36,7 +36,7 @@ async def load_key(issuer: IssuerServer) -> Issuer:
     return loaded
 
 
-async def test_keys_are_found_through_the_metadata(issuer: IssuerServer) -> None:
+async def test_signing_keys_are_found_through_the_metadata_of_the_issuer(issuer: IssuerServer) -> None:
     loaded = await load_key(issuer)
     assert loaded.find_key("one") is not None
     assert loaded.find_key("two") is None
@@ -44,40 +44,42 @@ async def test_keys_are_found_through_the_metadata(issuer: IssuerServer) -> None
     assert issuer.requests == [METADATA, "/jwks"]
 
 
-async def test_metadata_of_oauth_servers_without_openid_are_found(issuer: IssuerServer) -> None:
+async def test_metadata_of_an_oauth_server_without_openid_connect_are_found(issuer: IssuerServer) -> None:
     set_metadata(issuer)
     issuer.replies["/.well-known/oauth-authorization-server"] = issuer.replies[METADATA]
     issuer.replies[METADATA] = 404, {}, b""
     assert (await load_key(issuer)).find_key("one") is not None
 
 
-async def test_metadata_of_another_issuer_are_refused(issuer: IssuerServer) -> None:
+async def test_metadata_that_name_another_issuer_are_refused(issuer: IssuerServer) -> None:
     set_metadata(issuer, issuer="https://other.example")
     with pytest.raises(IssuerUnavailable, match="describes another issuer"):
         await load_key(issuer)
 
 
-async def test_huge_list_of_keys_is_refused(issuer: IssuerServer, key: SigningKey) -> None:
+async def test_huge_list_of_signing_keys_is_refused(issuer: IssuerServer, key: SigningKey) -> None:
     body = json.dumps({"keys": [key.to_jwk()], "x": "y" * issuers.MAX_DOCUMENT_BYTES}).encode()
     issuer.replies["/jwks"] = 200, {}, body
     with pytest.raises(IssuerUnavailable, match="sent more than"):
         await load_key(issuer)
 
 
-async def test_deeply_nested_keys_are_refused(issuer: IssuerServer) -> None:
+async def test_deeply_nested_json_of_signing_keys_is_refused(issuer: IssuerServer) -> None:
     issuer.replies["/jwks"] = 200, {}, b"[" * 100_000
     with pytest.raises(IssuerUnavailable, match="JSON object"):
         await load_key(issuer)
 
 
-async def test_slow_provider_is_given_up(issuer: IssuerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_to_a_slow_identity_provider_times_out(
+    issuer: IssuerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(issuers, "FETCH_TIMEOUT_S", 0.3)
     set_metadata(issuer, jwks_uri=f"{issuer.url}/slow")
     with pytest.raises(IssuerUnavailable, match="did not answer completely"):
         await load_key(issuer)
 
 
-async def test_redirect_to_another_address_is_not_followed(issuer: IssuerServer) -> None:
+async def test_redirect_by_an_identity_provider_is_not_followed(issuer: IssuerServer) -> None:
     issuer.replies["/jwks"] = 302, {"Location": f"{issuer.url}/internal"}, b""
     with pytest.raises(IssuerUnavailable, match="status 302"):
         await load_key(issuer)
@@ -98,7 +100,7 @@ async def test_redirect_to_another_address_is_not_followed(issuer: IssuerServer)
         "",
     ],
 )
-async def test_keys_at_an_internal_or_unencrypted_address_are_not_fetched(
+async def test_signing_keys_at_an_internal_or_unencrypted_url_are_not_fetched(
     issuer: IssuerServer, url: str
 ) -> None:
     set_metadata(issuer, jwks_uri=url)
@@ -107,7 +109,9 @@ async def test_keys_at_an_internal_or_unencrypted_address_are_not_fetched(
     assert issuer.requests == [METADATA]
 
 
-async def test_known_keys_stay_in_use_while_the_provider_does_not_answer(issuer: IssuerServer) -> None:
+async def test_known_signing_keys_stay_in_use_while_the_identity_provider_does_not_answer(
+    issuer: IssuerServer,
+) -> None:
     now = 0.0
     loaded = Issuer(issuer.url, lambda: now)
     await loaded.load_key("one")
@@ -121,7 +125,7 @@ async def test_known_keys_stay_in_use_while_the_provider_does_not_answer(issuer:
     assert loaded.find_key("one") is None
 
 
-async def test_new_address_of_the_keys_is_found_after_a_failure(
+async def test_new_url_of_the_signing_keys_is_found_after_a_failed_request(
     issuer: IssuerServer, key: SigningKey
 ) -> None:
     now = 0.0

@@ -142,7 +142,7 @@ async def test_python_client_registers_logs_in_and_calls_a_tool(setup: Setup) ->
     assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["everyone"]
 
 
-async def test_rules_of_a_user_apply_to_its_access_tokens(setup: Setup) -> None:
+async def test_access_rules_of_a_user_apply_to_their_access_tokens(setup: Setup) -> None:
     storage = MemoryStorage()
     async with setup.client(Browser("limited"), storage) as client:
         assert (await client.list_tools()).tools
@@ -189,7 +189,7 @@ async def test_token_of_a_real_provider_for_another_resource_is_refused(setup: S
     assert await initialize(setup.gateway.url, await fetch_token(setup.issuer, setup.gateway.url)) == 200
 
 
-async def test_access_token_admits_to_the_model_proxy_and_is_not_passed_on(setup: Setup) -> None:
+async def test_access_token_is_accepted_by_the_model_proxy_and_not_sent_to_the_provider(setup: Setup) -> None:
     url = setup.gateway.url.removesuffix("/mcp") + "/v1/models"
     token = await fetch_token(setup.issuer, setup.gateway.url)
     foreign = await fetch_token(setup.issuer, "https://other.example/mcp")

@@ -49,7 +49,7 @@ async def finish(issuer: IssuerServer, *, response: dict[str, Any] | None = None
     return await client.finish(attempt, {name: value for name, value in query.items() if value is not None})
 
 
-async def test_valid_login_returns_the_identity(issuer: IssuerServer) -> None:
+async def test_valid_login_returns_the_issuer_and_subject_of_the_user(issuer: IssuerServer) -> None:
     identity = await finish(issuer, name="Alice", groups=["admins", 7, "staff"], azp="dashboard")
     assert identity == Identity(issuer.url, "alice-1", "Alice", ("admins", "staff"))
 
@@ -66,7 +66,7 @@ async def test_valid_login_returns_the_identity(issuer: IssuerServer) -> None:
         ({"error": "access_denied"}, "has refused the login"),
     ],
 )
-async def test_response_of_another_login_is_refused(
+async def test_redirect_response_of_another_login_is_refused(
     issuer: IssuerServer, response: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidToken, match=reason):
@@ -92,7 +92,9 @@ async def test_id_token_of_another_login_is_refused(
         await finish(issuer, **claims)
 
 
-def test_groups_decide_about_mapped_teams_and_administrators(tmp_path: Any) -> None:
+def test_groups_of_the_identity_provider_set_the_teams_and_administrator_role_of_a_user(
+    tmp_path: Any,
+) -> None:
     users = FileUserStore(tmp_path / "users.json")
     users.add_team("by-hand")
     add_missing_user(users, issuer="https://i.example", subject="1", name="Ann Lee", default_team="by-hand")

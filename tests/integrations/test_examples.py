@@ -77,7 +77,7 @@ EXAMPLES_TO_RUN = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES_TO_RUN, ids=lambda each: each.file.removesuffix(".py"))
-def test_framework_shows_selected_tools_and_its_model_can_call_the_others(
+def test_agent_framework_sends_selected_tools_and_its_model_can_call_all_others(
     example: Example, tmp_path: Path
 ) -> None:
     python = find_python(example.environment)

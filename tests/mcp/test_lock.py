@@ -75,7 +75,7 @@ def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: L
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_accepting_a_server_as_new_does_not_replace_its_tools_accepted_before(lock: LockFile) -> None:
+def test_tools_accepted_for_a_server_are_not_replaced_if_it_is_added_as_new_again(lock: LockFile) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])
     pins = lock.pin_new_server("files", [make_tool("read", "Something else.")])
     assert pins["read"].tool == make_tool("read")

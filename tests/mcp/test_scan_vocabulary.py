@@ -21,11 +21,11 @@ def names_in(file: str) -> list[str]:
     return sorted(tomllib.loads((SCAN_DIR / file).read_text(encoding="utf-8")))
 
 
-def test_every_phrase_group_of_the_scanner_is_a_feature_of_its_classifier_and_vice_versa() -> None:
+def test_phrase_groups_of_the_scanner_are_exactly_the_features_of_its_classifier() -> None:
     assert set(load_phrases()) == set(load_classifier().group_indices)
 
 
-def test_every_phrase_group_is_used_by_a_rule_of_the_scanner_and_no_other_is() -> None:
+def test_phrase_groups_that_scanner_rules_use_are_exactly_the_existing_ones() -> None:
     used = {name for match in GROUP_USES.findall(RULES) for name in re.findall(r'"(\w+)"', match)}
     assert used == set(load_phrases())
 

@@ -243,7 +243,7 @@ def test_references_in_command_url_and_headers_are_resolved() -> None:
     assert (reached.url, dict(reached.headers)) == ("https://example.com/mcp", {"X-Key": "s3cret-value"})
 
 
-def test_credentials_of_users_are_resolved_and_are_no_required_variables() -> None:
+def test_references_to_user_credentials_are_resolved_and_need_no_environment_variable() -> None:
     from toolfold.connecting.required_variables import list_required_variables
     from toolfold.sources.mcp.setting_references import add_credentials
 

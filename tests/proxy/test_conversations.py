@@ -27,7 +27,7 @@ def start(known: Conversations, *, text: str = "", call_ids: tuple[str, ...] = (
     return key
 
 
-def test_conversations_with_the_same_first_message_are_told_apart_by_the_reply() -> None:
+def test_conversations_with_the_same_first_message_are_distinguished_by_the_reply() -> None:
     known = Conversations()
     first, second, third = start(known, text="One"), start(known, text="Two"), start(known, call_ids=("a",))
     assert len({first, second, third}) == 3
@@ -36,19 +36,19 @@ def test_conversations_with_the_same_first_message_are_told_apart_by_the_reply()
     assert known.find("client", [HELLO, call("a"), NEXT], WIRE) == third
 
 
-def test_conversation_is_recognised_with_another_cache_mark_and_form_of_its_first_message() -> None:
+def test_conversation_is_recognised_if_the_format_or_cache_marker_of_its_first_message_changes() -> None:
     known = Conversations()
     first = start(known, text="One")
     block = {"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}
     assert known.find("client", [{"role": "user", "content": [block]}, say("One")], WIRE) == first
 
 
-def test_conversation_of_another_client_is_another_one() -> None:
+def test_equal_messages_of_two_clients_are_separate_conversations() -> None:
     known = Conversations()
     assert known.find("other", [HELLO, say("One")], WIRE) != start(known, text="One")
 
 
-def test_conversation_whose_start_is_not_known_has_one_key_from_its_first_reply_on() -> None:
+def test_conversation_that_began_before_the_proxy_started_is_identified_by_its_first_reply() -> None:
     known = Conversations()
     first = known.find("client", [HELLO, say("One"), NEXT], WIRE)
     assert known.find("client", [HELLO, say("One"), NEXT, say("Two"), NEXT], WIRE) == first
@@ -61,7 +61,7 @@ def test_request_that_only_counts_tokens_starts_no_conversation() -> None:
     assert counted[0] == counted[1] != known.find("client", [HELLO], WIRE)
 
 
-def test_oldest_conversations_are_forgotten() -> None:
+def test_oldest_conversations_are_forgotten_above_the_limit() -> None:
     known = Conversations()
     first = start(known, text="first")
     for number in range(conversations.MAX_CONVERSATIONS):

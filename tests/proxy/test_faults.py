@@ -142,7 +142,7 @@ def names_called(text: str) -> set[str]:
 @folding_on_and_off
 @with_and_without_streaming
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
-def test_error_status_is_passed_on_with_its_headers_and_not_retried(
+def test_error_status_of_the_provider_is_passed_on_with_its_headers_and_not_retried(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
 ) -> None:
     upstream.answer = refuse(status, retry_after="7", x_should_retry="true", request_id="req_1")
@@ -171,7 +171,7 @@ def test_provider_that_does_not_answer_in_time_gives_an_error_in_the_format_of_t
 
 
 @each_api
-def test_provider_that_falls_silent_in_a_folded_stream_ends_it_with_an_error_event(
+def test_rewritten_stream_ends_with_an_error_event_if_the_provider_stops_sending(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = keep_parts(say(Say(TEXT)), slice(0, 5), waits_for_close=True)
@@ -183,7 +183,7 @@ def test_provider_that_falls_silent_in_a_folded_stream_ends_it_with_an_error_eve
 
 @each_api
 @pytest.mark.parametrize("served", ["off"], indirect=True)
-def test_provider_that_falls_silent_in_a_forwarded_stream_leaves_it_incomplete(
+def test_forwarded_stream_stays_incomplete_if_the_provider_stops_sending(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = keep_parts(say(Say(TEXT)), slice(0, 5), waits_for_close=True)
@@ -194,7 +194,7 @@ def test_provider_that_falls_silent_in_a_forwarded_stream_leaves_it_incomplete(
 
 @each_api
 @with_and_without_streaming
-def test_provider_that_is_silent_in_a_later_round_gives_a_timeout(
+def test_follow_up_request_of_the_proxy_that_is_not_answered_times_out(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     gate = threading.Event()
@@ -207,7 +207,7 @@ def test_provider_that_is_silent_in_a_later_round_gives_a_timeout(
 
 
 @each_api
-def test_provider_that_is_silent_after_streamed_text_ends_the_stream_with_an_error_event(
+def test_stream_ends_with_an_error_event_if_a_follow_up_request_after_streamed_text_times_out(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate = threading.Event()
@@ -223,7 +223,7 @@ def test_provider_that_is_silent_after_streamed_text_ends_the_stream_with_an_err
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("fault", ["cut", "dropped"])
-def test_connection_that_ends_in_a_later_round_is_an_error_and_not_retried(
+def test_lost_connection_in_a_follow_up_request_is_an_error_and_not_retried(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, fault: str
 ) -> None:
     broken: Answer = lambda _: Prepared(is_dropped=True)  # noqa: E731
@@ -243,7 +243,7 @@ def test_connection_that_ends_in_a_later_round_is_an_error_and_not_retried(
 @each_api
 @folding_on_and_off
 @with_and_without_streaming
-def test_connection_that_ends_without_a_response_is_an_error_and_not_retried(
+def test_connection_that_the_provider_closes_without_a_response_is_an_error_and_not_retried(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = lambda _: Prepared(is_dropped=True)
@@ -255,7 +255,7 @@ def test_connection_that_ends_without_a_response_is_an_error_and_not_retried(
 
 @each_api
 @with_and_without_streaming
-def test_malformed_reply_of_a_later_round_reaches_the_client_or_is_an_error(
+def test_malformed_reply_to_a_follow_up_request_is_passed_on_and_a_stream_ends_with_an_error(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     headers = EVENT_STREAM if stream else {"content-type": "application/json"}
@@ -270,7 +270,7 @@ def test_malformed_reply_of_a_later_round_reaches_the_client_or_is_an_error(
 
 
 @each_api
-def test_folded_stream_that_is_cut_ends_with_an_error_event(
+def test_rewritten_stream_that_breaks_off_ends_with_an_error_event(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -283,7 +283,7 @@ def test_folded_stream_that_is_cut_ends_with_an_error_event(
 @each_api
 @pytest.mark.parametrize("served", ["off"], indirect=True)
 @with_and_without_streaming
-def test_forwarded_response_that_is_cut_stays_incomplete(
+def test_forwarded_response_that_breaks_off_stays_incomplete(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -293,7 +293,7 @@ def test_forwarded_response_that_is_cut_stays_incomplete(
 
 
 @each_api
-def test_folded_reply_that_is_cut_gives_an_error_in_the_format_of_the_api(
+def test_reply_to_a_rewritten_request_that_breaks_off_gives_an_error_in_the_format_of_the_api(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -305,7 +305,7 @@ def test_folded_reply_that_is_cut_gives_an_error_in_the_format_of_the_api(
 
 @each_api
 @folding_on_and_off
-def test_malformed_events_reach_the_client_as_they_are(
+def test_malformed_stream_events_are_passed_on_unchanged(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     strange = b'data: {"choices": [{"delta": \n\n'
@@ -324,7 +324,7 @@ def test_malformed_events_reach_the_client_as_they_are(
 @each_api
 @folding_on_and_off
 @pytest.mark.parametrize("reply", [b"<html>gateway</html>", b"[]", b'{"unexpected": 1}', b""])
-def test_malformed_reply_reaches_the_client_as_it_is(
+def test_malformed_reply_is_passed_on_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, reply: bytes
 ) -> None:
     upstream.answer = lambda _: Prepared([reply])
@@ -335,7 +335,7 @@ def test_malformed_reply_reaches_the_client_as_it_is(
 
 @each_api
 @folding_on_and_off
-def test_stream_of_something_else_reaches_the_client_or_is_an_error(
+def test_html_page_instead_of_an_event_stream_is_passed_on_to_the_client(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = lambda _: Prepared([b"<html>gateway</html>"], headers={"content-type": "text/html"})
@@ -364,7 +364,7 @@ def test_disconnect_of_the_client_cancels_the_request_at_the_provider(
 
 @each_api
 @with_and_without_streaming
-def test_disconnect_of_the_client_cancels_a_round_that_it_does_not_see(
+def test_disconnect_of_the_client_cancels_a_follow_up_request_of_the_proxy(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     model = ScriptedModel([Say("", [SEARCH]), Say(TEXT)])
@@ -383,7 +383,7 @@ def test_disconnect_of_the_client_cancels_a_round_that_it_does_not_see(
 
 @each_api
 @with_and_without_streaming
-def test_later_round_that_the_provider_rejects_is_answered_by_the_original_request(
+def test_original_request_is_sent_if_the_provider_rejects_a_follow_up_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), refuse(400), say(Say(TEXT)))
@@ -398,7 +398,7 @@ def test_later_round_that_the_provider_rejects_is_answered_by_the_original_reque
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
-def test_error_status_of_a_later_round_is_passed_on(
+def test_error_status_of_a_follow_up_request_is_passed_on(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
 ) -> None:
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), refuse(status, retry_after="9"))
@@ -447,7 +447,9 @@ def test_error_event_of_the_provider_reaches_the_client(
     assert len(upstream.received) == 1
 
 
-def test_start_of_a_stream_is_sent_if_the_model_takes_long(served: RunningProxy, upstream: Upstream) -> None:
+def test_start_of_a_stream_is_sent_before_a_slow_model_has_finished(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     gate, ping = threading.Event(), b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def respond(received: Received) -> Prepared:
@@ -470,7 +472,9 @@ def count_events(response: httpx2.Response, kind: str) -> int:
     return response.text.replace('": "', '":"').count(f'"type":"{kind}"')
 
 
-def test_merged_stream_has_one_start_and_one_end(served: RunningProxy, upstream: Upstream) -> None:
+def test_stream_merged_from_several_replies_has_one_start_and_one_end(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     script: Sequence[Say] = (Say("One. ", [SEARCH]), Say("Two. ", [SEARCH]), Say("Three."))
     upstream.answer = say(*script)
     messages = post(served, "messages", stream=True)
@@ -484,7 +488,7 @@ def test_merged_stream_has_one_start_and_one_end(served: RunningProxy, upstream:
 
 
 @with_and_without_streaming
-def test_stop_reason_of_a_reply_with_a_call_says_so(
+def test_reply_with_a_tool_call_has_the_stop_reason_tool_use(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     upstream.answer = say(Say("", [SEARCH, FORECAST_CALL]))
@@ -493,7 +497,9 @@ def test_stop_reason_of_a_reply_with_a_call_says_so(
     assert "end_turn" not in response.text
 
 
-def test_results_of_searches_are_sent_to_the_responses_api(served: RunningProxy, upstream: Upstream) -> None:
+def test_every_search_call_gets_a_result_in_the_responses_api(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     upstream.answer = say(Say("", [SEARCH, SEARCH]), Say(TEXT))
     post(served, "responses", stream=True)
     items = upstream.received[1].json["input"]
@@ -506,7 +512,9 @@ COUNTING = {"messages": "messages/count_tokens", "responses": "responses/input_t
 
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
-def test_tokens_are_counted_of_the_folded_request(served: RunningProxy, upstream: Upstream, api: str) -> None:
+def test_token_count_is_that_of_the_rewritten_request(
+    served: RunningProxy, upstream: Upstream, api: str
+) -> None:
     upstream.answer = lambda received: Prepared([b'{"input_tokens":%d}' % len(received.body)])
     url, body = f"{served.url}/v1/{COUNTING[api]}", make_body(api, stream=False)
     counted = httpx2.post(url, json=body, timeout=TIMEOUT_S)
@@ -522,7 +530,7 @@ def test_tokens_are_counted_of_the_folded_request(served: RunningProxy, upstream
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
 @pytest.mark.parametrize("status", [400, 404])
-def test_tokens_of_the_original_request_are_counted_if_the_provider_rejects_the_folded_one(
+def test_token_count_is_that_of_the_original_request_if_the_provider_rejects_the_rewritten_one(
     served: RunningProxy, upstream: Upstream, api: str, status: int
 ) -> None:
     upstream.answer = answer_in_turn(refuse(status), lambda _: Prepared([b'{"input_tokens":5}']))

@@ -69,7 +69,7 @@ def converse(
 
 @each_api
 @with_and_without_streaming
-def test_call_through_the_bridge_reaches_the_client_as_a_call_of_its_own_tool(
+def test_call_through_a_bridge_tool_reaches_the_client_as_a_call_of_its_own_tool(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, requests = converse(served, upstream, api, stream, Say("Let me look.", [FORECAST_CALL]))
@@ -82,7 +82,7 @@ def test_call_through_the_bridge_reaches_the_client_as_a_call_of_its_own_tool(
 
 @each_api
 @with_and_without_streaming
-def test_searches_are_answered_inside_the_proxy(
+def test_tool_searches_of_the_model_are_answered_by_the_proxy(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     describe = ("tool_describe", {"name": "get_forecast"})
@@ -100,7 +100,7 @@ def test_searches_are_answered_inside_the_proxy(
 
 @each_api
 @with_and_without_streaming
-def test_each_round_repeats_the_request_before_it_and_adds_to_its_end(
+def test_follow_up_request_repeats_the_previous_request_and_only_adds_messages(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     _, requests = converse(served, upstream, api, stream, Say("One.", [SEARCH], thinking="Hm."), Say("Done."))
@@ -112,7 +112,7 @@ def test_each_round_repeats_the_request_before_it_and_adds_to_its_end(
 
 @each_api
 @with_and_without_streaming
-def test_text_of_a_round_with_a_search_stays_before_the_answer(
+def test_text_that_the_model_writes_before_a_search_precedes_its_answer(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, _ = converse(served, upstream, api, stream, Say("Searching. ", [SEARCH]), Say("It will be sunny."))
@@ -123,7 +123,7 @@ def test_text_of_a_round_with_a_search_stays_before_the_answer(
 
 @each_api
 @with_and_without_streaming
-def test_client_calls_beside_a_search_keep_their_order(
+def test_calls_of_client_tools_in_a_reply_with_a_search_keep_their_order(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     invoice: tuple[str, Json] = ("tool_call", {"name": "send_invoice", "arguments": {"customer": "Ada"}})
@@ -146,7 +146,7 @@ def _choose(api: str, name: str) -> Json:
 
 @each_api
 @with_and_without_streaming
-def test_invalid_call_is_returned_to_the_model_with_the_reason(
+def test_invalid_tool_call_is_returned_to_the_model_with_the_reason(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     wrong = ("tool_call", {"name": "get_forecast", "arguments": {"city": "Porto"}})
@@ -170,7 +170,7 @@ def test_request_is_sent_with_all_tools_after_too_many_searches(
 
 
 @each_api
-def test_tools_of_the_history_and_of_tool_choice_stay_in_the_request(
+def test_tools_called_in_the_history_or_named_by_tool_choice_stay_in_the_request(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     history: dict[str, list[Json]] = {
@@ -252,7 +252,9 @@ def _result(api: str, call_id: str) -> list[Json]:
     return [{"type": "function_call_output", "call_id": call_id, "output": "sunny"}]
 
 
-def test_other_kinds_of_tools_and_cache_marks_are_kept(served: RunningProxy, upstream: Upstream) -> None:
+def test_tools_that_the_provider_runs_and_cache_markers_are_kept_in_the_request(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     own = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     tools = [own, *make_tools("messages", TOOLS)]
     tools[-1] = {**tools[-1], "cache_control": {"type": "ephemeral"}}
@@ -262,7 +264,7 @@ def test_other_kinds_of_tools_and_cache_marks_are_kept(served: RunningProxy, ups
     assert sum("cache_control" in tool for tool in request["tools"]) == 1
 
 
-def test_tools_of_a_client_itself_stay_beside_those_of_its_servers(
+def test_own_tools_of_the_client_stay_in_the_request_while_tools_of_its_mcp_servers_are_hidden(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     served_tools = [
@@ -274,7 +276,7 @@ def test_tools_of_a_client_itself_stay_beside_those_of_its_servers(
 
 
 @pytest.mark.parametrize("placement", ["replace", "append"])
-def test_tools_of_a_client_itself_stay_if_others_are_selected(
+def test_own_tools_of_the_client_stay_in_the_request_if_other_tools_are_selected(
     tmp_path: Path, upstream: Upstream, placement: str
 ) -> None:
     settings = {
@@ -308,7 +310,7 @@ def test_signed_thinking_goes_back_to_the_provider_unchanged(
 
 
 @with_and_without_streaming
-def test_response_object_repeats_the_tools_of_the_client(
+def test_response_object_lists_the_tools_that_the_client_sent(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     seen, _ = converse(served, upstream, "responses", stream, Say("", [SEARCH]), Say("Done."))
@@ -316,7 +318,7 @@ def test_response_object_repeats_the_tools_of_the_client(
     assert seen.raw.id == "resp_2"
 
 
-def test_search_beside_a_client_call_is_answered_when_the_stored_response_is_continued(
+def test_search_in_a_reply_with_a_client_call_is_answered_when_the_stored_response_is_continued(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     seen, _ = converse(served, upstream, "responses", False, Say("", [SEARCH, FORECAST_CALL]))
@@ -405,7 +407,7 @@ def test_error_of_the_provider_reaches_the_client_unchanged(
 
 @each_api
 @with_and_without_streaming
-def test_request_that_the_provider_rejects_folded_is_sent_as_the_client_wrote_it(
+def test_request_is_sent_as_the_client_wrote_it_if_the_provider_rejects_the_rewritten_one(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.prepared += [Prepared([b'{"error": {}}'], 400), Prepared([b"the answer"])]
@@ -418,7 +420,7 @@ def test_request_that_the_provider_rejects_folded_is_sent_as_the_client_wrote_it
 
 
 @each_api
-def test_stream_that_is_cut_ends_with_an_error_event(
+def test_stream_that_the_provider_breaks_off_ends_with_an_error_event(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     model = ScriptedModel([Say("This text is cut in the middle.")])
@@ -438,7 +440,7 @@ def test_stream_that_is_cut_ends_with_an_error_event(
 
 
 @each_api
-def test_error_in_a_later_round_ends_the_stream_with_an_error_event(
+def test_error_in_a_follow_up_request_ends_the_stream_with_an_error_event(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     model = ScriptedModel([Say("Searching.", [SEARCH])])
@@ -452,7 +454,7 @@ def test_error_in_a_later_round_ends_the_stream_with_an_error_event(
 
 @each_api
 @pytest.mark.parametrize("reply", [b"<html>", b'{"error": "strange"}', b"[]"])
-def test_reply_that_cannot_be_read_is_passed_on(
+def test_reply_that_cannot_be_parsed_is_passed_on_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, reply: bytes
 ) -> None:
     upstream.prepared.append(Prepared([reply]))
@@ -463,7 +465,7 @@ def test_reply_that_cannot_be_read_is_passed_on(
     assert len(upstream.received) == 1
 
 
-def test_request_at_the_provider_is_cancelled_if_the_client_of_a_folded_request_disconnects(
+def test_rewritten_request_is_cancelled_at_the_provider_if_the_client_disconnects(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     model = ScriptedModel([Say("Hello.")])
@@ -499,7 +501,7 @@ def test_request_at_the_provider_is_cancelled_if_the_client_of_a_folded_request_
     ],
     ids=["reserved name", "repeated name", "no list", "empty", "several answers", "no messages"],
 )
-def test_request_that_cannot_be_folded_is_forwarded_unchanged(
+def test_request_that_cannot_be_rewritten_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, change: Json
 ) -> None:
     body = _request_body("chat", stream=False) | change
@@ -510,7 +512,7 @@ def test_request_that_cannot_be_folded_is_forwarded_unchanged(
 
 @each_api
 @pytest.mark.parametrize("placement", ["replace", "append", "tail"])
-def test_tools_that_fit_the_message_are_selected_and_placed_as_in_a_session(
+def test_tools_that_fit_the_message_are_selected_and_sent_as_in_a_session_of_toolfold(
     tmp_path: Path, upstream: Upstream, api: str, placement: str
 ) -> None:
     settings = {

@@ -73,7 +73,7 @@ def test_request_body_reaches_the_provider_byte_for_byte(
     assert response.headers["x-id"] == "7"
 
 
-def test_stream_reaches_the_client_event_by_event(served: RunningProxy, upstream: Upstream) -> None:
+def test_stream_is_forwarded_to_the_client_event_by_event(served: RunningProxy, upstream: Upstream) -> None:
     gate = threading.Event()
     events = [b'data: {"n": 1}\n\n', b": ping\r\n\r\n", b"data: [DONE]\n\n"]
     upstream.prepared.append(Prepared(events, headers=STREAM, chunked=True, gate=gate))
@@ -111,7 +111,9 @@ def test_error_of_the_provider_is_passed_on_unchanged(
     assert len(upstream.received) == 1
 
 
-def test_response_that_is_cut_is_not_completed(served: RunningProxy, upstream: Upstream) -> None:
+def test_response_that_the_provider_breaks_off_stays_incomplete_for_the_client(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     upstream.prepared.append(Prepared([b"data: 1\n\n"], headers=STREAM, chunked=True, is_cut=True))
     with (
         pytest.raises(httpx2.RemoteProtocolError),
@@ -152,7 +154,7 @@ def test_request_at_the_provider_is_cancelled_if_the_client_disconnects(
     wait_until(lambda: served.proxy.open_requests == 0)
 
 
-def test_other_requests_are_passed_on_with_their_method_and_body(
+def test_requests_other_than_model_calls_are_passed_on_with_their_method_and_body(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     upload = b"\x00binary" * 50_000
@@ -166,7 +168,9 @@ def test_other_requests_are_passed_on_with_their_method_and_body(
     assert (third.method, third.path) == ("GET", "/v1/models?limit=5")
 
 
-def test_models_go_to_the_first_provider_whose_pattern_matches(tmp_path: Path, upstream: Upstream) -> None:
+def test_request_is_sent_to_the_first_provider_whose_pattern_matches_the_model(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     with serve_upstream() as other:
         settings = {
             "providers.house": {"dialect": "openai", "base_url": f"{other.url}/v1", "key_env": "HOUSE_KEY"},
@@ -190,7 +194,9 @@ def test_unknown_provider_in_the_settings_is_reported(tmp_path: Path) -> None:
         raise AssertionError("the proxy started")
 
 
-def test_token_admits_a_client_and_is_never_forwarded(tmp_path: Path, upstream: Upstream) -> None:
+def test_gateway_token_of_a_client_is_accepted_and_never_forwarded_to_the_provider(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     with serve_proxy(tmp_path, upstream.url, allow_anonymous=False) as served:
         token = served.tokens.add("editor")
         refused = post(served, "chat/completions", CHAT, authorization="Bearer sk-client")
@@ -209,7 +215,9 @@ def test_token_admits_a_client_and_is_never_forwarded(tmp_path: Path, upstream: 
     assert token not in f"{with_key.headers} {with_token.headers}"
 
 
-def test_limited_token_uses_the_configured_key_only_if_it_may(tmp_path: Path, upstream: Upstream) -> None:
+def test_token_limited_to_toolsets_uses_the_configured_api_key_only_if_it_is_allowed_to(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     settings = {
         "providers.house": {"base_url": f"{upstream.url}/v1", "key_env": "HOUSE_KEY"},
         "proxy.upstreams": {"gpt-*": {"provider": "house"}},
@@ -236,7 +244,7 @@ def test_limited_token_uses_the_configured_key_only_if_it_may(tmp_path: Path, up
     assert [each.header("authorization") for each in upstream.received] == ["Bearer sk-house"] * 2 + [None]
 
 
-def test_requests_of_foreign_hosts_and_web_pages_are_refused(
+def test_requests_with_a_foreign_host_header_or_from_a_web_page_are_refused(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     wrong_host = post(served, "chat/completions", CHAT, host="evil.example")
@@ -267,7 +275,7 @@ def test_too_long_request_is_refused(served: RunningProxy, upstream: Upstream) -
     assert upstream.received == []
 
 
-def test_keys_and_messages_are_not_logged(
+def test_api_keys_and_messages_are_not_logged(
     served: RunningProxy, upstream: Upstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="toolfold")
@@ -285,7 +293,7 @@ TRAVERSALS = ["house-x%2f..%2f..%2fapi%2fdelete%3Fq=1", "house-x/%2e%2e/%2e%2e/a
 
 
 @check_cases("path", TRAVERSALS)
-def test_path_that_leads_out_of_the_api_of_a_provider_is_refused(
+def test_request_path_outside_the_api_of_the_provider_is_refused(
     served: RunningProxy, upstream: Upstream, path: str
 ) -> None:
     response = send_raw(served, f"GET /v1/models/{path} HTTP/1.1")
@@ -293,14 +301,14 @@ def test_path_that_leads_out_of_the_api_of_a_provider_is_refused(
     assert upstream.received == []
 
 
-def test_encoded_characters_of_a_path_stay_encoded(served: RunningProxy, upstream: Upstream) -> None:
+def test_percent_encoded_characters_of_a_path_stay_encoded(served: RunningProxy, upstream: Upstream) -> None:
     upstream.prepared.append(Prepared([b"{}"]))
     send_raw(served, "GET /v1/models/a%3Fb%252e%01 HTTP/1.1")
     (received,) = upstream.received
     assert received.path == "/v1/models/a%3Fb%252e%01"
 
 
-def test_request_of_another_web_page_without_an_origin_is_refused(
+def test_request_of_a_web_page_without_an_origin_header_is_refused(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     url = f"{served.url}/v1/models/x"
@@ -308,13 +316,13 @@ def test_request_of_another_web_page_without_an_origin_is_refused(
     assert upstream.received == []
 
 
-def test_request_with_a_repeated_key_is_refused(served: RunningProxy, upstream: Upstream) -> None:
+def test_request_with_two_api_key_headers_is_refused(served: RunningProxy, upstream: Upstream) -> None:
     headers = [("x-api-key", "tf_one"), ("x-api-key", "sk-two")]
     assert httpx2.get(f"{served.url}/v1/models", headers=headers, timeout=TIMEOUT_S).status_code == 400
     assert upstream.received == []
 
 
-def test_provider_with_the_own_key_gets_no_credentials_of_the_client(
+def test_provider_with_a_configured_api_key_gets_no_credentials_of_the_client(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -336,7 +344,7 @@ def test_provider_with_the_own_key_gets_no_credentials_of_the_client(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
-def test_key_of_a_client_is_not_sent_if_its_provider_is_not_known(
+def test_api_key_of_a_client_is_not_sent_if_the_model_in_the_request_cannot_be_read(
     tmp_path: Path, upstream: Upstream, encoding: str
 ) -> None:
     settings = {

@@ -75,7 +75,7 @@ def read_stream(served: RunningProxy, api: str, sign: bytes, gate: threading.Eve
 
 
 @each_api
-def test_client_gets_signs_between_text_and_the_next_reply(
+def test_client_gets_keep_alive_events_between_text_and_the_next_reply(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("I look.", [SEARCH]), Say("Sunny.")])
@@ -90,7 +90,7 @@ def test_client_gets_signs_between_text_and_the_next_reply(
 
 
 @each_api
-def test_client_gets_a_comment_before_the_first_event(
+def test_client_gets_a_keep_alive_comment_before_the_first_event(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("", [SEARCH]), Say("Sunny.")])
@@ -102,7 +102,7 @@ def test_client_gets_a_comment_before_the_first_event(
 
 
 @each_api
-def test_official_packages_read_a_stream_with_signs(
+def test_official_sdks_can_read_a_stream_with_keep_alive_events(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     pytest.importorskip("openai")
@@ -115,7 +115,7 @@ def test_official_packages_read_a_stream_with_signs(
 
 
 @each_api
-def test_error_after_a_sign_is_an_event_of_the_stream(
+def test_error_after_a_keep_alive_event_is_sent_as_an_event_of_the_stream(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("", [SEARCH])])
@@ -128,7 +128,7 @@ def test_error_after_a_sign_is_an_event_of_the_stream(
 
 
 @each_api
-def test_no_sign_is_sent_before_the_provider_has_accepted_a_request(
+def test_no_keep_alive_event_is_sent_before_the_provider_has_accepted_the_request(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     def refuse(_request: Received) -> Prepared:
@@ -152,7 +152,7 @@ class Recorder:
         self.has_sent.set()
 
 
-async def test_signs_end_when_a_response_is_passed_on_and_at_the_end_of_the_replies() -> None:
+async def test_keep_alive_events_stop_when_a_response_is_passed_on_or_the_last_reply_has_ended() -> None:
     send, merger = Recorder(), WIRES["messages"].merge_stream({}, lambda call: call)
     client = _StreamClient(send)
     client.headers = [(b"content-type", b"text/event-stream")]

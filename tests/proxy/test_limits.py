@@ -68,7 +68,7 @@ def post(served: RunningProxy, body: bytes, token: str = "") -> httpx2.Response:
     return httpx2.post(url, content=body, headers=headers, timeout=TIMEOUT_S)
 
 
-def test_bodies_of_open_requests_count_towards_the_memory_limit(
+def test_request_bodies_count_towards_the_memory_limit_while_requests_are_open(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_CLIENT_BODY_BYTES", 250_000)
@@ -87,7 +87,7 @@ def test_bodies_of_open_requests_count_towards_the_memory_limit(
     assert "Too many large requests" in refused.json()["error"]["message"]
 
 
-def test_all_clients_share_a_memory_limit(
+def test_request_bodies_of_all_clients_share_a_memory_limit(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_TOTAL_BODY_BYTES", 150_000)
@@ -103,7 +103,7 @@ def test_all_clients_share_a_memory_limit(
     assert refused.status_code == 503
 
 
-def test_one_client_cannot_take_all_open_requests(tmp_path: Path, upstream: Upstream) -> None:
+def test_one_client_cannot_use_up_the_limit_of_open_requests(tmp_path: Path, upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.prepared += [Prepared(start=gate), Prepared(start=gate)]
     with (

@@ -120,7 +120,7 @@ def test_function_in_a_namespace_is_found_and_called_in_its_namespace(
 
 
 @with_and_without_streaming
-def test_call_by_the_joined_name_reaches_the_client_in_its_namespace(
+def test_call_by_namespace_and_function_name_in_one_word_reaches_the_client_with_its_namespace(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("mcp__weather__get_forecast", ARGUMENTS)])
@@ -129,7 +129,7 @@ def test_call_by_the_joined_name_reaches_the_client_in_its_namespace(
 
 
 @with_and_without_streaming
-def test_namespace_that_the_client_does_not_know_is_for_the_provider_only(
+def test_namespace_that_the_client_did_not_send_is_shown_to_the_provider_only(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("exec_command:exec_command", {"cmd": "date"})])
@@ -154,7 +154,7 @@ def test_function_with_the_name_of_a_bridge_tool_in_a_namespace_belongs_to_the_c
     assert len(requests) == 1
 
 
-def test_functions_that_were_called_or_are_forced_stay_in_their_namespace(
+def test_functions_called_in_the_history_or_named_by_tool_choice_stay_in_their_namespace(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     call = {"type": "function_call", "call_id": "c1", "namespace": "mcp__weather", "name": "get_forecast"}
@@ -173,7 +173,9 @@ def test_functions_that_were_called_or_are_forced_stay_in_their_namespace(
     assert request["input"][: len(history)] == history
 
 
-def test_namespace_with_tools_of_other_kinds_stays_as_it_is(served: RunningProxy, upstream: Upstream) -> None:
+def test_namespace_with_tools_that_are_not_functions_is_unchanged(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     patch = {"type": "custom", "name": "apply_patch", "format": {"type": "text"}}
     mixed = group("files", FORECAST)
     mixed["tools"].append(patch)
@@ -181,7 +183,7 @@ def test_namespace_with_tools_of_other_kinds_stays_as_it_is(served: RunningProxy
     assert mixed in request["tools"]
 
 
-def test_functions_of_a_namespace_are_joined_in_the_order_in_which_they_are_shown() -> None:
+def test_functions_are_grouped_by_namespace_in_the_given_order() -> None:
     wire = WIRES["responses"]
     groups = [group("a", *TOOLS[:3]), *make_tools("responses", [OWN]), group("b", *TOOLS[3:5])]
     entries = [tool.entry for each in groups for tool in wire.read_tools(each)]

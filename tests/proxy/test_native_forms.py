@@ -63,7 +63,7 @@ def conversation_of(api: str, request: Json) -> list[Json]:
 
 @each_api
 @with_and_without_streaming
-def test_provider_loads_the_tools_that_the_proxy_finds(
+def test_provider_loads_the_deferred_tools_that_the_proxy_finds(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))
@@ -119,7 +119,7 @@ def written_by_client(api: str, seen: Seen) -> list[Json]:
 
 
 @each_api
-def test_provider_that_refuses_deferred_tools_gets_the_bridge_tools_from_then_on(
+def test_provider_that_refuses_deferred_tools_gets_bridge_tools_in_all_later_requests(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.native": "on", "tools.rag_embed_model": "light"}
@@ -141,7 +141,7 @@ def test_provider_that_refuses_deferred_tools_gets_the_bridge_tools_from_then_on
     assert received[1] == received[2] == BRIDGE_NAMES
 
 
-def test_selected_tools_are_added_to_the_conversation_as_the_client_wrote_them(
+def test_selected_tools_are_added_to_the_conversation_with_the_definitions_of_the_client(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -165,7 +165,7 @@ def test_selected_tools_are_added_to_the_conversation_as_the_client_wrote_them(
     assert after["tools"] == before["tools"]
 
 
-def test_cache_mark_of_a_deferred_tool_moves_to_a_tool_that_is_sent(
+def test_cache_marker_of_a_deferred_tool_moves_to_a_tool_that_is_not_deferred(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
@@ -207,7 +207,7 @@ OWN_FORMS: dict[str, tuple[str, list[Json]]] = {
 
 
 @pytest.mark.parametrize("form", OWN_FORMS)
-def test_client_that_defers_tools_itself_is_forwarded_unchanged(
+def test_request_of_a_client_that_defers_tools_itself_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, form: str
 ) -> None:
     api, added = OWN_FORMS[form]
@@ -219,7 +219,7 @@ def test_client_that_defers_tools_itself_is_forwarded_unchanged(
     assert [each.body for each in upstream.received] == [sent]
 
 
-def test_native_forms_are_used_by_default_only_at_the_providers_that_define_them() -> None:
+def test_native_deferred_tools_are_used_by_default_only_with_providers_that_define_them() -> None:
     auto, forced, off = NativeForms("auto"), NativeForms("on"), NativeForms("off")
     messages, responses = WIRES["messages"], WIRES["responses"]
     anthropic = Provider("anthropic", "anthropic", "https://api.anthropic.com", 60, True)
@@ -238,7 +238,7 @@ def test_native_forms_are_used_by_default_only_at_the_providers_that_define_them
     assert auto.are_used(openai, responses, "gpt-5.5")
 
 
-def test_beta_header_keeps_the_values_of_the_client() -> None:
+def test_beta_header_keeps_the_values_that_the_client_sent() -> None:
     headers = [(b"Anthropic-Beta", b"one, two"), (b"x", b"y")]
     assert add_header_value(headers, "anthropic-beta", "three") == [
         (b"x", b"y"),

@@ -178,7 +178,7 @@ def check_doctor(home: Home, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_real_program_runs_its_own_tool_through_a_folding_proxy(
+def test_real_client_program_runs_its_own_tool_through_a_proxy_that_hides_tools(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = AGENTS[name]

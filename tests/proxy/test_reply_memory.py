@@ -19,7 +19,7 @@ def call(call_id: str, name: str = "forecast", **more: Json) -> Json:
     return {"type": "tool_use", "id": call_id, "name": name, "input": {}, **more}
 
 
-def test_remembered_messages_replace_the_reply_with_the_same_calls() -> None:
+def test_remembered_messages_replace_a_reply_with_the_same_tool_calls_in_the_history() -> None:
     memory, original = (
         ReplyMemory(),
         [reply(call("s", "tool_search")), QUESTION, reply(call("a", "tool_call"))],
@@ -30,21 +30,21 @@ def test_remembered_messages_replace_the_reply_with_the_same_calls() -> None:
     assert memory.restore(b"another conversation", [reply(call("a"))], WIRE) == [reply(call("a"))]
 
 
-def test_reply_without_calls_is_recognised_by_its_text() -> None:
+def test_reply_without_tool_calls_is_recognised_by_its_text() -> None:
     memory, original = ReplyMemory(), [QUESTION, reply({"type": "text", "text": "It is sunny."})]
     memory.remember(HERE, [], "Let me see. It is sunny.", original)
     seen = reply({"type": "text", "text": "Let me see."}, {"type": "text", "text": "It is sunny."})
     assert memory.restore(HERE, [seen], WIRE) == original
 
 
-def test_cache_mark_of_the_client_is_kept() -> None:
+def test_cache_marker_of_the_client_is_kept_in_a_restored_reply() -> None:
     memory, mark = ReplyMemory(), {"type": "ephemeral"}
     memory.remember(HERE, ["a"], "", [reply(call("a", "tool_call"))])
     (restored,) = memory.restore(HERE, [reply(call("a", cache_control=mark))], WIRE)
     assert restored == reply(call("a", "tool_call", cache_control=mark))
 
 
-def test_oldest_replies_are_forgotten_beyond_the_limit_of_bytes() -> None:
+def test_oldest_remembered_replies_are_forgotten_above_the_byte_limit() -> None:
     memory = ReplyMemory(max_bytes=1_000)
     for name in ("a", "b"):
         memory.remember(HERE, [name], "", [reply({"type": "text", "text": "x" * 600})])

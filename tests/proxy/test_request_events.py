@@ -63,7 +63,7 @@ def read_until(events: queue.Queue[Event], last: type[Event], count: int) -> lis
 @pytest.mark.thorough(keep=("stream-chat", "whole-messages"))
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_every_round_of_a_folded_request_is_published(
+def test_every_model_request_that_the_proxy_makes_for_a_client_request_is_published(
     served: RunningProxy, upstream: Upstream, events: queue.Queue[Event], api: str, stream: bool
 ) -> None:
     upstream.answer = ScriptedModel([Say("", [SEARCH]), Say("Here.", [FORECAST_CALL])])
@@ -100,7 +100,7 @@ def test_usage_history_shows_the_tokens_that_the_proxy_saved_and_that_its_search
     assert (totals["searches"], totals["hits"]) == (1, 1)
 
 
-def test_failed_and_forwarded_requests_are_published(
+def test_failed_and_forwarded_requests_are_published_as_events(
     served: RunningProxy, upstream: Upstream, events: queue.Queue[Event]
 ) -> None:
     body = {"model": "test-model-1", "messages": MESSAGES}

@@ -106,7 +106,7 @@ def names_of(request: Json) -> set[str]:
 
 @each_api
 @with_and_without_streaming
-def test_added_tool_runs_in_the_proxy_and_the_client_sees_only_the_answer(
+def test_tool_that_the_proxy_adds_runs_in_the_proxy_and_the_client_sees_only_the_answer(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [NOTE]), Say("Done."))
@@ -131,7 +131,7 @@ def test_call_that_needs_approval_is_refused_because_nobody_can_be_asked(
 
 @each_api
 @with_and_without_streaming
-def test_reply_with_calls_of_both_kinds_gives_the_client_its_own_in_order(
+def test_reply_with_calls_of_client_and_added_tools_gives_the_client_its_own_calls_in_order(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     forecast: tuple[str, Json] = ("get_forecast", {"city": "Porto", "days": 2})
@@ -143,7 +143,7 @@ def test_reply_with_calls_of_both_kinds_gives_the_client_its_own_in_order(
 
 
 @each_api
-def test_next_request_repeats_the_calls_that_the_client_did_not_see(
+def test_next_request_to_the_provider_repeats_the_calls_that_the_client_did_not_see(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     seen, before = converse(served, upstream, api, True, Say("", [NOTE]), Say("Noted it."))
@@ -169,7 +169,7 @@ def test_results_of_added_tools_stay_out_of_another_conversation_with_the_same_r
     assert "the secret" not in json.dumps(request)
 
 
-def test_moved_cache_mark_does_not_make_another_conversation(
+def test_conversation_is_recognised_after_a_cache_marker_has_moved(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     block = {"type": "text", "text": "Mark this.", "cache_control": {"type": "ephemeral"}}
@@ -186,7 +186,7 @@ def test_moved_cache_mark_does_not_make_another_conversation(
 
 
 @each_api
-def test_added_tools_are_found_by_search_beside_those_of_the_client(
+def test_added_tools_and_tools_of_the_client_are_both_found_by_search(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     through: tuple[str, Json] = ("tool_call", {"name": NOTE[0], "arguments": NOTE[1]})
@@ -202,7 +202,9 @@ def test_added_tools_are_found_by_search_beside_those_of_the_client(
     assert "noted milk" in json.dumps(requests[2])
 
 
-def test_rounds_are_limited_and_the_last_request_allows_no_call(tmp_path: Path, upstream: Upstream) -> None:
+def test_number_of_follow_up_requests_is_limited_and_the_last_one_allows_no_tool_call(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     settings = {"proxy.max_tool_rounds": 2, "proxy.max_search_rounds": 1}
     with serve(tmp_path, upstream, **settings) as served:
         script = (Say("", [NOTE]), Say("", [NOTE]), Say("Enough."))
@@ -222,7 +224,9 @@ def ask_with_token(
     return httpx2.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=TIMEOUT_S)
 
 
-def test_token_gets_only_the_tools_of_its_toolsets(tmp_path: Path, upstream: Upstream) -> None:
+def test_client_gets_only_added_tools_of_the_toolsets_of_its_token(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:
         tokens = {
             "letters": served.tokens.add("letters", ["letters"], may_use_keys=True),
@@ -336,7 +340,7 @@ def test_approver_of_the_runtime_is_not_asked_about_added_tools(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("stream", "text", "status"), [(False, "", 401), (True, "", 401), (True, "Let me see.", 200)]
 )
-def test_revoked_token_ends_the_rounds_before_another_tool_runs(
+def test_no_further_tool_runs_after_the_token_of_the_client_is_revoked(
     tmp_path: Path, upstream: Upstream, stream: bool, text: str, status: int
 ) -> None:
     ran: list[str] = []
@@ -356,7 +360,7 @@ def test_revoked_token_ends_the_rounds_before_another_tool_runs(
     assert status == 200 or "revoked" in answer.json()["error"]["message"]
 
 
-def test_model_may_only_search_if_the_proxy_has_added_no_tools_to_the_request(
+def test_limit_of_searches_applies_if_the_proxy_has_added_no_tools_to_the_request(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.max_tool_rounds": 5, "proxy.max_search_rounds": 1}

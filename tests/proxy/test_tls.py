@@ -118,7 +118,7 @@ def post(served: RunningProxy, api: str, *, stream: bool = False) -> httpx2.Resp
 
 @each_api
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_rounds_over_tls_use_one_connection_with_the_name_of_the_provider(
+def test_follow_up_requests_over_tls_use_one_connection_and_the_host_name_of_the_provider(
     trusted: tuple[RunningProxy, Upstream, list[str]], api: str, stream: bool
 ) -> None:
     served, upstream, names = trusted
@@ -132,7 +132,7 @@ def test_rounds_over_tls_use_one_connection_with_the_name_of_the_provider(
     assert set(names) == {"localhost"}
 
 
-def test_connection_that_the_provider_closed_between_requests_is_not_used(
+def test_connection_that_the_provider_closed_between_requests_is_not_used_again(
     trusted: tuple[RunningProxy, Upstream, list[str]],
 ) -> None:
     served, upstream, _ = trusted
@@ -164,7 +164,7 @@ def test_request_is_not_repeated_if_the_provider_closes_the_connection_after_it_
     assert (len(upstream.received), upstream.connections) == (1, before)
 
 
-def test_stream_over_tls_that_is_cut_ends_with_an_error_event(
+def test_stream_over_tls_that_breaks_off_ends_with_an_error_event(
     trusted: tuple[RunningProxy, Upstream, list[str]],
 ) -> None:
     served, upstream, _ = trusted
@@ -197,7 +197,7 @@ def check_refusal(served: RunningProxy, upstream: Upstream, api: str, reason: st
 
 
 @pytest.mark.parametrize("problem", REFUSED)
-def test_certificate_that_does_not_fit_is_refused(
+def test_expired_certificate_or_one_for_another_host_name_is_refused(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str
 ) -> None:
     host, is_expired, reason = REFUSED[problem]

@@ -43,7 +43,7 @@ def calls_of(chunks: Sequence[Json]) -> list[tuple[int, str, str]]:
     return [(index, *call) for index, call in sorted(calls.items())]  # type: ignore[misc]
 
 
-def test_parallel_calls_that_all_have_the_index_0_stay_apart() -> None:
+def test_parallel_streamed_calls_that_all_have_index_0_are_not_merged() -> None:
     parts = [
         {"index": 0, "id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
         for name in ("a", "b", "c")
@@ -53,7 +53,7 @@ def test_parallel_calls_that_all_have_the_index_0_stay_apart() -> None:
     assert calls_of(shown) == [(0, "a", "{}"), (1, "b", "{}"), (2, "c", "{}")]
 
 
-def test_text_and_a_call_in_one_chunk_are_both_kept() -> None:
+def test_text_and_a_tool_call_in_one_stream_chunk_are_both_kept() -> None:
     function = {"name": "tool_call", "arguments": json.dumps(ARGUMENTS)}
     delta = {
         "content": "Look:",
@@ -99,7 +99,7 @@ def test_calls_that_the_provider_runs_itself_keep_their_arguments() -> None:
     assert shown == events
 
 
-def test_arguments_that_only_the_end_of_an_item_contains_are_kept() -> None:
+def test_arguments_that_occur_only_in_the_last_event_of_an_output_item_are_kept() -> None:
     item = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
     done = {**item, "arguments": json.dumps(ARGUMENTS)}
     events: list[Json] = [
@@ -116,7 +116,7 @@ def test_arguments_that_only_the_end_of_an_item_contains_are_kept() -> None:
     ]
 
 
-def test_calls_that_only_the_last_event_contains_are_kept() -> None:
+def test_tool_calls_that_occur_only_in_the_last_event_are_kept() -> None:
     call = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
     output = [
         {**call, "arguments": json.dumps(ARGUMENTS)},
@@ -128,7 +128,7 @@ def test_calls_that_only_the_last_event_contains_are_kept() -> None:
     assert merger.visible_calls == 2
 
 
-def test_events_are_split_wherever_the_network_splits_them() -> None:
+def test_stream_events_are_parsed_wherever_the_network_splits_them() -> None:
     data = b'event: a\r\ndata: {"x":\r\ndata: 1}\r\n\r\n: comment\n\ndata: [DONE]\n\n'
     for size in range(1, len(data)):
         parser = EventParser()

@@ -21,7 +21,7 @@ MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 
 
 @given(st.text(max_size=300))
-def test_cues_of_any_text_are_numbers_from_zero_to_one(message: str) -> None:
+def test_cues_that_a_message_refers_to_earlier_ones_are_numbers_from_zero_to_one(message: str) -> None:
     assert all(0 <= value <= 1 for value in Cues.of(message).row())
 
 
@@ -46,12 +46,12 @@ def test_self_contained_request_refers_to_nothing_earlier(message: str) -> None:
 
 
 @check_cases("message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"])
-def test_message_that_only_agrees_is_an_agreement(message: str) -> None:
+def test_message_like_yes_go_ahead_is_recognised_as_agreement(message: str) -> None:
     assert is_agreement(message)
 
 
 @check_cases("message", ["Thanks!", "ok thanks", "yes, thank you so much", "no", "danke", "谢谢", ""])
-def test_thanks_are_no_agreement(message: str) -> None:
+def test_message_of_thanks_is_not_recognised_as_agreement(message: str) -> None:
     assert not is_agreement(message)
 
 
@@ -81,7 +81,7 @@ def test_follow_up_finds_the_tool_that_was_just_called(
 
 
 @check_cases("mode", MODES)
-def test_context_never_finds_a_tool_that_is_not_granted(
+def test_earlier_messages_never_lead_to_a_tool_that_is_not_granted(
     retriever: Retriever, tools: Snapshot, mode: Mode
 ) -> None:
     called, *granted = tools
@@ -90,12 +90,14 @@ def test_context_never_finds_a_tool_that_is_not_granted(
     assert called not in [hit.name for hit in found.hits]
 
 
-def test_agreement_after_a_call_needs_a_tool(retriever: Retriever, tools: Snapshot) -> None:
+def test_message_that_agrees_after_a_tool_call_is_classified_as_needing_a_tool(
+    retriever: Retriever, tools: Snapshot
+) -> None:
     context = Context(("delete the old ones?",), (next(iter(tools)),))
     assert retriever.answer(tools, "yes, go ahead", mode="hybrid", limit=8, context=context).need == 1.0
 
 
-def test_new_topic_after_a_conversation_finds_what_the_message_alone_finds(
+def test_message_about_a_new_topic_finds_the_same_tools_as_without_the_conversation(
     retriever: Retriever, tools: Snapshot
 ) -> None:
     message = "track the parcel with the tracking number 00340434161094"
@@ -113,14 +115,16 @@ def test_unknown_tools_in_the_history_are_ignored(retriever: Retriever, tools: S
     assert retriever.answer(tools, "track a parcel", mode="hybrid", limit=8, context=context) == alone
 
 
-def test_named_tool_stays_first_in_a_conversation(retriever: Retriever, tools: Snapshot) -> None:
+def test_tool_named_in_the_message_ranks_first_in_a_conversation_too(
+    retriever: Retriever, tools: Snapshot
+) -> None:
     called, *_, named = tools
     context = Context(("something else",), (called,))
     found = retriever.answer(tools, f"use `{named}` now", mode="hybrid", limit=8, context=context)
     assert found.hits[0].name == named
 
 
-def test_shipped_weights_serve_every_head() -> None:
+def test_shipped_weights_work_with_and_without_embeddings() -> None:
 
     ranker = ContextRanker.shipped()
     rows = np.zeros((3, 22), np.float32)
@@ -129,7 +133,7 @@ def test_shipped_weights_serve_every_head() -> None:
         assert 0 <= ranker.need_probability("and now?", [0.0] * 25, dense=dense) <= 1
 
 
-def test_long_message_keeps_most_of_its_own_ranking() -> None:
+def test_ranking_of_a_long_message_depends_little_on_earlier_messages() -> None:
     in_context, alone = np.arange(8), np.arange(100, 108)
     words = "archive invoices notify accounting export ledger quarterly summary spreadsheet"
     merged = merge_with_message(in_context, alone, words).tolist()

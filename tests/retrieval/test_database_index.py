@@ -160,7 +160,7 @@ def list_names(result: SearchResult) -> list[str]:
 class TestSameResultsAsInMemory:
     @pytest.mark.parametrize("mode", ["hybrid", "keyword", "semantic"])
     @pytest.mark.parametrize("granted", [None, frozenset(list(TOOLS)[::3])], ids=["all", "a third"])
-    def test_hits_and_need_are_the_same(
+    def test_search_in_the_database_gives_the_same_hits_as_in_memory(
         self, in_memory: Retriever, in_database: Retriever, mode: Any, granted: frozenset[str] | None
     ) -> None:
         for message in MESSAGES:
@@ -171,7 +171,7 @@ class TestSameResultsAsInMemory:
             assert len(set(list_names(one)) & set(list_names(other))) >= 0.8 * len(one.hits), message
             assert [hit.exact for hit in one.hits] == [hit.exact for hit in other.hits], message
 
-    def test_results_are_the_same_with_the_index_of_vectors(
+    def test_search_with_the_vector_index_of_the_database_gives_the_same_hits_as_in_memory(
         self, in_memory: Retriever, in_database: Retriever, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", 20)  # few enough that HNSW is used
@@ -182,7 +182,7 @@ class TestSameResultsAsInMemory:
             assert list_names(one)[:1] == list_names(other)[:1], message
             assert len(set(list_names(one)) & set(list_names(other))) >= 6, message
 
-    def test_conversation_is_continued_with_the_tools_of_the_same_server(
+    def test_follow_up_message_finds_tools_of_the_server_used_before(
         self, in_memory: Retriever, in_database: Retriever
     ) -> None:
         context = Context(("list the parcels of the airline",), ("airline_list_parcel",))
@@ -191,7 +191,7 @@ class TestSameResultsAsInMemory:
         assert list_names(one)[0] == list_names(other)[0]
         assert abs(one.need - other.need) < 0.05
 
-    def test_scores_of_each_method_are_available_for_display(self, in_database: Retriever) -> None:
+    def test_scores_of_each_search_method_are_available_for_display(self, in_database: Retriever) -> None:
         legs = in_database.legs(TOOLS, "export an invoice")
         assert list(legs) == ["keyword", "semantic", "fused"]
         assert "export_invoice" in next(iter(legs["fused"]))
@@ -202,7 +202,7 @@ class TestGrant:
 
     @pytest.mark.parametrize("exact", [10_000, 20], ids=["few tools", "many tools"])
     @pytest.mark.parametrize("message", [*MESSAGES[:3], "bank_list_invoice school_list_invoice"])
-    def test_nothing_outside_of_the_grant_is_found(
+    def test_search_in_the_database_never_finds_ungranted_tools(
         self, in_database: Retriever, monkeypatch: pytest.MonkeyPatch, exact: int, message: str
     ) -> None:
         monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", exact)
@@ -215,7 +215,7 @@ class TestGrant:
         legs = in_database.legs(TOOLS, message, granted=granted)
         assert {name for leg in legs.values() for name in leg} <= granted
 
-    def test_context_of_tools_that_are_not_granted_finds_nothing_outside(
+    def test_earlier_use_of_ungranted_tools_does_not_make_search_find_them(
         self, in_database: Retriever
     ) -> None:
         granted = frozenset(name for name in TOOLS if name.startswith("school"))
@@ -225,7 +225,7 @@ class TestGrant:
         )
         assert set(list_names(found)) <= granted
 
-    def test_hidden_tools_do_not_displace_granted_ones(self, open_retriever: Open) -> None:
+    def test_ungranted_tools_do_not_displace_granted_ones_from_the_hits(self, open_retriever: Open) -> None:
         hidden = [make_tool(f"hidden_{n}", "export the invoice", toolset="hidden") for n in range(400)]
         shown = make_tool("shown", "export the invoice of a customer as a file", toolset="shown")
         tools = Snapshot({tool.name: tool for tool in [*hidden, shown]}, 1)
@@ -240,7 +240,9 @@ class TestGrant:
             )
             assert [hit.name for hit in hits] == ["shown"]
 
-    def test_result_does_not_depend_on_definitions_that_are_not_granted(self, in_database: Retriever) -> None:
+    def test_search_result_does_not_depend_on_definitions_of_ungranted_tools(
+        self, in_database: Retriever
+    ) -> None:
         granted = frozenset(name for name in TOOLS if name.startswith("school"))
         changed = {
             name: tool if name in granted else make_tool(name, "nothing to see", toolset=tool.toolset)
@@ -265,12 +267,12 @@ class TestGrant:
         assert found
         assert all(hit.name.startswith("mine") for hit in found)
 
-    def test_empty_grant_finds_nothing(self, in_database: Retriever) -> None:
+    def test_search_finds_nothing_if_no_tool_is_granted(self, in_database: Retriever) -> None:
         found = in_database.answer(TOOLS, "export an invoice", mode="hybrid", limit=8, granted=frozenset())
         assert found.hits == ()
 
     @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
-    def test_condition_holds_for_exactly_the_granted_tools(
+    def test_sql_condition_selects_exactly_the_granted_tools(
         self, monkeypatch: pytest.MonkeyPatch, share: float
     ) -> None:
         monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", 3)
@@ -300,12 +302,14 @@ NASTY = (
 
 class TestHostileText:
     @pytest.mark.parametrize("text", NASTY)
-    def test_message_is_only_data(self, in_database: Retriever, text: str) -> None:
+    def test_message_with_sql_syntax_is_searched_as_text(self, in_database: Retriever, text: str) -> None:
         for mode in ("hybrid", "keyword"):
             in_database.answer(TOOLS, f"{text} invoice `{text}`", mode=mode, limit=8)
         assert in_database.find(TOOLS, "export the invoice", mode="keyword", limit=1)
 
-    def test_definitions_are_only_data(self, open_retriever: Open, database: Database) -> None:
+    def test_tool_definition_with_sql_syntax_is_stored_as_text(
+        self, open_retriever: Open, database: Database
+    ) -> None:
         tools = {
             f"tool_{number}": make_tool(
                 f"tool_{number}",
@@ -322,7 +326,9 @@ class TestHostileText:
 
 
 class TestReplicas:
-    def test_second_replica_embeds_nothing_and_finds_the_same(self, open_retriever: Open) -> None:
+    def test_second_replica_embeds_no_tools_again_and_finds_the_same_tools(
+        self, open_retriever: Open
+    ) -> None:
         first, second = CountingModel(), CountingModel()
         one, other = open_retriever(first.embedder), open_retriever(second.embedder)
         found = one.find(TOOLS, "export an invoice", mode="semantic", limit=5)
@@ -362,7 +368,7 @@ class TestReplicas:
         found = retriever.find(snapshot, "export the invoice", mode="hybrid", limit=5)
         assert all("invoice" in hit.name for hit in found)
 
-    def test_unused_tools_are_removed_and_no_longer_counted(
+    def test_unused_tools_and_their_word_counts_are_removed_from_the_database(
         self, open_retriever: Open, database: Database
     ) -> None:
         open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
@@ -390,7 +396,7 @@ class TestReplicas:
 
 
 class TestFailures:
-    def test_search_goes_on_by_keywords_in_memory_while_the_database_is_stopped(self, tmp_path: Any) -> None:
+    def test_search_uses_keywords_in_memory_while_the_database_is_stopped(self, tmp_path: Any) -> None:
         failures: list[str] = []
         with run_postgres() as server:
             database = open_database(server.create_database())
@@ -415,7 +421,7 @@ class TestFailures:
             retriever.close()
             database.close()
 
-    def test_many_tools_get_an_error_that_says_what_still_works(
+    def test_search_among_many_tools_without_the_database_is_an_error_that_says_what_still_works(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("toolfold.retrieval.search.MAX_FALLBACK_TOOLS", 10)
@@ -427,7 +433,7 @@ class TestFailures:
             retriever.find(TOOLS, "export the invoice", mode="hybrid", limit=3)
         database.execute("ALTER TABLE hidden RENAME TO catalog")
 
-    def test_search_that_takes_too_long_is_stopped(
+    def test_search_in_the_database_that_takes_too_long_is_replaced_by_keyword_search(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         retriever = open_retriever()
@@ -438,14 +444,14 @@ class TestFailures:
             found = retriever.find(TOOLS, "export the invoice", mode="hybrid", limit=3)
         assert found[0].similarity is None
 
-    def test_tools_are_found_by_keywords_while_the_model_fails(self, open_retriever: Open) -> None:
+    def test_tools_are_found_by_keywords_while_the_embedding_model_fails(self, open_retriever: Open) -> None:
         model = CountingModel()
         model.broken = True
         found = open_retriever(model.embedder).find(TOOLS, "export the invoice", mode="hybrid", limit=3)
         assert found[0].similarity is None
         assert "invoice" in found[0].name
 
-    def test_database_index_needs_a_database(self, tmp_path: Any) -> None:
+    def test_setting_for_the_database_index_without_a_database_is_an_error(self, tmp_path: Any) -> None:
         config = load_config(
             project=tmp_path,
             env={"TOOLFOLD_HOME": str(tmp_path)},
@@ -456,7 +462,7 @@ class TestFailures:
 
 
 class TestRuntime:
-    def test_runtime_with_a_database_searches_there_if_the_settings_say_so(
+    def test_runtime_searches_in_the_database_if_the_setting_index_is_database(
         self, database_url: str, tmp_path: Any
     ) -> None:
         config = load_config(
@@ -486,7 +492,7 @@ def count_expected(group: Sequence[str], statistics: TermStatistics) -> float:
     return expected
 
 
-def test_common_words_are_combined_until_few_tools_contain_all() -> None:
+def test_common_words_of_a_query_are_combined_until_few_tools_contain_all_of_them() -> None:
     statistics = TermStatistics(
         1_000_000, {"rare": 12, "invoice": 25_000, "export": 50_000, "system": 900_000}
     )
@@ -497,6 +503,6 @@ def test_common_words_are_combined_until_few_tools_contain_all() -> None:
     assert not any("unknown" in group for group in groups)
 
 
-def test_words_that_nearly_all_tools_contain_are_searched_together() -> None:
+def test_words_that_nearly_all_tools_contain_form_one_group_of_the_query() -> None:
     statistics = TermStatistics(1_000_000, {"system": 900_000, "edition": 950_000})
     assert plan_word_groups(["edition", "system"], statistics) == [("system", "edition")]

@@ -63,7 +63,7 @@ def registry() -> Registry:
 # Matching records with tools
 
 
-def test_messages_are_found_by_name_and_description_whatever_the_server_is_called() -> None:
+def test_example_messages_are_found_by_tool_name_and_description_whatever_the_server_name() -> None:
     catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
     renamed = make_tool("mcp__my_maps__place_hours", OPENING_HOURS, server="my_maps", toolset="mcp-my_maps")
     found = catalog.find(renamed)
@@ -74,7 +74,7 @@ def test_messages_are_found_by_name_and_description_whatever_the_server_is_calle
 @pytest.mark.parametrize(
     "name", ["maps__place_hours", "maps_place_hours", "maps.place_hours", "other__place_hours"]
 )
-def test_messages_are_found_for_a_tool_whose_name_starts_with_its_server(name: str) -> None:
+def test_example_messages_are_found_for_a_tool_whose_name_starts_with_the_server_name(name: str) -> None:
     catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
     prefixed = replace(make_tool(name, OPENING_HOURS, server="maps"), source=Source("catalog", "maps"))
     assert prefixed.own_name == name
@@ -82,31 +82,31 @@ def test_messages_are_found_for_a_tool_whose_name_starts_with_its_server(name: s
     assert catalog.find(replace(prefixed, description="Book a table in a restaurant for guests")) is None
 
 
-def test_messages_are_kept_for_a_slightly_changed_description() -> None:
+def test_example_messages_are_still_used_after_a_small_change_of_the_description() -> None:
     catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
     assert catalog.find(replace(PLACES, description=f"{OPENING_HOURS}. New: also lunch breaks")) is not None
 
 
-def test_messages_are_not_used_for_a_tool_of_the_same_name_that_does_something_else() -> None:
+def test_example_messages_are_not_used_for_another_tool_of_the_same_name() -> None:
     catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
     assert catalog.find(replace(PLACES, description="Book a table in a restaurant for some guests")) is None
     assert catalog.find(make_tool("mcp__maps__other", OPENING_HOURS, server="maps")) is None
 
 
-def test_messages_of_a_tool_without_description_belong_to_its_server_only() -> None:
+def test_example_messages_of_a_tool_without_description_apply_to_its_server_only() -> None:
     bare = replace(PLACES, description="Search")
     catalog = MessageCatalog([MessageRecord.of(bare, [POOL])])
     assert catalog.find(bare) is not None
     assert catalog.find(make_tool("mcp__docs__place_hours", "Search", server="docs")) is None
 
 
-def test_messages_of_the_user_replace_those_of_the_phrasebook() -> None:
+def test_example_messages_of_the_user_replace_those_of_the_shipped_phrasebook() -> None:
     own, shipped = MessageRecord.of(PLACES, ["own words"]), MessageRecord.of(PLACES, ["shipped words"])
     found = ExampleMessages(Records(own), Records(shipped)).find(PLACES)
     assert found == own
 
 
-def test_messages_of_a_similar_tool_elsewhere_do_not_replace_those_of_the_same_definition() -> None:
+def test_example_messages_of_a_similar_tool_do_not_replace_those_of_the_tool_itself() -> None:
     similar = make_tool("mcp__other__place_hours", f"{OPENING_HOURS} and exceptions", server="other")
     stored, shipped = MessageRecord.of(similar, ["other words"]), MessageRecord.of(PLACES, ["shipped words"])
     shipped = replace(shipped, server="google-maps", tool=similar.own_name)
@@ -117,7 +117,7 @@ def test_messages_of_a_similar_tool_elsewhere_do_not_replace_those_of_the_same_d
     assert ExampleMessages(Records(stored)).find(tool) == stored
 
 
-def test_stored_messages_are_checked_again_when_they_are_read(
+def test_stored_example_messages_are_checked_again_when_they_are_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MessageStore(tmp_path)
@@ -127,7 +127,7 @@ def test_stored_messages_are_checked_again_when_they_are_read(
     assert "2 messages" in caplog.text
 
 
-def test_changed_records_are_used_without_a_restart() -> None:
+def test_changed_example_messages_are_used_without_a_restart() -> None:
     source = Records()
     examples, tools = ExampleMessages(source), (PLACES,)
     assert examples.add_messages(tools)[0] is PLACES
@@ -141,7 +141,7 @@ def test_changed_records_are_used_without_a_restart() -> None:
 # Files
 
 
-def test_stored_messages_are_read_back_and_can_be_removed(tmp_path: Path) -> None:
+def test_stored_example_messages_are_read_back_and_can_be_removed(tmp_path: Path) -> None:
     store = MessageStore(tmp_path / "messages")
     record = MessageRecord.of(PLACES, [POOL], model="m-1", date="2026-11-17")
     other = MessageRecord.of(CATALOG[0], ["open the news page"])
@@ -152,7 +152,7 @@ def test_stored_messages_are_read_back_and_can_be_removed(tmp_path: Path) -> Non
     assert store.load() == [other]
 
 
-def test_new_version_of_a_tool_replaces_the_messages_of_the_old_one(tmp_path: Path) -> None:
+def test_example_messages_for_a_new_version_of_a_tool_replace_the_old_ones(tmp_path: Path) -> None:
     store = MessageStore(tmp_path)
     store.add([MessageRecord.of(PLACES, ["old"])])
     new = MessageRecord.of(replace(PLACES, description="Something new"), ["new words"])
@@ -160,7 +160,7 @@ def test_new_version_of_a_tool_replaces_the_messages_of_the_old_one(tmp_path: Pa
     assert store.load() == [new]
 
 
-def test_invalid_lines_of_the_store_are_skipped_with_a_warning(
+def test_invalid_lines_in_the_file_of_example_messages_are_skipped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MessageStore(tmp_path)
@@ -172,7 +172,7 @@ def test_invalid_lines_of_the_store_are_skipped_with_a_warning(
     assert "3 lines" in caplog.text
 
 
-def test_stored_record_is_limited_in_number_and_length_of_messages() -> None:
+def test_number_and_length_of_stored_example_messages_are_limited() -> None:
     row = MessageRecord.of(PLACES, [POOL]).to_json()
     many = [f"message number {number}" for number in range(50)]
     assert len(MessageRecord.parse({**row, "messages": many}).messages) == MAX_MESSAGES
@@ -191,7 +191,7 @@ def test_shipped_phrasebook_is_valid_and_passes_its_own_checks() -> None:
         assert not checker.check(tool, record.messages).rejected
 
 
-def test_phrasebook_has_messages_for_every_built_in_tool(tmp_path: Path) -> None:
+def test_shipped_phrasebook_has_example_messages_for_every_built_in_tool(tmp_path: Path) -> None:
     config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path), "HOME": str(tmp_path)})
     with open_runtime(config) as runtime:
         tools = [tool for tool in runtime.registry.snapshot().values() if tool.source.kind == "builtin"]
@@ -212,7 +212,7 @@ def test_tool_is_found_by_words_of_its_example_messages(registry: Registry, mode
     assert first.matched == ("gizmo", "bath")
 
 
-def test_messages_move_the_vector_of_their_tool_towards_similar_queries() -> None:
+def test_example_messages_move_the_vector_of_their_tool_towards_similar_queries() -> None:
     model = MultilingualEmbedder()
     texts, message = ["place hours. return the opening hours of a place"], "is the pool open today?"
     plain, merged = (
@@ -224,7 +224,7 @@ def test_messages_move_the_vector_of_their_tool_towards_similar_queries() -> Non
     assert np.allclose(np.linalg.norm(merged[:, :384], axis=1), 1, atol=1e-5)
 
 
-def test_what_all_messages_have_in_common_is_not_merged_into_a_tool() -> None:
+def test_wording_common_to_all_example_messages_does_not_change_the_vector_of_a_tool() -> None:
     class CommonWording(LightEmbedder):
         """Embedder for which all messages are alike."""
 
@@ -237,7 +237,9 @@ def test_what_all_messages_have_in_common_is_not_merged_into_a_tool() -> None:
 
 
 @check_cases("model", [Encoder(), LightEmbedder()])
-def test_shipped_models_have_a_mean_vector_of_messages(model: Encoder | LightEmbedder) -> None:
+def test_shipped_embedding_models_have_a_mean_vector_of_example_messages(
+    model: Encoder | LightEmbedder,
+) -> None:
     (vector,) = model.embed(["could you please show me the latest one"], "tool")
     assert model.message_mean().shape == vector.shape
     assert 0 < np.linalg.norm(model.message_mean()) < 1
@@ -264,7 +266,7 @@ def test_example_messages_never_reach_the_definition_of_a_tool(registry: Registr
     assert "gizmo" not in json.dumps(registry.snapshot()[PLACES.name].definition())
 
 
-def test_setting_disables_example_messages(open_test_runtime: RuntimeOpener) -> None:
+def test_example_messages_can_be_disabled_by_a_setting(open_test_runtime: RuntimeOpener) -> None:
     for enabled in (True, False):
         runtime = open_test_runtime({"tools.example_messages": enabled})
         tool = runtime.registry.snapshot()["read_file"]
@@ -282,7 +284,7 @@ def random_units(count: int, seed: int) -> Matrix:
     return normalize_rows(np.random.default_rng(seed).normal(size=(count, 64)).astype(np.float32))
 
 
-def test_no_messages_can_raise_a_similarity_by_more_than_the_limit() -> None:
+def test_example_messages_cannot_raise_a_similarity_by_more_than_the_limit() -> None:
     tools, queries = random_units(200, 1), random_units(300, 2)
     for strength in (0.1, 1.0, 50.0):
         for means in (queries[:200] * strength, -tools * strength, tools * strength):
@@ -291,7 +293,7 @@ def test_no_messages_can_raise_a_similarity_by_more_than_the_limit() -> None:
             assert np.allclose(np.linalg.norm(merged, axis=1), 1, atol=1e-4)
 
 
-def test_repeating_a_word_in_messages_does_not_raise_its_keyword_score(registry: Registry) -> None:
+def test_repeating_a_word_in_example_messages_does_not_raise_its_keyword_score(registry: Registry) -> None:
     def score(*messages: str) -> float:
         retriever = Retriever(None, None, None, examples=examples_for(PLACES, *messages))
         return retriever.legs(registry.snapshot(), "gizmo")["keyword"][PLACES.name]
@@ -306,13 +308,13 @@ def test_text_of_an_example_message_finds_its_tool_by_keywords(registry: Registr
     assert [hit.name for hit in hits] == [PLACES.name]
 
 
-def test_one_shared_word_is_no_match_of_an_example_message(registry: Registry) -> None:
+def test_one_shared_word_does_not_count_as_a_match_of_an_example_message(registry: Registry) -> None:
     retriever = Retriever(None, None, None, examples=examples_for(PLACES, "calendar"))
     plain = Retriever(None, None, None).find(registry.snapshot(), "calendar", mode="keyword", limit=1)
     assert retriever.find(registry.snapshot(), "calendar", mode="keyword", limit=1)[0].name == plain[0].name
 
 
-def test_words_of_messages_count_less_than_words_of_a_description(registry: Registry) -> None:
+def test_words_of_example_messages_count_less_than_words_of_the_description(registry: Registry) -> None:
     greedy = examples_for(PLACES, *(f"send a chat message to a person {number}" for number in range(8)))
     retriever = Retriever(None, None, None, examples=greedy)
     hits = retriever.find(registry.snapshot(), "send a chat message to Tom", mode="keyword", limit=2)
@@ -333,19 +335,21 @@ def test_words_of_messages_count_less_than_words_of_a_description(registry: Regi
         "weather email calendar files " * 20,
     ],
 )
-def test_messages_that_name_other_tools_or_instruct_a_model_are_rejected(message: str) -> None:
+def test_example_messages_that_name_other_tools_or_instruct_the_model_are_rejected(message: str) -> None:
     checked = MessageChecker([*CATALOG, PLACES], find_injections).check(PLACES, [message, POOL])
     assert checked.accepted == (POOL,)
     assert len(checked.rejected) == 1
 
 
-def test_message_may_name_its_own_tool_and_repetitions_are_removed() -> None:
+def test_example_message_may_name_its_own_tool_and_duplicates_are_removed() -> None:
     checked = MessageChecker([*CATALOG, PLACES]).check(PLACES, ["place_hours of the zoo", POOL, POOL.upper()])
     assert checked.accepted == ("place_hours of the zoo", POOL)
     assert not checked.rejected
 
 
-def test_named_tool_ranks_first_whatever_messages_other_tools_have(registry: Registry) -> None:
+def test_tool_named_in_the_message_ranks_first_whatever_example_messages_other_tools_have(
+    registry: Registry,
+) -> None:
     copied = examples_for(PLACES, *(f"image_generate of {thing}" for thing in ("cats", "dogs", "boats")))
     model = FunctionEmbedder(lambda texts: [[1.0, 0.5] for _ in texts], "constant")
     retriever = Retriever(model, None, None, examples=copied)

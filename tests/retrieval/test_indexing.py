@@ -316,7 +316,9 @@ def test_search_that_may_not_wait_for_vectors_still_returns_results() -> None:
         retriever.close()
 
 
-def test_searches_together_wait_no_longer_than_the_limit(open_indexer: Callable[..., Indexer]) -> None:
+def test_concurrent_searches_wait_no_longer_than_the_limit_for_vectors(
+    open_indexer: Callable[..., Indexer],
+) -> None:
     model = SlowModel()
     indexer = open_indexer(model, max_wait_s=0.05)
     for _ in range(3):
@@ -342,7 +344,9 @@ class TestBackgroundIndexOfARuntime:
         )
         return runtime
 
-    def test_first_message_uses_keywords_and_the_event_says_so(self, big: Runtime) -> None:
+    def test_first_message_is_searched_by_keywords_while_tools_are_embedded_and_an_event_reports_it(
+        self, big: Runtime
+    ) -> None:
         events: list[Event] = []
         big.events.subscribe(events.append, only=IndexUpdated)
         selection = big.session().assemble("book entry 1234 for company 70").selection
@@ -354,14 +358,16 @@ class TestBackgroundIndexOfARuntime:
         big.close()
         assert not background_threads()
 
-    def test_index_is_built_before_the_first_message(
+    def test_search_index_is_built_before_the_first_message(
         self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
         runtime.retriever._background.wait()
         assert runtime.retriever.index_state().tools == len(runtime.registry.snapshot())
 
-    def test_no_index_is_built_if_tools_are_not_selected(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_search_index_is_not_built_before_the_first_message_with_keyword_selection(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"tools.selection": "keyword"})
         runtime.retriever._background.wait()
         assert runtime.retriever.index_state().tools == 0

@@ -72,7 +72,9 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 
 class TestLearning:
-    def test_tool_rises_for_messages_like_those_it_was_called_for(self, learner: Learner) -> None:
+    def test_tool_ranks_higher_for_messages_similar_to_those_it_was_called_for(
+        self, learner: Learner
+    ) -> None:
         before = learner.search(QUERY)[HOURS.name].similarity
         learner.learn(HOURS, *SWIM)
         hit = learner.search(QUERY)[HOURS.name]
@@ -95,7 +97,7 @@ class TestLearning:
         assert not retriever.find(tools, "gizmo bath full", mode="keyword", limit=3)
         learned.close()
 
-    def test_search_without_a_client_ignores_what_was_learned(self, learner: Learner) -> None:
+    def test_search_without_a_client_does_not_use_learned_messages(self, learner: Learner) -> None:
         learner.learn(HOURS, *SWIM)
         assert all(hit.learned == 0 for hit in learner.search(QUERY, client=None).values())
 
@@ -133,28 +135,30 @@ class TestLearning:
         assert problem in answer
         assert learner.store.load() == []
 
-    def test_of_several_queries_the_one_that_fits_the_tool_is_learned(self, learner: Learner) -> None:
+    def test_only_the_search_query_that_fits_the_called_tool_is_learned(self, learner: Learner) -> None:
         queries = ["draw a picture of a horse", "opening hours of the pool"]
         learner.retriever.learn(learner.tools, HOURS, queries, client="", origin="search")
         assert [(each.text, each.origin) for each in learner.store.load()] == [(queries[1], "search")]
 
 
 class TestLimitsOfTheEffect:
-    def test_tool_that_the_message_names_stays_first(self, learner: Learner) -> None:
+    def test_tool_named_in_the_message_ranks_first_despite_learned_messages(self, learner: Learner) -> None:
         learner.learn(HOURS, "plan a route to the pool tonight", "plan my route to the open pool")
         assert learner.rank(ROUTE, "plan_route to the pool tonight") == 0
 
-    def test_single_message_has_no_effect(self, learner: Learner) -> None:
+    def test_single_learned_message_does_not_change_the_ranking(self, learner: Learner) -> None:
         learner.learn(HOURS, SWIM[0])
         learner.learn(HOURS, SWIM[0])
         assert learner.gain(HOURS) == 0
 
-    def test_message_that_does_not_fit_the_definition_has_no_effect(self, learner: Learner) -> None:
+    def test_learned_message_that_does_not_fit_the_tool_definition_does_not_change_the_ranking(
+        self, learner: Learner
+    ) -> None:
         picture = next(tool for tool in CATALOG if tool.name == "image_generate")
         learner.learn(picture, "restart the database server now", "the database server hangs again")
         assert learner.gain(picture, "restart the database server") == 0
 
-    def test_messages_of_one_other_client_have_a_small_effect(self, learner: Learner) -> None:
+    def test_learned_messages_of_one_other_client_change_the_ranking_little(self, learner: Learner) -> None:
         learner.learn(HOURS, *SWIM, client="alice")
         own, others = learner.gain(HOURS, client="alice"), learner.gain(HOURS, client="bob")
         assert 0 < others < own / 3
@@ -164,7 +168,7 @@ class TestLimitsOfTheEffect:
         assert others < agreed <= MAX_SHARED_GAIN
         assert learner.gain(HOURS, client="alice") == pytest.approx(own)
 
-    def test_tool_that_is_called_after_every_message_gains_nothing(self, learner: Learner) -> None:
+    def test_tool_that_is_called_after_every_message_does_not_rank_higher(self, learner: Learner) -> None:
         greedy = make_tool("note_request", "Note opening hours, routes, places, messages, pictures, weather")
         learner = Learner(learner.store._file.parent, [*CATALOG, HOURS, ROUTE, greedy])
         topics = (
@@ -185,7 +189,9 @@ class TestLimitsOfTheEffect:
         assert learner.gain(HOURS) > 0
         learner.learned.close()
 
-    def test_effect_halves_with_each_half_life_and_then_ends(self, learner: Learner) -> None:
+    def test_effect_of_learned_messages_halves_with_each_half_life_and_then_ends(
+        self, learner: Learner
+    ) -> None:
         learner.learn(HOURS, *SWIM)
         gain = learner.gain(HOURS)
         learner.clock.now += 60 * DAY_S
@@ -195,7 +201,9 @@ class TestLimitsOfTheEffect:
         learner.learn(ROUTE, "how do I walk to the lake from here")
         assert [each.name for each in learner.store.load()] == [ROUTE.name]
 
-    def test_effect_shrinks_when_the_tool_is_found_and_another_is_called(self, learner: Learner) -> None:
+    def test_effect_of_a_learned_message_shrinks_if_another_tool_is_called_instead(
+        self, learner: Learner
+    ) -> None:
         learner.learn(HOURS, *SWIM)
         gain = learner.gain(HOURS, SWIM[1])
         offered = frozenset(learner.tools)
@@ -209,7 +217,7 @@ class TestLimitsOfTheEffect:
         )
         assert [each.misses for each in learner.store.load() if each.text == SWIM[0]] == [0]
 
-    def test_messages_do_not_apply_to_another_servers_tool_or_a_rewritten_description(
+    def test_learned_messages_do_not_apply_to_a_tool_of_another_server_or_with_a_new_description(
         self, learner: Learner, tmp_path: Path
     ) -> None:
         learner.learn(HOURS, *SWIM)
@@ -222,7 +230,7 @@ class TestLimitsOfTheEffect:
             assert again.gain(other) == 0
             again.learned.close()
 
-    def test_tool_outside_the_grant_is_not_found_by_learned_messages(self, learner: Learner) -> None:
+    def test_ungranted_tool_is_not_found_by_learned_messages(self, learner: Learner) -> None:
         learner.learn(HOURS, *SWIM)
         hits = learner.retriever.find(
             learner.tools, QUERY, mode="hybrid", limit=5, granted={ROUTE.name}, client=""
@@ -231,17 +239,21 @@ class TestLimitsOfTheEffect:
 
 
 class TestStore:
-    def test_file_is_readable_by_its_owner_only(self, learner: Learner, tmp_path: Path) -> None:
+    def test_file_of_learned_messages_is_readable_by_its_owner_only(
+        self, learner: Learner, tmp_path: Path
+    ) -> None:
         learner.learn(HOURS, *SWIM)
         modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
         assert modes
         assert set(modes.values()) == {0o600}, modes
 
-    def test_nothing_is_written_before_something_is_learned(self, learner: Learner, tmp_path: Path) -> None:
+    def test_no_file_is_written_before_a_message_is_learned(self, learner: Learner, tmp_path: Path) -> None:
         learner.search(QUERY)
         assert list(tmp_path.iterdir()) == []
 
-    def test_messages_per_tool_are_limited_and_the_oldest_are_dropped(self, learner: Learner) -> None:
+    def test_number_of_learned_messages_per_tool_is_limited_and_the_oldest_are_dropped(
+        self, learner: Learner
+    ) -> None:
         for number in range(MAX_CLIENT_MESSAGES_PER_TOOL + 5):
             learner.clock.now += 1
             learner.learn(HOURS, f"opening hours of pool number {number}")
@@ -249,7 +261,7 @@ class TestStore:
         assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
         assert texts[0].endswith(str(MAX_CLIENT_MESSAGES_PER_TOOL + 4))
 
-    def test_client_with_the_most_messages_loses_the_oldest_at_the_total_limit(
+    def test_at_the_total_limit_the_client_with_most_learned_messages_loses_its_oldest(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(learned_store, "MAX_LEARNED_MESSAGES", 6)
@@ -262,13 +274,15 @@ class TestStore:
         assert len(clients) == 6
         store.close()
 
-    def test_forgotten_text_is_not_left_in_the_file(self, learner: Learner, tmp_path: Path) -> None:
+    def test_text_of_a_forgotten_message_is_not_left_in_the_file(
+        self, learner: Learner, tmp_path: Path
+    ) -> None:
         learner.learn(HOURS, "is the zanzibar bath open tonight")
         assert learner.store.forget(lambda each: "zanzibar" in each.text) == 1
         assert learner.store.load() == []
         assert not [file for file in tmp_path.iterdir() if b"zanzibar" in file.read_bytes()]
 
-    def test_forgetting_everything_removes_rows_that_are_invalid(
+    def test_forgetting_all_learned_messages_removes_invalid_rows_too(
         self, learner: Learner, tmp_path: Path
     ) -> None:
         learner.learn(HOURS, "is the zanzibar bath open tonight")
@@ -279,7 +293,7 @@ class TestStore:
         assert learner.store.forget() == 1
         assert not [file for file in tmp_path.iterdir() if b"zanzibar" in file.read_bytes()]
 
-    def test_change_by_another_process_is_used_at_the_next_search(
+    def test_message_learned_by_another_process_is_used_in_the_next_search(
         self, learner: Learner, tmp_path: Path
     ) -> None:
         learner.learn(HOURS, *SWIM)
@@ -289,7 +303,7 @@ class TestStore:
         other.close()
         assert learner.gain(HOURS) == 0
 
-    def test_damaged_file_disables_learning_but_not_search(
+    def test_damaged_file_of_learned_messages_disables_learning_but_not_search(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / learned_store.FILE_NAME).write_bytes(b"this is not a database, but long enough" * 100)
@@ -304,7 +318,7 @@ class TestStore:
         assert caplog.text.count("learned from use are not used") == 1
         learner.learned.close()
 
-    def test_rows_written_by_another_program_are_skipped_if_they_are_invalid(
+    def test_invalid_rows_in_the_file_of_learned_messages_are_skipped(
         self, learner: Learner, tmp_path: Path
     ) -> None:
         learner.learn(HOURS, *SWIM)

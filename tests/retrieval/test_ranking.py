@@ -115,7 +115,7 @@ def test_there_is_no_ranker_for_an_unknown_embedding_model() -> None:
         Ranker.shipped("of-nobody")
 
 
-def test_few_candidates_are_probable_if_one_score_stands_out() -> None:
+def test_number_of_probable_candidates_is_small_if_one_score_stands_out() -> None:
     assert count_probable(floats(9, 0, 0, 0)) == 1
     assert count_probable(floats(0, 0, 0, 0)) == 4
     assert count_probable(floats(1, 5, 5, 0)) == 2

@@ -433,7 +433,7 @@ def names(hits: Sequence[Hit]) -> list[str]:
     return [hit.name for hit in hits]
 
 
-def test_tools_of_both_legs_are_reranked_by_similarity(server: Server) -> None:
+def test_tools_found_by_keywords_or_by_similarity_are_reranked_by_similarity(server: Server) -> None:
     hits = search(reranker(server, None), "zoo a c c")
     assert names(hits) == ["three", "four", "two", "one"]
     assert names(search(None, "zoo a c c", "keyword")) != names(hits)
@@ -466,7 +466,7 @@ def test_only_the_best_hits_are_sent_for_reranking(server: Server) -> None:
     assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
-def test_without_an_answer_of_the_service_tools_are_ranked_by_similarity(server: Server) -> None:
+def test_tools_are_ranked_by_similarity_if_the_reranking_service_does_not_answer(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
 
 

@@ -94,7 +94,7 @@ class TestToolVectors:
         assert (one.vectors.packed.numbers == other.vectors.packed.numbers).all()
         assert (one.vectors.packed.scales == other.vectors.packed.scales).all()
 
-    def test_only_new_tools_are_embedded(
+    def test_only_tools_without_shared_vectors_are_embedded(
         self, open_indexer: Callable[..., Indexer], databases: tuple[Database, Database] | None
     ) -> None:
         open_indexer(0, CountingModel().embedder).index(TOOLS[:100])
@@ -138,7 +138,7 @@ class TestVectorsInTheDatabase:
 
         wait_until(is_embedded)
 
-    def test_two_replicas_that_start_together_share_the_work(
+    def test_two_replicas_that_start_together_each_embed_a_part_of_the_tools(
         self, stores: tuple[Database, SharedVectors, SharedVectors]
     ) -> None:
         database, *shared = stores
@@ -154,7 +154,7 @@ class TestVectorsInTheDatabase:
         assert (one.vectors.packed.numbers == other.vectors.packed.numbers).all()
         wait_until(lambda: count_vectors(database) == len(tools))
 
-    def test_tools_are_embedded_here_if_the_database_fails(
+    def test_replica_embeds_all_tools_itself_if_the_database_fails(
         self, stores: tuple[Database, SharedVectors, SharedVectors], caplog: pytest.LogCaptureFixture
     ) -> None:
         database, one, _ = stores
@@ -166,7 +166,7 @@ class TestVectorsInTheDatabase:
         assert "tools are embedded here" in caplog.text
         database.execute("ALTER TABLE hidden RENAME TO tool_vectors")
 
-    def test_damaged_and_foreign_vectors_are_not_used(
+    def test_damaged_vectors_and_those_of_another_model_are_not_used(
         self, stores: tuple[Database, SharedVectors, SharedVectors]
     ) -> None:
         database, one, other = stores

@@ -54,7 +54,9 @@ def share(users: FileUserStore, shares: bool) -> None:
     users.change_team("red", lambda team: replace(team, share_learned=shares))
 
 
-def test_messages_of_a_user_count_only_for_that_user(learner: Learner, users: FileUserStore) -> None:
+def test_learned_messages_of_a_user_change_the_ranking_only_for_that_user(
+    learner: Learner, users: FileUserStore
+) -> None:
     ann, bob, cid, dan = add_members(users, "ann", "bob", "cid", "dan")
     for each in (bob, cid, dan):
         learner.learn(HOURS, *SWIM, client=each)
@@ -67,7 +69,9 @@ def test_messages_of_a_user_count_only_for_that_user(learner: Learner, users: Fi
     assert learner.gain(ROUTE, client=ann) == 0
 
 
-def test_members_profit_from_a_sharing_team_and_others_do_not(learner: Learner, users: FileUserStore) -> None:
+def test_learned_messages_that_a_team_shares_are_used_only_for_its_members(
+    learner: Learner, users: FileUserStore
+) -> None:
     ann, bob, cid, dan = add_members(users, "ann", "bob", "cid", "dan")
     eve = Caller("eve", user_id=users.add_user("eve").id).learner
     for each in (bob, cid, dan):
@@ -83,7 +87,7 @@ def test_members_profit_from_a_sharing_team_and_others_do_not(learner: Learner, 
     assert learner.gain(HOURS, client=ann) == 0
 
 
-def test_member_cannot_find_out_what_a_single_other_member_has_asked(
+def test_shared_learned_messages_do_not_reveal_what_a_single_other_member_has_asked(
     learner: Learner, users: FileUserStore
 ) -> None:
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
@@ -97,7 +101,9 @@ def test_member_cannot_find_out_what_a_single_other_member_has_asked(
     assert learner.gain(HOURS, QUERY, client=ann) > 0  # two members agree
 
 
-def test_text_of_a_user_is_in_no_search_result_and_no_list(learner: Learner, users: FileUserStore) -> None:
+def test_text_of_a_learned_message_is_not_shown_in_search_results_or_lists(
+    learner: Learner, users: FileUserStore
+) -> None:
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
     share(users, True)
     for each in (bob, cid):
@@ -108,7 +114,9 @@ def test_text_of_a_user_is_in_no_search_result_and_no_list(learner: Learner, use
     assert learner.learned.summarize(HOURS).clients == 2
 
 
-def test_client_cannot_take_the_name_of_a_user(learner: Learner, users: FileUserStore) -> None:
+def test_client_named_like_a_user_does_not_get_the_learned_messages_of_that_user(
+    learner: Learner, users: FileUserStore
+) -> None:
     (ann,) = add_members(users, "ann")
     learner.learn(HOURS, *SWIM, client=ann)
     impostor = Caller(ann)
@@ -116,7 +124,7 @@ def test_client_cannot_take_the_name_of_a_user(learner: Learner, users: FileUser
     assert learner.gain(HOURS, client=impostor.learner) == 0
 
 
-def test_user_cannot_displace_messages_of_other_users(learner: Learner, users: FileUserStore) -> None:
+def test_user_cannot_displace_learned_messages_of_other_users(learner: Learner, users: FileUserStore) -> None:
     ann, *attackers = add_members(users, "ann", "bob", "cid", "dan")
     learner.learn(HOURS, *SWIM, client=ann)
     places = ("harbour", "museum", "library", "castle", "theatre", "stadium", "garden", "bakery")
@@ -164,7 +172,7 @@ def test_users_keep_an_equal_share_if_all_learned_messages_are_too_many(
         database.close()
 
 
-def test_nothing_is_shared_if_users_cannot_be_read(learner: Learner, tmp_path: Path) -> None:
+def test_no_learned_messages_are_shared_if_the_users_cannot_be_read(learner: Learner, tmp_path: Path) -> None:
     users = FileUserStore(tmp_path / "users.json")
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
     share(users, True)

@@ -158,7 +158,7 @@ def test_catastrophic_process_input_is_blocked(judge: Judge) -> None:
     assert judge_text(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
 
 
-def test_description_of_process_input_contains_the_process_and_the_new_text_and_the_earlier_input(
+def test_description_of_process_input_names_the_program_and_shows_the_new_and_earlier_input(
     judge: Judge,
 ) -> None:
     verdict = judge_text(judge, "f\n", before="f() { rm -rf /; }\n")

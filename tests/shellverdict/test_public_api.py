@@ -127,7 +127,7 @@ def test_unreadable_rule_file_is_rejected_with_the_reason(tmp_path: Path) -> Non
         load_rules(tmp_path / "latin.toml")
 
 
-def test_every_documented_name_is_importable_and_no_other() -> None:
+def test_names_that_can_be_imported_are_exactly_the_documented_ones() -> None:
     assert set(shellverdict.__all__) <= set(dir(shellverdict))
     assert all(getattr(shellverdict, name) is not None for name in shellverdict.__all__)
     with pytest.raises(AttributeError, match="no attribute 'judgement'"):

@@ -194,7 +194,7 @@ def test_arguments_are_sent_in_header_path_query_and_body(api: Runtime, server: 
     assert read_request(server).body == b"items%5B0%5D%5Bid%5D=7&items%5B0%5D%5Bcount%5D=2"
 
 
-def test_file_of_the_workspace_is_uploaded_and_others_are_refused(api: Runtime, server: WebServer) -> None:
+def test_only_files_of_the_workspace_can_be_uploaded(api: Runtime, server: WebServer) -> None:
     server.pages["/v1/pets/4/photo"] = Page(b"{}", "application/json")
     Path("rex.png").write_bytes(b"\x89PNG data")
     assert call(api, "upload_photo", petId=4, body={"photo": "rex.png", "caption": "Rex"}).ok
@@ -206,7 +206,7 @@ def test_file_of_the_workspace_is_uploaded_and_others_are_refused(api: Runtime, 
     assert server.requests == []
 
 
-def test_first_complete_credential_is_used_and_a_missing_one_is_named(
+def test_first_credential_that_is_set_is_used_and_the_error_names_missing_variables(
     api: Runtime, server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.pages["/v1/pets/4"] = Page(b"{}", "application/json")
@@ -220,7 +220,7 @@ def test_first_complete_credential_is_used_and_a_missing_one_is_named(
     assert read_request(server).headers["authorization"] == f"Basic {expected}"
 
 
-def test_requests_that_change_something_need_approval(api: Runtime, server: WebServer) -> None:
+def test_api_requests_that_may_change_data_need_approval(api: Runtime, server: WebServer) -> None:
     with open_runtime(load_config()) as runtime:  # nobody can approve
         result = call(runtime, "delete_pet", petId=4)
     assert "was not run" in str(result.error)
@@ -241,7 +241,9 @@ def test_argument_cannot_change_the_path_of_a_request(api: Runtime, server: WebS
         build_request(operation, "http://h", {"name": ".."}, lambda _path: b"")
 
 
-def test_failing_and_lying_apis_produce_clear_errors(api: Runtime, server: WebServer) -> None:
+def test_apis_that_fail_or_send_malformed_responses_produce_clear_errors(
+    api: Runtime, server: WebServer
+) -> None:
     server.pages["/v1/pets"] = Page(
         b'{"message": "slow down"}', "application/json", 429, {"Retry-After": "7"}
     )
@@ -271,7 +273,7 @@ def test_redirect_is_followed_with_the_credential_only_within_the_origin(
         assert other.requests == []
 
 
-def test_variable_that_is_already_set_is_used_only_if_the_user_names_it(
+def test_environment_variable_that_is_already_set_is_used_as_credential_only_if_the_user_names_it(
     toolfold: Toolfold, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "t0ken-for-another-server")
@@ -290,7 +292,7 @@ def test_variable_that_is_already_set_is_used_only_if_the_user_names_it(
     assert toolfold(*add, "--url", "https://worse.example").code == 2
 
 
-def test_operation_with_its_own_server_is_used_only_if_the_whole_url_is_the_same() -> None:
+def test_operation_with_its_own_server_url_becomes_a_tool_only_if_it_equals_the_url_of_the_api() -> None:
     def find(own: str, base_url: str = "", first: str = "https://pets.example/v1") -> list[str]:
         paths = {"/pets": {"get": make_operation("listPets", servers=[{"url": own}])}}
         servers = [{"url": first}, {"url": "https://test.example/v1"}]
@@ -319,7 +321,7 @@ def test_api_on_a_private_address_is_refused_unless_it_is_allowed(
     assert "not on the public internet" in refused.err
 
 
-def test_stored_api_that_was_changed_is_not_used(api: Runtime, home: Path) -> None:
+def test_stored_api_file_that_was_changed_by_another_program_is_not_used(api: Runtime, home: Path) -> None:
     (file,) = home.rglob("pet-store.jsonl")
     file.write_text(file.read_text().replace("/pets", "/evil"))
     with open_runtime(load_config()) as runtime:
@@ -328,7 +330,7 @@ def test_stored_api_that_was_changed_is_not_used(api: Runtime, home: Path) -> No
     assert "was changed since the API was added" in report.error
 
 
-def test_from_openapi_reports_what_it_leaves_out_and_writes_no_secret(
+def test_from_openapi_reports_operations_that_it_leaves_out_and_writes_no_secret(
     server: WebServer, toolfold: Toolfold, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "t0ken-of-the-store")

@@ -37,7 +37,7 @@ def test_server_of_all_services_has_every_tool_of_the_sample_catalog() -> None:
     assert len(response["result"]["tools"]) == 277
 
 
-def test_call_returns_sample_data_and_keeps_changes() -> None:
+def test_calls_of_the_sample_server_return_sample_data_and_keep_changes() -> None:
     line = {"description": "x", "quantity": 1, "unit_price": 2}
     created, listed = ask(
         build_request(
@@ -67,12 +67,12 @@ def test_notifications_get_no_response_and_invalid_json_gets_an_error() -> None:
     assert json.loads(responses.getvalue())["error"]["code"] == -32600
 
 
-def test_message_over_the_limit_ends_the_server() -> None:
+def test_message_over_the_size_limit_ends_the_sample_server() -> None:
     responses = io.BytesIO()
     SampleServer().serve(io.BytesIO(b" " * MAX_MESSAGE_BYTES + b"{}\n"), responses)
     assert responses.getvalue() == b""
 
 
-def test_unknown_service_is_named_with_the_existing_ones() -> None:
+def test_error_for_an_unknown_sample_service_lists_the_existing_ones() -> None:
     with pytest.raises(ConfigError, match=r"there is no sample service 'nobody'\. The services are almanac,"):
         SampleServer(["nobody"])

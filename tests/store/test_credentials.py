@@ -71,7 +71,7 @@ def test_credentials_are_separate_for_each_user_and_server(open_store: OpenStore
     ]
 
 
-def test_change_of_one_process_is_known_to_another(open_store: OpenStore) -> None:
+def test_credential_changed_by_one_process_is_read_by_another(open_store: OpenStore) -> None:
     one, other = open_store(), open_store()
     assert other.find_version("ann", "git") == ""
     one.set("ann", "git", "TOKEN", "first")
@@ -100,7 +100,7 @@ def test_all_credentials_of_a_user_can_be_removed(open_store: OpenStore) -> None
     assert [each.owner for each in store.list_credentials()] == [("bob", "x", "A")]
 
 
-def test_stored_values_contain_no_secret(open_store: OpenStore) -> None:
+def test_stored_credentials_do_not_contain_the_secret_in_clear_text(open_store: OpenStore) -> None:
     store = open_store()
     store.set("ann", "git", "TOKEN", "very-secret-value")
     store.set("ann", "git", "OTHER", "very-secret-value")
@@ -118,7 +118,7 @@ def test_encrypted_value_cannot_be_used_for_another_user_server_or_name(open_sto
             store.keys.decrypt(stored.value, owner)
 
 
-def test_wrong_key_is_reported_and_loses_nothing(open_store: OpenStore) -> None:
+def test_wrong_encryption_key_is_reported_and_no_credential_is_lost(open_store: OpenStore) -> None:
     open_store(ONE).set("ann", "git", "TOKEN", "secret")
     wrong = open_store(TWO)
     with pytest.raises(UnreadableCredential, match="which is not configured here") as raised:
@@ -129,7 +129,7 @@ def test_wrong_key_is_reported_and_loses_nothing(open_store: OpenStore) -> None:
     assert open_store(ONE).load("ann", "git") == {"TOKEN": "secret"}
 
 
-def test_rotation_encrypts_everything_with_the_new_key_and_the_old_one_can_be_retired(
+def test_key_rotation_encrypts_all_credentials_with_the_new_key_and_the_old_key_can_be_removed(
     open_store: OpenStore,
 ) -> None:
     old = open_store(ONE)
@@ -143,7 +143,7 @@ def test_rotation_encrypts_everything_with_the_new_key_and_the_old_one_can_be_re
     assert new.load("user3", "git") == {"TOKEN": "secret3"}
 
 
-def test_rotation_that_cannot_read_one_credential_changes_none(open_store: OpenStore) -> None:
+def test_key_rotation_that_cannot_decrypt_one_credential_changes_none(open_store: OpenStore) -> None:
     open_store(ONE).set("ann", "git", "TOKEN", "one")
     lost = bytes(range(64, 96))
     open_store(lost).set("bob", "git", "TOKEN", "two")
@@ -154,12 +154,14 @@ def test_rotation_that_cannot_read_one_credential_changes_none(open_store: OpenS
 
 
 @pytest.mark.parametrize(("name", "secret"), [("1A", "x"), ("A-B", "x"), ("", "x"), ("A", ""), ("A", "x\0")])
-def test_invalid_names_and_values_are_refused(open_store: OpenStore, name: str, secret: str) -> None:
+def test_credentials_with_invalid_names_or_values_are_refused(
+    open_store: OpenStore, name: str, secret: str
+) -> None:
     with pytest.raises(ConfigError):
         open_store().set("ann", "git", name, secret)
 
 
-def test_file_and_key_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+def test_credential_file_and_key_file_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     keys = load_keys("", tmp_path / "keys" / "credentials.key", may_create=True)
     store = SqliteCredentialStore(tmp_path / "credentials.db", lambda: keys)
     store.set("ann", "git", "TOKEN", "very-secret-value")
@@ -180,17 +182,17 @@ def test_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["short", "AAAA", "%%%", "=" * 44])
-def test_invalid_keys_are_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_encryption_keys_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError):
         load_keys(text, tmp_path / "unused", may_create=True)
 
 
-def test_missing_key_file_of_a_database_is_an_error(tmp_path: Path) -> None:
+def test_missing_key_file_for_credentials_in_a_database_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_keys("", tmp_path / "missing", may_create=False)
 
 
-def test_damaged_value_is_reported(tmp_path: Path) -> None:
+def test_damaged_credential_is_reported(tmp_path: Path) -> None:
     store = SqliteCredentialStore(tmp_path / "credentials.db", lambda: CredentialKeys((ONE,)))
     store.set("ann", "git", "TOKEN", "secret")
     (stored,) = store.list_credentials()
@@ -203,7 +205,7 @@ def test_damaged_value_is_reported(tmp_path: Path) -> None:
     store.close()
 
 
-def test_database_row_moved_to_another_user_is_refused(open_store: OpenStore) -> None:
+def test_credential_moved_to_another_user_in_the_database_is_refused(open_store: OpenStore) -> None:
     store: Any = open_store()
     store.set("ann", "git", "TOKEN", "secret")
     (stored,) = store.list_credentials()

@@ -65,7 +65,7 @@ def open_store(where: str) -> Iterator[JobStore]:
         database.close()
 
 
-def test_file_of_an_older_version_is_opened_and_its_jobs_belong_to_the_user(tmp_path: Path) -> None:
+def test_job_file_of_an_older_version_is_opened_and_its_jobs_belong_to_the_local_user(tmp_path: Path) -> None:
     store = SqliteJobStore(tmp_path / "jobs.db")
     store.add_job(make_job(name="old"), max_jobs=10)
     store._db.execute("ALTER TABLE jobs DROP COLUMN client")
@@ -128,7 +128,7 @@ def test_two_processes_never_run_the_same_job_twice(store: JobStore, where: str)
     assert len(claimed) == len(set(claimed)) == 40
 
 
-def test_run_of_a_process_that_ended_counts_as_interrupted_and_is_not_repeated(store: JobStore) -> None:
+def test_job_run_of_a_process_that_ended_counts_as_interrupted_and_is_not_repeated(store: JobStore) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     job = make_job()
@@ -140,7 +140,7 @@ def test_run_of_a_process_that_ended_counts_as_interrupted_and_is_not_repeated(s
     assert store.find_job(job.id).owner == ""
 
 
-def test_claim_of_another_machine_ends_when_it_is_not_renewed(store: JobStore) -> None:
+def test_claim_of_another_machine_on_a_job_ends_when_it_is_not_renewed(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     assert store.claim_due("elsewhere:1:x", NOW, advance_hour, grace_s=60)
@@ -171,7 +171,7 @@ def test_claim_on_a_job_that_its_process_no_longer_runs_is_not_renewed(store: Jo
     assert store.find_job(job.id).claimed == NOW
 
 
-def test_time_of_a_running_job_is_not_waited_for(store: JobStore) -> None:
+def test_next_time_of_a_job_is_not_waited_for_while_the_job_runs(store: JobStore) -> None:
     store.add_job(make_job(), max_jobs=5)
     claimed = store.claim_due(OWNER, NOW, lambda _job, now: now + 1, grace_s=60)
     assert claimed is not None
@@ -202,7 +202,7 @@ def test_job_whose_next_time_cannot_be_computed_is_paused_and_others_run(store: 
     assert store.claim_due(OWNER, NOW, advance, grace_s=60) is None
 
 
-def test_missed_run_is_made_once_or_skipped_as_the_job_says(store: JobStore) -> None:
+def test_missed_run_of_a_job_is_made_up_once_or_skipped_as_configured(store: JobStore) -> None:
     late, skipping = make_job(next_run=NOW - 90_000), make_job(next_run=NOW - 90_000, missed="skip")
     store.add_job(late, max_jobs=5)
     store.add_job(skipping, max_jobs=5)
@@ -215,7 +215,7 @@ def test_missed_run_is_made_once_or_skipped_as_the_job_says(store: JobStore) -> 
     assert store.find_job(skipping.id).next_run == NOW + 3_600
 
 
-def test_job_without_another_time_is_finished(store: JobStore) -> None:
+def test_job_without_a_further_scheduled_time_is_finished(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=1)
     claimed = store.claim_due(OWNER, NOW, lambda _job, _now: None, grace_s=60)
@@ -247,7 +247,7 @@ def test_unknown_job_is_named_and_removing_a_job_removes_its_runs(store: JobStor
         store.find_job(job.id)
 
 
-def test_running_scheduler_is_known_until_it_ends(store: JobStore) -> None:
+def test_store_reports_a_running_scheduler_until_the_scheduler_ends(store: JobStore) -> None:
     assert not store.has_service(NOW)
     store.renew_claims(OWNER, NOW)
     assert store.has_service(NOW + 60)

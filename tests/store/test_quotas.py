@@ -110,7 +110,7 @@ def count_accepted(
     return accepted
 
 
-def test_user_without_limits_is_not_counted(replicas: Replicas) -> None:
+def test_calls_of_a_user_without_limits_are_not_counted(replicas: Replicas) -> None:
     user = replicas.add_user("ann")
     assert count_accepted(replicas.one, user) == 200
     assert replicas.one.try_require(user, CALL_METERS)
@@ -119,7 +119,7 @@ def test_user_without_limits_is_not_counted(replicas: Replicas) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 60])
-def test_two_replicas_together_never_exceed_a_limit(replicas: Replicas, limit: int) -> None:
+def test_two_replicas_together_never_exceed_the_limit_of_a_user(replicas: Replicas, limit: int) -> None:
     user = replicas.add_user("ann", calls_per_minute=limit)
     accepted = 0
     for number in range(200):
@@ -132,14 +132,14 @@ def test_two_replicas_together_never_exceed_a_limit(replicas: Replicas, limit: i
     assert accepted == limit
 
 
-def test_what_one_replica_has_leased_is_at_most_a_share_of_the_limit(replicas: Replicas) -> None:
+def test_one_replica_reserves_only_a_small_share_of_a_limit_in_advance(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=60)
     replicas.other.require(user, CALL_METERS)  # leases 3, uses 1
     assert count_accepted(replicas.one, user) == 57
     assert count_accepted(replicas.other, user) == 2
 
 
-def test_most_calls_need_no_database(replicas: Replicas) -> None:
+def test_most_limited_calls_are_counted_without_a_database_query(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_day=10_000)
     assert count_accepted(replicas.one, user, tries=500) == 500
     assert replicas.stores[0].leases == 500 / MAX_LEASE
@@ -148,7 +148,7 @@ def test_most_calls_need_no_database(replicas: Replicas) -> None:
     assert replicas.one.try_require(user, CALL_METERS)
 
 
-def test_limit_starts_again_in_the_next_window(replicas: Replicas) -> None:
+def test_usage_limit_starts_again_in_the_next_period(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=2, calls_per_day=5)
     assert count_accepted(replicas.one, user) == 2
     replicas.clock.now += 60
@@ -162,7 +162,7 @@ def test_limit_starts_again_in_the_next_window(replicas: Replicas) -> None:
     assert count_accepted(replicas.one, user) == 2
 
 
-def test_refused_call_is_not_counted_for_other_limits(replicas: Replicas) -> None:
+def test_call_refused_by_one_limit_does_not_count_towards_other_limits(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=1, calls_per_day=3)
     for _ in range(3):
         assert count_accepted(replicas.one, user, tries=5) == 1
@@ -179,13 +179,13 @@ def test_members_of_a_team_share_its_limit(replicas: Replicas) -> None:
         replicas.other.require(ann, CALL_METERS)
 
 
-def test_searches_and_calls_are_counted_separately(replicas: Replicas) -> None:
+def test_searches_and_calls_count_towards_separate_limits(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=1, searches_per_minute=2)
     assert count_accepted(replicas.one, user, SEARCH_METERS) == 2
     assert count_accepted(replicas.one, user) == 1
 
 
-def test_raised_limit_applies_at_once(replicas: Replicas) -> None:
+def test_raised_usage_limit_applies_at_once(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=2)
     assert count_accepted(replicas.one, user) == 2
     replicas.users.change_user("ann", lambda each: replace(each, limits={"calls_per_minute": 4.0}))
@@ -210,7 +210,7 @@ def test_tokens_and_cost_of_all_replicas_are_limited(replicas: Replicas) -> None
         replicas.one.require(user, MODEL_METERS)
 
 
-def test_use_is_shown_and_kept_when_a_replica_stops(replicas: Replicas) -> None:
+def test_usage_counts_are_kept_when_a_replica_stops(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_day=10, tokens_per_day=1_000)
     for _ in range(3):
         replicas.one.require(user, CALL_METERS)
@@ -223,7 +223,7 @@ def test_use_is_shown_and_kept_when_a_replica_stops(replicas: Replicas) -> None:
     ]
 
 
-def test_limit_holds_for_concurrent_calls(replicas: Replicas) -> None:
+def test_concurrent_calls_do_not_exceed_a_usage_limit(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=40)
 
     def call(number: int) -> bool:
@@ -238,7 +238,7 @@ def test_limit_holds_for_concurrent_calls(replicas: Replicas) -> None:
     assert count_accepted(replicas.one, user) + count_accepted(replicas.other, user) <= 2
 
 
-def test_store_that_fails_refuses_the_call(tmp_path: Path) -> None:
+def test_call_is_refused_if_the_store_of_usage_counts_fails(tmp_path: Path) -> None:
     users = FileUserStore(tmp_path / "users.json")
     user = users.add_user("ann")
     users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 5.0}))

@@ -110,7 +110,7 @@ class TestTokens:
         assert not stores[0].revoke(wrong)
 
 
-def test_shared_tokens_are_refused_if_revocations_may_be_unknown(
+def test_tokens_are_refused_if_the_database_was_not_read_recently_enough_to_know_revocations(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = open_database(database_url)
@@ -124,7 +124,7 @@ def test_shared_tokens_are_refused_if_revocations_may_be_unknown(
     database.close()
 
 
-def test_database_contains_no_token(database_url: str) -> None:
+def test_database_does_not_contain_tokens_in_clear_text(database_url: str) -> None:
     database = open_database(database_url)
     assert database is not None
     token = SharedTokens(database).add("bob")
@@ -150,7 +150,7 @@ class TestPins:
             lambda: other.pins("files") == {"read": Pin(make_tool("read").fingerprint, make_tool("read"))}
         )
 
-    def test_new_server_is_pinned_once(self, stores: Pair) -> None:
+    def test_first_tool_list_of_a_new_server_is_accepted_by_one_replica_only(self, stores: Pair) -> None:
         one, other = stores
         one.pin_new_server("files", [make_tool("read")])
         found = other.pin_new_server("files", [make_tool("read", "Deletes files.")])
@@ -159,7 +159,9 @@ class TestPins:
         wait_until(lambda: other.pins("empty") == {})
         assert other.pins("unknown") is None
 
-    def test_harmless_update_is_stored_beside_the_accepted_version(self, stores: Pair) -> None:
+    def test_harmless_change_of_a_tool_is_stored_in_addition_to_the_accepted_version(
+        self, stores: Pair
+    ) -> None:
         one, other = stores
         one.accept("files", [make_tool("read")])
         compared = one.pins("files")
@@ -170,7 +172,9 @@ class TestPins:
         )
         assert other.pins("files")["read"].accepts(make_tool("read").fingerprint)
 
-    def test_forgotten_server_is_forgotten_by_the_other_replica(self, stores: Pair) -> None:
+    def test_accepted_tools_of_a_server_removed_by_one_replica_are_removed_for_the_other(
+        self, stores: Pair
+    ) -> None:
         one, other = stores
         one.accept("files", [make_tool("read")])
         wait_until(lambda: other.pins("files") is not None)
@@ -212,7 +216,7 @@ class TestExampleMessages:
         found = [open_messages(tmp_path, each) for each in databases or (None, None)]
         return found[0], found[1]
 
-    def test_messages_added_by_one_replica_are_used_by_the_other(self, stores: Pair) -> None:
+    def test_example_messages_added_by_one_replica_are_used_by_the_other(self, stores: Pair) -> None:
         one, other = stores
         before = other.version()
         one.add([make_record("a", "track"), make_record("b", "list")])
@@ -222,7 +226,7 @@ class TestExampleMessages:
             make_record("b", "list"),
         ]
 
-    def test_new_version_of_a_tool_replaces_the_messages_of_the_old_one(self, stores: Pair) -> None:
+    def test_example_messages_for_a_new_version_of_a_tool_replace_the_old_ones(self, stores: Pair) -> None:
         one, other = stores
         one.add([make_record("a", "track"), make_record("b", "list")])
         other.add([make_record("c", "track")])
@@ -230,7 +234,7 @@ class TestExampleMessages:
             store: EditableMessages = each
             wait_until(lambda: {record.checksum for record in store.load()} == {"b" * 24, "c" * 24})  # noqa: B023
 
-    def test_messages_are_removed_for_both_replicas(self, stores: Pair) -> None:
+    def test_example_messages_are_removed_for_both_replicas(self, stores: Pair) -> None:
         one, other = stores
         one.add([make_record("a", "track"), make_record("b", "list")])
         assert other.remove(["a" * 24, "missing"]) == 1
@@ -255,7 +259,7 @@ class TestLearnedMessages:
         assert (message.text, message.client, message.last_used) == ("where is my parcel", "desk", 20.0)
         assert other.load_totals() == {("desk", "shop", "track"): 2, ("desk", "", ""): 2}
 
-    def test_misses_and_vectors_are_stored(self, stores: Pair) -> None:
+    def test_unsuccessful_uses_and_vectors_of_learned_messages_are_stored(self, stores: Pair) -> None:
         one, other = stores
         one.add(make_learned("where is my parcel"), expire_before=0)
         (message,) = one.load()
@@ -264,7 +268,9 @@ class TestLearnedMessages:
         wait_until(lambda: [(each.misses, each.model) for each in other.load()] == [(1, "light")])
         assert other.load()[0].vector == b"\0\1\2"
 
-    def test_vectors_are_kept_while_other_messages_are_learned(self, stores: Pair) -> None:
+    def test_vectors_of_learned_messages_are_kept_while_other_messages_are_learned(
+        self, stores: Pair
+    ) -> None:
         one, _ = stores
         one.add(make_learned("where is my parcel"), expire_before=0)
         (message,) = one.load()
@@ -272,7 +278,7 @@ class TestLearnedMessages:
         one.add(make_learned("track the box"), expire_before=0)  # reads all messages again
         assert {each.text: each.vector for each in one.load()}["where is my parcel"] == b"\0\1\2"
 
-    def test_oldest_messages_over_the_limit_and_expired_ones_are_removed(self, stores: Pair) -> None:
+    def test_expired_learned_messages_and_the_oldest_above_the_limit_are_removed(self, stores: Pair) -> None:
         one, _ = stores
         for number in range(MAX_CLIENT_MESSAGES_PER_TOOL + 3):
             one.add(make_learned(f"message {number}", last_used=float(number)), expire_before=2.0)
@@ -280,7 +286,7 @@ class TestLearnedMessages:
         assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
         assert "message 0" not in texts
 
-    def test_forgotten_messages_are_gone_for_both_replicas(self, stores: Pair) -> None:
+    def test_forgotten_learned_messages_are_removed_for_both_replicas(self, stores: Pair) -> None:
         one, other = stores
         for text in ("where is my parcel", "track the box"):
             one.add(make_learned(text), expire_before=0)
@@ -292,7 +298,7 @@ class TestLearnedMessages:
         wait_until(lambda: other.load() == [] and other.load_totals() == {})
 
 
-def test_failure_to_share_questions_is_not_permanent(database_url: str) -> None:
+def test_replicas_share_approval_questions_again_after_a_temporary_failure(database_url: str) -> None:
     with ExitStack() as stack:
         databases = [found for _ in range(2) if (found := open_database(database_url))]
         for each in databases:

@@ -64,7 +64,7 @@ def test_user_added_by_one_replica_is_known_to_the_other(stores: Stores) -> None
     assert other.find_identity("", "") is None
 
 
-def test_users_without_an_external_identity_are_not_found_by_one(stores: Stores) -> None:
+def test_users_without_an_external_identity_are_not_found_by_an_empty_identity(stores: Stores) -> None:
     one, _ = stores
     one.add_user("ann")
     one.add_user("bob")
@@ -138,7 +138,7 @@ def test_members_join_and_leave_teams(stores: Stores) -> None:
         other.add_team("red")
 
 
-def test_team_settings_are_stored(stores: Stores) -> None:
+def test_changed_team_setting_is_known_to_the_other_replica(stores: Stores) -> None:
     one, other = stores
     one.add_team("red")
     assert not one.directory().teams["red"].share_learned
@@ -175,7 +175,7 @@ def test_changes_that_replicas_make_at_the_same_time_are_all_kept(stores: Stores
         wait_until(lambda: len(each.directory().teams["red"].members) == 12)  # noqa: B023 - called at once
 
 
-def test_change_that_fails_changes_nothing(stores: Stores) -> None:
+def test_failed_change_of_users_changes_nothing(stores: Stores) -> None:
     one, _ = stores
     user = one.add_user("ann")
     before = one.directory()
@@ -236,7 +236,7 @@ def test_damaged_users_file_is_an_error(tmp_path: Path, content: str) -> None:
         FileUserStore(file).directory()
 
 
-def test_users_are_refused_if_changes_may_be_unknown(
+def test_tokens_of_users_are_refused_if_the_users_were_not_read_recently_enough(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:
@@ -248,7 +248,9 @@ def test_users_are_refused_if_changes_may_be_unknown(
             tokens.find(token)
 
 
-def test_undoing_the_migration_deletes_tokens_of_users_and_keeps_others(database_url: str) -> None:
+def test_undoing_the_migration_for_users_deletes_their_tokens_and_keeps_other_tokens(
+    database_url: str,
+) -> None:
     database = open_database(database_url)
     assert database is not None
     tokens = SharedTokens(database)
@@ -276,7 +278,9 @@ class _ChangedAfterReading(Database):
         return result
 
 
-def test_token_revoked_while_another_replica_reads_its_tokens_is_refused_there(database_url: str) -> None:
+def test_token_revoked_while_another_replica_reads_the_tokens_is_refused_by_that_replica(
+    database_url: str,
+) -> None:
     with ExitStack() as stack:
         first = open_shared(database_url, stack)
         token = first.add("bob")
