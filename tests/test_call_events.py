@@ -61,7 +61,7 @@ async def test_approval_events_of_a_call_through_tool_call_name_the_called_tool(
     assert order == [ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished]
 
 
-async def test_call_allowed_by_a_session_grant_publishes_no_approval_event(
+async def test_call_covered_by_a_session_approval_publishes_no_approval_event(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(approver=lambda _: Answer.SESSION)

@@ -82,13 +82,13 @@ def test_documented_commands_and_options_exist(page: Path) -> None:
     assert found == []
 
 
-def test_unknown_commands_and_options_are_found() -> None:
+def test_unknown_commands_and_options_in_the_documentation_are_found() -> None:
     blocks = ["sh\ntoolfold mcp lst --json   # a comment", "bash\ntoolfold serve --prot 1 | cat --number"]
     text = "".join(f"```{block}\n```\n" for block in blocks)
     mistakes = [find_mistake(words) for words in find_toolfold_commands(text)]
     assert mistakes == ["there is no command lst", "there is no option --prot"]
 
 
-def test_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+def test_commands_in_the_readme_print_the_output_that_the_readme_shows(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "\n\n".join(follow_page(text, tmp_path)) == ""

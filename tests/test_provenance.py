@@ -343,7 +343,7 @@ def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() 
     assert every >= ALLOWED_IN_TOOL_CALLS
 
 
-def test_group_that_runs_without_a_subcommand_is_refused_in_a_tool_call_unless_it_is_listed() -> None:
+def test_command_group_that_runs_without_a_subcommand_is_refused_in_a_tool_call_unless_listed() -> None:
     import click
 
     from toolfold.cli.restrictions import restrict_command

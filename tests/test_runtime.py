@@ -63,7 +63,7 @@ class TestToolDefinitions:
         assert left == usable_names(two_tools) - {"alpha_go", *two_tools.resolve_toolset("file")}
         assert "beta_go" in left
 
-    def test_all_tools_are_defined_by_default(self, two_tools: Runtime) -> None:
+    def test_definitions_of_all_tools_are_returned_by_default(self, two_tools: Runtime) -> None:
         assert definition_names(two_tools.get_tool_definitions()) == usable_names(two_tools)
 
     def test_enabled_and_disabled_toolsets_are_combined(self, two_tools: Runtime) -> None:
@@ -113,7 +113,7 @@ class TestToolDefinitions:
             mine["function"]["parameters"]["properties"]["x"] = {}
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_adapted_tool_description_is_given_only_the_tools_that_are_also_listed(
+    def test_function_that_adapts_a_tool_description_receives_only_the_names_of_listed_tools(
         self, two_tools: Runtime
     ) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:

@@ -146,7 +146,7 @@ def test_old_toolset_name_resolves_to_the_current_one(legacy: str, modern: str) 
     assert toolsets.resolve(legacy) == {"x"}
 
 
-def test_old_toolset_name_web_tools_is_known() -> None:
+def test_old_toolset_name_web_tools_is_still_accepted() -> None:
     assert LEGACY_NAMES["web_tools"] == "web"
 
 
@@ -342,7 +342,7 @@ def test_enabled_and_disabled_toolsets_of_a_scope_behave_like_sets(
     assert Scope(tuple(disabled), tuple(enabled)).granted(toolsets) == removed - granted
 
 
-def test_delegating_everything_gives_the_grant_of_the_parent(toolsets: Toolsets) -> None:
+def test_delegating_all_toolsets_gives_exactly_the_tools_of_the_parent(toolsets: Toolsets) -> None:
     parent = Scope(enabled=("web",), disabled=(), without=("fetch",))
     for child in (parent.narrow(), parent.narrow([ALL]), parent.narrow(["web", "terminal"])):
         assert child.granted(toolsets) == {"search"}

@@ -176,7 +176,7 @@ class TestScopeCheck:
 
 
 class TestDelegation:
-    async def test_delegated_session_has_a_part_of_the_grant(
+    async def test_delegated_session_can_be_limited_to_some_toolsets_of_its_parent(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         child = three_tools.session(["alpha", "beta"]).delegate(["beta"])
@@ -201,7 +201,7 @@ class TestDelegation:
             assert not (await child.call(UNACCEPTED_NAME)).ok
         assert ran == []
 
-    def test_delegated_session_has_the_parent_grant_by_default(self, three_tools: Runtime) -> None:
+    def test_delegated_session_has_the_toolsets_of_its_parent_by_default(self, three_tools: Runtime) -> None:
         parent = three_tools.session(["alpha", "beta"])
         assert parent.delegate().granted() == parent.granted() == {"alpha_go", "beta_go"}
 
@@ -257,7 +257,7 @@ GRANTS = st.none() | st.lists(
 
 @given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
 @try_examples(60)
-def test_chain_of_delegated_sessions_never_extends_the_grant(
+def test_chain_of_delegated_sessions_never_gets_more_toolsets(
     chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
 ) -> None:
     enabled, disabled = chain[0]
@@ -520,7 +520,9 @@ class TestSelection:
             runtime.registry.add(recording_tool(name, "office", ran))
         return runtime
 
-    def test_message_selects_tools_besides_pinned_ones(self, selective: Runtime) -> None:
+    def test_tools_selected_for_a_message_are_shown_in_addition_to_pinned_ones(
+        self, selective: Runtime
+    ) -> None:
         session = selective.session(["office"])
         assert shown_names(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
         assert shown_names(session.definitions("water the plants")) == ["send_invoice", "water_plants"]

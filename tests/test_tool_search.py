@@ -395,7 +395,7 @@ def test_tool_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
         assert '"vault"' not in text
 
 
-def test_tool_search_offers_nothing_in_a_session_without_a_grant(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_search_finds_nothing_in_a_session_without_granted_tools(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session([])
     assert shown_names(session) == []
     assert found_names(session, "list a folder") == []

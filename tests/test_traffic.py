@@ -119,7 +119,7 @@ def _is_temporary(path: Path, folder: Path) -> bool:
 
 @pytest.mark.thorough(keep=("gateway",))
 @pytest.mark.parametrize("program", ["demo", "search", "gateway"])
-async def test_command_or_gateway_uses_no_network_and_writes_only_own_files(
+async def test_commands_and_gateway_use_no_network_and_write_only_files_of_toolfold(
     program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     record = tmp_path / "trace"
@@ -165,7 +165,7 @@ async def test_system_call_tracer_detects_network_access(
         "os.rename(home + '/../work', home + '/deviceid')",
     ],
 )
-async def test_system_call_tracer_detects_writes_outside_own_files(
+async def test_system_call_tracer_detects_writes_to_files_that_do_not_belong_to_toolfold(
     program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = f"import os\nhome = os.environ['HOME']\n{program}"

@@ -307,7 +307,7 @@ class TestResuming:
             assert list(later.messages[: len(earlier.messages)]) == list(earlier.messages)
         assert "<tools>" in json.dumps(requests[-1].messages)
 
-    async def test_plan_of_the_agent_is_restored_with_the_session(
+    async def test_todo_plan_of_the_agent_is_restored_with_the_session(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         todo = {"id": "1", "content": "Paint", "status": "pending"}
@@ -328,7 +328,7 @@ class TestResuming:
         Agent(provider, runtime=runtime, store=store, session_id=first.session_id).release()
         assert store.load_session(first.session_id).model == "scripted:other"
 
-    async def test_session_open_in_another_process_is_refused(
+    async def test_session_that_is_open_in_another_process_cannot_be_opened(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         agent = agent_with(runtime, store, "Hi.")

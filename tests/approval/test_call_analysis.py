@@ -116,7 +116,7 @@ class TestCommands:
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
 
-    def test_session_grant_covers_calls_with_other_numbers_but_not_with_other_text_arguments(self) -> None:
+    def test_session_approval_covers_calls_with_other_numbers_but_not_with_other_text_arguments(self) -> None:
         tool = make_tool(judged_as={"line": "command", "why": "note"})
         plain = analyze(tool, {"line": "rm a"})
         assert plain.allowlist_entry == "rm a"
@@ -134,7 +134,7 @@ class TestCommands:
         assert analyzer.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
         assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
-    def test_session_grant_depends_on_the_findings_of_the_call(self) -> None:
+    def test_session_approval_depends_on_the_findings_of_the_call(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
@@ -144,7 +144,7 @@ class TestCommands:
         assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
-    def test_command_that_was_not_fully_understood_can_be_granted_for_a_session_but_not_allowlisted(
+    def test_command_that_was_not_fully_understood_can_be_approved_for_a_session_but_not_allowlisted(
         self,
     ) -> None:
         analyzer = CallAnalyzer(
@@ -154,7 +154,7 @@ class TestCommands:
         assert analysis.key
         assert not analysis.allowlist_entry
 
-    def test_length_of_session_grant_keys_is_limited(self) -> None:
+    def test_length_of_keys_of_session_approvals_is_limited(self) -> None:
         wipe = make_tool("destructive")
         one, other = (analyze(wipe, {"content": letter * 100_000}) for letter in "ab")
         assert len(one.key) < 5_000

@@ -236,7 +236,7 @@ class TestSmartApprovalEligibility:
         assert not self.is_eligible()
 
 
-def test_session_grant_for_a_tool_does_not_cover_another_tool() -> None:
+def test_session_approval_of_one_tool_does_not_cover_another_tool() -> None:
     remote_terminal = build_tool(
         name="remote_terminal",
         toolset="ssh",

@@ -225,7 +225,7 @@ class TestOrderOfDecisions:
             is DecidedBy.DENY
         )
 
-    def test_session_grants_are_checked_before_the_exemption_for_sandboxes(self) -> None:
+    def test_session_approvals_are_checked_before_the_exemption_for_sandboxes(self) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
         grants.allow("s", analysis.key)
         assert (

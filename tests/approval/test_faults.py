@@ -322,7 +322,7 @@ class TestCustomRules:
 
 
 class TestGrants:
-    def test_session_grant_covers_other_spellings_of_the_same_command(
+    def test_session_approval_covers_other_spellings_of_the_same_command(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)
@@ -342,7 +342,7 @@ class TestGrants:
             assert terminal.run(other), other
         assert len(terminal.asked) == before + len(others)
 
-    def test_delegated_session_does_not_inherit_session_grants(
+    def test_delegated_session_does_not_inherit_session_approvals(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)
@@ -382,7 +382,7 @@ class TestGrants:
         assert "was declined" in terminal.run("rm -rf build")
         assert (home / "config.yaml").read_text() == "tools: ["
 
-    def test_session_grant_does_not_cover_another_working_directory(
+    def test_session_approval_does_not_cover_another_working_directory(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)

@@ -39,41 +39,41 @@ def bump_mtime(file: Path) -> None:
 
 
 class TestSessionGrants:
-    def test_session_grant_covers_only_its_session_and_the_call_that_was_approved(self) -> None:
+    def test_session_approval_covers_only_its_session_and_the_call_that_was_approved(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_session_grant_with_an_empty_key_or_without_kinds_of_findings_covers_nothing(self) -> None:
+    def test_session_approval_with_an_empty_key_or_without_kinds_of_findings_covers_nothing(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
-    def test_session_grant_covers_a_call_only_if_it_includes_all_kinds_of_its_findings(self) -> None:
+    def test_session_approval_covers_a_call_only_if_it_includes_all_kinds_of_its_findings(self) -> None:
         grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))
         assert grants.covers_kind("a", ("two", "one"))
         assert not grants.covers_kind("a", ("one", "three"))
 
-    def test_session_grants_are_dropped_when_their_session_is_forgotten(self) -> None:
+    def test_session_approvals_are_dropped_when_their_session_ends(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         grants.forget("a")
         assert not grants.covers("a", "rm x")
 
-    def test_session_grants_of_the_oldest_sessions_are_dropped_over_the_limit(self) -> None:
+    def test_session_approvals_of_the_oldest_sessions_are_dropped_above_the_limit(self) -> None:
         grants = SessionGrants()
         for number in range(MAX_SESSIONS + 1):
             grants.allow(str(number), "rm x")
         assert not grants.covers("0", "rm x")
         assert grants.covers(str(MAX_SESSIONS), "rm x")
 
-    def test_concurrent_session_grants_are_not_lost(self) -> None:
+    def test_concurrent_session_approvals_are_not_lost(self) -> None:
         grants = SessionGrants()
 
         def grant(name: str) -> None:

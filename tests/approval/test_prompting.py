@@ -135,7 +135,7 @@ async def test_approver_answer_that_was_not_offered_is_a_refusal_and_grants_noth
     assert len(person.asked) == 2
 
 
-async def test_changing_the_approver_keeps_the_session_grants(loops: EventLoops) -> None:
+async def test_changing_the_approver_keeps_the_session_approvals(loops: EventLoops) -> None:
     one, other = FixedAnswer(Answer.SESSION), FixedAnswer(False)
     gate = approval(one, loops)
     assert await is_allowed(gate)
@@ -170,7 +170,9 @@ class TestConcurrentCalls:
         assert await asyncio.gather(*calls) == [True] * 5
         assert queue.pending() == ()
 
-    async def test_refusal_applies_to_all_calls_that_share_the_question(self, loops: EventLoops) -> None:
+    async def test_refusal_applies_to_all_calls_that_share_the_approval_question(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate)) for _ in range(3)]
@@ -178,7 +180,7 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, False)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_call_with_another_command_session_or_directory_asks_a_separate_question(
+    async def test_call_with_another_command_session_or_directory_asks_a_separate_approval_question(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -197,7 +199,7 @@ class TestConcurrentCalls:
             queue.answer(question.id, question.request.command == COMMAND)
         assert await asyncio.gather(*calls) == [True, False, True, True]
 
-    async def test_calls_with_unknown_parts_never_share_a_question(self, loops: EventLoops) -> None:
+    async def test_calls_with_unknown_parts_never_share_an_approval_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
@@ -268,7 +270,7 @@ class TestConcurrentCalls:
         assert not await is_allowed(approval(never, loops, timeout=0.05))
         assert asked[0].withdrawn.is_set()
 
-    def test_threads_with_separate_event_loops_share_a_question(self) -> None:
+    def test_equal_calls_in_threads_with_separate_event_loops_share_an_approval_question(self) -> None:
         loops, queue = EventLoops(), ApprovalQueue()
         gate = approval(queue, loops)
         done: list[bool] = []
@@ -294,13 +296,15 @@ class TestQueue:
         await eventually(lambda: len(queue.pending()) == 1)
         return task
 
-    async def test_queued_question_can_be_answered_by_id_from_another_thread(self, loops: EventLoops) -> None:
+    async def test_queued_approval_question_can_be_answered_by_its_id_from_another_thread(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         await asyncio.to_thread(queue.answer, queue.pending()[0].id, "once")
         assert await task
 
-    async def test_question_id_is_valid_for_one_answer(self, loops: EventLoops) -> None:
+    async def test_id_of_an_approval_question_is_valid_for_one_answer(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         (question,) = queue.pending()
@@ -310,7 +314,7 @@ class TestQueue:
         assert not await task
 
     @pytest.mark.parametrize("unknown_id", ["", "1", "x" * 500])
-    async def test_answer_to_an_unknown_question_id_is_rejected(
+    async def test_answer_with_an_unknown_id_of_an_approval_question_is_rejected(
         self, loops: EventLoops, unknown_id: str
     ) -> None:
         queue = ApprovalQueue()
@@ -320,7 +324,9 @@ class TestQueue:
         queue.answer(queue.pending()[0].id, False)
         assert not await task
 
-    async def test_answer_to_a_question_after_its_timeout_is_rejected(self, loops: EventLoops) -> None:
+    async def test_answer_to_an_approval_question_after_its_timeout_is_rejected(
+        self, loops: EventLoops
+    ) -> None:
         seen: list[Question] = []
         queue = ApprovalQueue(changed=lambda: seen.extend(queue.pending()))
         assert not await is_allowed(approval(queue, loops, timeout=0.05))
@@ -352,7 +358,7 @@ class TestQueue:
         queue.answer(question.id, Answer.ONCE)
         assert await task
 
-    async def test_question_ids_are_unique(self, loops: EventLoops) -> None:
+    async def test_ids_of_approval_questions_are_unique(self, loops: EventLoops) -> None:
         queue, seen = ApprovalQueue(), set[str]()
         for _ in range(20):
             task = await self.start_waiting_call(queue, loops)
@@ -386,7 +392,7 @@ class TestQueue:
         queue.answer(question.id, False)
         await task
 
-    async def test_callback_is_called_when_questions_are_added_to_or_removed_from_the_queue(
+    async def test_callback_is_called_when_approval_questions_are_added_to_or_removed_from_the_queue(
         self, loops: EventLoops
     ) -> None:
         lengths: list[int] = []
@@ -396,7 +402,7 @@ class TestQueue:
         await task
         assert lengths == [1, 0]
 
-    async def test_queued_questions_can_be_filtered_by_session(self, loops: EventLoops) -> None:
+    async def test_queued_approval_questions_can_be_filtered_by_session(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         assert len(queue.pending("s")) == 1

@@ -319,7 +319,7 @@ def test_toolfold_administration_commands_and_changes_of_its_files_need_approval
     assert "self-protection" in {each.category for each in result.analysis.verdict.findings}
 
 
-def test_mount_of_a_protected_path_needs_approval_even_after_the_maximum_of_analysed_mounts(
+def test_mount_of_a_protected_path_needs_approval_even_beyond_the_limit_of_analysed_mounts(
     tmp_path: Path,
 ) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))

@@ -255,7 +255,7 @@ class TestApprovalWithModel:
         except Refused:
             return asked
 
-    async def test_call_allowed_by_the_reviewing_model_runs_and_creates_no_grant(
+    async def test_call_allowed_by_the_reviewing_model_runs_but_later_calls_are_reviewed_again(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding()) == ["model", "ran"]

@@ -109,7 +109,7 @@ class TestPrompt:
         assert answer_question("a\ns\nalways\n", asked) is Answer.DENY
         assert "always" not in format_question(asked)
 
-    def test_input_for_the_next_approval_question_is_not_consumed(
+    def test_answering_an_approval_question_does_not_consume_the_input_for_the_next_one(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("o\na\n", request()) is Answer.ONCE

@@ -113,7 +113,7 @@ class TestKeptSessions:
 
 
 class TestRunningCalls:
-    def test_calls_of_two_agents_with_the_same_id_are_listed_separately(self) -> None:
+    def test_calls_with_the_same_id_by_an_agent_and_its_sub_agent_are_listed_separately(self) -> None:
         lines = CallLines("main")
         for session_id, tool in (("main", "delegate"), ("helper", "count_boats")):
             lines.read(

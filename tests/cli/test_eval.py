@@ -128,7 +128,9 @@ def test_eval_searches_only_among_the_candidates_listed_for_a_message(
     assert set(row["ranked"]) <= {"send_email", "users.list"}
 
 
-def test_informational_candidates_do_not_limit_the_search_in_eval(run_eval: RunEval, queries: Path) -> None:
+def test_candidates_listed_only_for_information_do_not_limit_the_search_in_eval(
+    run_eval: RunEval, queries: Path
+) -> None:
     message = {"id": "w", "query": "weather forecast", "gold": ["get_weather"], "candidates": ["send_email"]}
     queries.write_text(lines([message]))
     (row,) = parse_lines(run_eval("--json"))
@@ -296,7 +298,7 @@ def test_eval_reports_selection_errors_tokens_and_time(
     assert any(re.fullmatch(r"CPU time per message \S+ ms p50, \S+ ms p99", row) for row in rows)
 
 
-def test_eval_reports_messages_that_need_no_tool_without_recall(run_eval: RunEval, queries: Path) -> None:
+def test_eval_reports_no_recall_for_messages_that_need_no_tool(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     rows = report_lines(run_eval())
     assert any("recall cannot be measured" in row for row in rows)
@@ -518,14 +520,18 @@ def write_conversation(queries: Path, **row: Any) -> None:
     )
 
 
-def test_tool_called_in_the_history_is_selected_for_a_follow_up(run_eval: RunEval, queries: Path) -> None:
+def test_tool_called_in_the_history_is_selected_for_a_follow_up_message(
+    run_eval: RunEval, queries: Path
+) -> None:
     write_conversation(queries)
     (row,) = parse_lines(run_eval("--json", "--k", "1"))
     assert "get_weather" in row["selected"]
     assert row["ranked"][: len(row["selected"])] == row["selected"]
 
 
-def test_thanks_at_the_end_of_a_conversation_select_no_tool(run_eval: RunEval, queries: Path) -> None:
+def test_message_of_thanks_at_the_end_of_a_conversation_selects_no_tool(
+    run_eval: RunEval, queries: Path
+) -> None:
     write_conversation(queries, query="thank you so much, bye!", gold=[])
     (row,) = parse_lines(run_eval("--json"))
     assert row["selected"] == []

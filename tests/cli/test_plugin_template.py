@@ -20,7 +20,7 @@ def run_python(*arguments: str, directory: Path) -> str:
     return done.stdout
 
 
-def test_new_plugin_is_found_and_its_tool_can_be_called(toolfold: Toolfold) -> None:
+def test_plugin_created_from_the_template_is_found_and_its_tool_can_be_called(toolfold: Toolfold) -> None:
     done = toolfold("plugins", "new", "word_tools")
     assert done.code == 0, done.err
     folder = ("--set", "plugins.folder=toolfold-word-tools/src")
@@ -31,12 +31,12 @@ def test_new_plugin_is_found_and_its_tool_can_be_called(toolfold: Toolfold) -> N
     assert called.json == {"words": 3, "characters": 17}
 
 
-def test_tests_of_a_new_plugin_pass(toolfold: Toolfold) -> None:
+def test_tests_of_a_plugin_created_from_the_template_pass(toolfold: Toolfold) -> None:
     assert toolfold("plugins", "new", "weather", "--directory", "mine").code == 0
     assert "2 passed" in run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", directory=Path("mine"))
 
 
-def test_new_plugin_can_be_built_and_has_an_entry_point(toolfold: Toolfold) -> None:
+def test_plugin_created_from_the_template_can_be_built_and_has_an_entry_point(toolfold: Toolfold) -> None:
     assert toolfold("plugins", "new", "weather").code == 0
     build = "from hatchling.build import build_wheel; print(build_wheel('.'))"
     name = run_python("-c", build, directory=Path("toolfold-weather")).strip()
@@ -46,13 +46,15 @@ def test_new_plugin_can_be_built_and_has_an_entry_point(toolfold: Toolfold) -> N
 
 
 @pytest.mark.parametrize("name", ["Weather", "my-tools", "class", "1st", "../x"])
-def test_name_that_is_no_python_package_is_rejected(toolfold: Toolfold, name: str) -> None:
+def test_plugin_name_that_is_not_a_valid_python_package_name_is_rejected(
+    toolfold: Toolfold, name: str
+) -> None:
     done = toolfold("plugins", "new", name)
     assert done.code == 2
     assert "must be a Python name" in done.err
 
 
-def test_existing_directory_is_not_overwritten(toolfold: Toolfold) -> None:
+def test_creating_a_plugin_does_not_overwrite_an_existing_directory(toolfold: Toolfold) -> None:
     Path("toolfold-weather").mkdir()
     done = toolfold("plugins", "new", "weather")
     assert done.code == 1

@@ -140,7 +140,7 @@ def test_disabled_tool_cannot_be_called_until_it_is_enabled_again(
     assert enabled["ok"], enabled
 
 
-def test_playground_shows_what_toolfold_explain_prints(
+def test_playground_page_shows_the_same_result_as_the_command_explain(
     checked_page: CheckedPage, dashboard: DashboardProcess, tmp_path: Path
 ) -> None:
     message = "where is my parcel?"

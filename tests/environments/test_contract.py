@@ -229,7 +229,7 @@ class TestCommandTermination:
         assert find_traces(token) == []
         assert (await environment.run("echo still here")).output == "still here\n"
 
-    async def test_output_of_a_command_during_graceful_termination_is_kept(
+    async def test_output_that_a_command_writes_while_it_is_terminated_is_kept(
         self, environment: Environment, token: str
     ) -> None:
         command = f"trap 'echo last {token}; exit 1' TERM; echo ready; {FOREVER} & wait"
@@ -384,7 +384,7 @@ class TestCommandVariables:
 
 
 class TestTerminal:
-    async def test_command_with_pty_has_a_terminal_with_a_size(self, environment: Environment) -> None:
+    async def test_command_with_pty_has_a_terminal_of_the_given_size(self, environment: Environment) -> None:
         done = await environment.run("[ -t 0 ] && [ -t 1 ] && stty size", pty=TerminalSize(31, 97))
         assert (done.exit_code, done.output.split()) == (0, ["31", "97"])
 

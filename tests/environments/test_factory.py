@@ -21,7 +21,7 @@ def make_config(tmp_path: Path, **terminal: object) -> Config:
     return load_config(project=tmp_path, env=env, overrides={"terminal": terminal})
 
 
-def test_every_configurable_backend_name_is_known() -> None:
+def test_every_backend_name_that_settings_accept_has_an_implementation() -> None:
     assert set(NAMES) == set(BACKENDS)
 
 

@@ -237,7 +237,7 @@ async def test_state_directory_in_dev_shm_that_another_user_owns_is_not_used(
     await guard.shut_down()
 
 
-async def test_misleading_names_of_old_state_directories_delete_nothing_else(
+async def test_removing_old_state_directories_with_misleading_names_deletes_nothing_else(
     options: dict[str, str], token: str
 ) -> None:
     precious = Path(options["notes"]) / token

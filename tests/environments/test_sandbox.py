@@ -137,7 +137,7 @@ async def test_symbolic_links_and_mounts_do_not_escape_the_sandbox(
     assert not (workspace_root / "project" / "hard").exists()
 
 
-async def test_variables_of_the_runtime_are_in_no_process_visible_in_the_sandbox(
+async def test_environment_variables_of_the_runtime_are_not_visible_in_the_sandbox(
     sandbox: Environment,
 ) -> None:
     done = await sandbox.run("cat /proc/[0-9]*/environ | tr '\\0' '\\n' | cut -d= -f1 | sort -u")

@@ -692,7 +692,9 @@ def test_files_with_names_similar_to_protected_ones_are_writable(workspace: Work
 GIT = "git runs code that is stored there"
 
 
-def test_git_directory_of_any_name_cannot_be_written(workspace: Workspace, root: Path) -> None:
+def test_git_directory_with_another_name_than_dot_git_cannot_be_written(
+    workspace: Workspace, root: Path
+) -> None:
     subprocess.run(["git", "init", "-q", "--separate-git-dir", root / "meta", root], check=True)
     before = snapshot_tree(root)
     for path in ("meta/hooks/pre-commit", "meta/config", "meta/new/x", "meta/HEAD"):

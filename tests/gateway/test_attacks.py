@@ -87,7 +87,7 @@ async def test_client_without_a_token_cannot_use_the_session_of_a_client_with_on
 
 
 @both_revisions
-async def test_new_token_of_the_same_name_does_not_inherit_sessions_and_grants(
+async def test_new_token_of_the_same_name_does_not_inherit_sessions_and_toolsets(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"renewed-{revision}"
@@ -227,7 +227,9 @@ async def test_client_gets_no_notifications_of_ungranted_servers(two_servers: Ru
     assert set(received["wide"]) >= {"ResourceUpdated two+note://secret", "ResourcesListChanged"}
 
 
-async def test_client_without_a_grant_cannot_subscribe_to_a_resource(two_servers: RunningGateway) -> None:
+async def test_client_that_may_not_use_a_server_cannot_subscribe_to_its_resources(
+    two_servers: RunningGateway,
+) -> None:
     async with two_servers.client(token=two_servers.tokens.add("follower", ["mcp-one"])) as client:
         for wanted in (True, False):
             with pytest.raises(MCPError):

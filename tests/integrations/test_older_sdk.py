@@ -29,7 +29,9 @@ with open_runtime() as runtime:
 """
 
 
-def test_tools_work_beside_an_older_mcp_package_and_servers_are_reported_as_unusable(tmp_path: Path) -> None:
+def test_with_an_older_mcp_package_local_tools_work_and_mcp_servers_are_reported_as_unusable(
+    tmp_path: Path,
+) -> None:
     settings = tmp_path / "toolfold" / "config.yaml"
     settings.parent.mkdir()
     settings.write_text("mcp: {servers: {clock: {command: 'true'}}}\n")

@@ -12,5 +12,5 @@ def test_tools_with_similar_names_get_different_identifiers() -> None:
     assert make_identifiers(names[::-1]) == expected
 
 
-def test_name_that_is_no_python_identifier_is_changed_into_one() -> None:
+def test_tool_name_that_is_no_python_identifier_is_changed_into_one() -> None:
     assert make_identifiers(["class", "2nd"]) == {"class": "tool_class", "2nd": "tool_2nd"}

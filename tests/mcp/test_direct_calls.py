@@ -33,9 +33,7 @@ async def connected_server(
 
 
 @pytest.mark.parametrize(("fault", "answer"), [("", "now"), ("short-stream", "streamed")])
-async def test_calls_to_an_http_server_use_the_same_connection(
-    fault: str, answer: str, tmp_path: Path
-) -> None:
+async def test_calls_to_an_http_server_reuse_one_connection(fault: str, answer: str, tmp_path: Path) -> None:
     async with connected_server(fault, tmp_path) as (server, supervisor):
         before = server.connections
         for _ in range(5):
@@ -44,7 +42,7 @@ async def test_calls_to_an_http_server_use_the_same_connection(
         assert server.connections == before
 
 
-async def test_call_that_is_redirected_within_its_origin_is_made_at_the_new_address(tmp_path: Path) -> None:
+async def test_call_that_is_redirected_within_its_origin_is_sent_to_the_new_url(tmp_path: Path) -> None:
     async with connected_server("moved", tmp_path) as (_, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "moved"
         assert (await call_echo(supervisor, "again"))[0] == "again"
@@ -82,7 +80,7 @@ async def test_disconnecting_ends_calls_that_still_read_the_rest_of_a_response(t
     assert [task for task in asyncio.all_tasks() - before if "_finish" in str(task.get_coro())] == []
 
 
-async def test_response_to_a_call_that_is_cancelled_is_not_used_for_a_later_message() -> None:
+async def test_response_to_a_cancelled_call_is_not_taken_for_the_response_to_a_later_message() -> None:
     sending = asyncio.Event()
 
     async def send_slowly(*_: object) -> None:

@@ -239,7 +239,7 @@ async def test_error_for_an_invalid_list_result_names_the_field(tmp_path: Path) 
     ],
     ids=json.dumps,
 )
-async def test_server_counts_as_having_resources_and_prompts_only_if_it_lists_some(
+async def test_server_is_treated_as_having_resources_or_prompts_only_if_it_lists_some(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD], **results)

@@ -91,7 +91,7 @@ def test_lock_file_change_by_another_process_is_noticed(lock: LockFile) -> None:
     assert other.pins("files") is None
 
 
-def test_removing_a_server_from_the_lock_file_returns_whether_it_was_there(lock: LockFile) -> None:
+def test_removing_a_server_from_the_lock_file_returns_whether_it_was_listed(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert lock.forget("files")
     assert lock.pins("files") is None

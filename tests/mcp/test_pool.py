@@ -54,7 +54,7 @@ def test_tools_of_mcp_servers_are_called_through_a_session(open_test_runtime: Ru
     assert json.loads(session.call_sync("mcp__files__echo", {"text": "hello"}).text) == {"result": "hello"}
 
 
-def test_session_without_a_grant_cannot_call_tools_of_a_server(
+def test_session_that_may_not_use_a_server_cannot_call_its_tools(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"

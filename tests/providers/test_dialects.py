@@ -102,7 +102,7 @@ def test_ordinary_tool_schema_is_unchanged() -> None:
     assert simplify_schema(SCHEMA) is SCHEMA
 
 
-def test_anthropic_cache_marker_is_on_the_last_constant_tool() -> None:
+def test_anthropic_cache_marker_is_on_the_last_tool_that_every_request_contains() -> None:
     tools = get_dialect("anthropic").render_tools(
         [definition("a"), definition("b"), definition("c")], cache_after=2
     )
@@ -236,7 +236,7 @@ def test_tools_found_by_search_are_sent_to_anthropic_as_tool_references() -> Non
     ]
 
 
-def test_text_beside_tool_references_is_sent_in_a_separate_block() -> None:
+def test_text_of_a_search_result_is_sent_in_a_separate_block_after_tool_references() -> None:
     deferred = {"weather": definition()}
     result, text = answer(
         search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred

@@ -85,7 +85,9 @@ async def test_packaged_model_calls_a_tool_with_valid_arguments_streams_and_can_
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-async def test_tool_is_called_if_the_engine_refuses_the_schema_of_its_arguments(client: LocalClient) -> None:
+async def test_local_model_can_call_a_tool_whose_schema_the_inference_engine_rejects(
+    client: LocalClient,
+) -> None:
     parameters = {"type": "object", "properties": {"city": {"$ref": "#/missing"}}, "required": ["city"]}
     tool = {"type": "function", "function": {**WEATHER["function"], "parameters": parameters}}
     call_stream = client.stream(ask("What is the weather in Porto?", tool))
@@ -96,7 +98,9 @@ async def test_tool_is_called_if_the_engine_refuses_the_schema_of_its_arguments(
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-async def test_tool_is_not_called_if_the_request_for_its_arguments_is_too_long(client: LocalClient) -> None:
+async def test_local_model_does_not_call_a_tool_if_the_request_for_its_arguments_is_too_long(
+    client: LocalClient,
+) -> None:
     names = {f"{'harbour_of_a_town_' * 3}{number}": {"type": "string"} for number in range(1000)}
     parameters = {"type": "object", "properties": names}
     tool = {"type": "function", "function": {**WEATHER["function"], "parameters": parameters}}

@@ -210,7 +210,7 @@ def test_tools_called_in_the_history_or_named_by_tool_choice_stay_in_the_request
 
 @each_api
 @with_and_without_streaming
-def test_next_request_of_a_conversation_starts_exactly_like_the_one_before(
+def test_each_request_of_a_conversation_starts_with_the_whole_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     asked: list[Json] = [{"role": "user", "content": f"What will the weather be in Porto ({stream})?"}]

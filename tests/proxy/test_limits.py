@@ -123,7 +123,7 @@ def test_one_client_cannot_use_up_the_limit_of_open_requests(tmp_path: Path, ups
     assert len(upstream.received) == 4
 
 
-def test_refused_requests_free_their_memory(
+def test_memory_of_refused_requests_is_freed(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_BODY_BYTES", 50_000)

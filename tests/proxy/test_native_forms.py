@@ -91,7 +91,7 @@ def test_provider_loads_the_deferred_tools_that_the_proxy_finds(
 
 @each_api
 @with_and_without_streaming
-def test_next_request_of_a_conversation_starts_like_the_one_before(
+def test_each_request_of_a_conversation_starts_with_the_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, before = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))

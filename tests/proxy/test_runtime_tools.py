@@ -155,7 +155,7 @@ def test_next_request_to_the_provider_repeats_the_calls_that_the_client_did_not_
 
 
 @each_api
-def test_results_of_added_tools_stay_out_of_another_conversation_with_the_same_reply(
+def test_results_of_added_tools_are_not_used_in_another_conversation_with_the_same_reply(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     secret: tuple[str, Json] = ("take_note", {"text": "the secret"})
@@ -373,7 +373,7 @@ def test_limit_of_searches_applies_if_the_proxy_has_added_no_tools_to_the_reques
     assert len(model.requests) == 2
 
 
-def test_tool_of_the_client_is_never_replaced_by_one_of_the_runtime(
+def test_tool_of_the_client_is_never_replaced_by_an_added_tool_of_the_same_name(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     own = {**FORECAST, "name": "take_note"}

@@ -154,7 +154,7 @@ def test_encoder_model_truncates_long_texts(encoder: Encoder, kind: Kind, limit:
     assert one @ other == pytest.approx(1, abs=1e-4)
 
 
-def test_encoder_model_reads_a_message_and_its_parts_in_one_run(encoder: Encoder) -> None:
+def test_encoder_model_embeds_a_message_and_its_parts_in_one_run(encoder: Encoder) -> None:
     parts = ["find a flight from Vienna to Oslo", "send Ana the details by email"]
     read = encoder.read(" and then ".join(parts), parts)
     alone = encoder.embed([" and then ".join(parts), *parts], "query")
@@ -164,7 +164,9 @@ def test_encoder_model_reads_a_message_and_its_parts_in_one_run(encoder: Encoder
     assert (similarities.argmax(1) == [0, 1]).all()
 
 
-def test_encoder_model_embeds_a_part_beyond_the_limit_by_itself(encoder: Encoder) -> None:
+def test_encoder_model_embeds_a_part_of_a_message_beyond_the_length_limit_separately(
+    encoder: Encoder,
+) -> None:
     part = "delete all expired invoices"
     read = encoder.read("book a table " * MAX_QUERY_TOKENS + part, [part])
     np.testing.assert_array_equal(read.vectors[1:], encoder.embed([part], "query"))

@@ -440,7 +440,7 @@ def test_unavailable_embedding_model_is_retried_at_the_next_start_only(
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_single_embedding_failure_affects_only_the_tools_of_that_batch(
+def test_failed_embedding_request_affects_only_the_tools_of_its_batch(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
@@ -567,7 +567,7 @@ def test_large_index_is_saved_with_its_vector_projections(
     assert not caplog.records
 
 
-def test_index_mask_of_a_grant_selects_the_positions_of_its_tools() -> None:
+def test_index_mask_selects_the_positions_of_the_granted_tools() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -578,7 +578,7 @@ def test_index_mask_of_a_grant_selects_the_positions_of_its_tools() -> None:
     assert not grant.mask[grant.hidden].any()
 
 
-def test_index_mask_without_a_grant_selects_all_tools_but_no_empty_positions() -> None:
+def test_index_mask_without_a_restriction_selects_all_tools_but_no_empty_positions() -> None:
     indexer = Indexer(None, None)
     assert indexer.index(MANY_TOOLS).grant(None).mask.all()
     fewer = indexer.index(MANY_TOOLS[5:])
@@ -587,7 +587,7 @@ def test_index_mask_without_a_grant_selects_all_tools_but_no_empty_positions() -
     assert np.count_nonzero(fewer.grant(tool.name for tool in MANY_TOOLS).mask) == len(MANY_TOOLS) - 5
 
 
-def test_index_masks_of_grants_are_cached_up_to_a_limit() -> None:
+def test_index_masks_for_sets_of_granted_tools_are_cached_up_to_a_limit() -> None:
     index = Indexer(None, None).index(CATALOG)
     names = frozenset(tool.name for tool in CATALOG[:3])
     first = index.grant(names)
@@ -598,7 +598,7 @@ def test_index_masks_of_grants_are_cached_up_to_a_limit() -> None:
     assert np.array_equal(index.grant(names).mask, first.mask)
 
 
-def test_concurrent_threads_get_the_index_masks_of_their_own_grants() -> None:
+def test_concurrent_threads_get_the_index_masks_of_their_own_granted_tools() -> None:
     index = Indexer(None, None).index(MANY_TOOLS)
     grants = [frozenset(tool.name for tool in MANY_TOOLS[n::40]) for n in range(40)]
 

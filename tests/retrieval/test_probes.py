@@ -93,9 +93,7 @@ def developer_index() -> Index:
         "pay the electricity bill",
     ],
 )
-def test_request_that_no_tool_of_the_catalog_can_serve_selects_none(
-    developer_index: Index, message: str
-) -> None:
+def test_request_that_no_tool_can_fulfil_selects_no_tools(developer_index: Index, message: str) -> None:
     assert not SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)
 
 
@@ -107,11 +105,11 @@ def test_request_that_no_tool_of_the_catalog_can_serve_selects_none(
         "run an SQL query that counts the users of May",
     ],
 )
-def test_request_that_the_catalog_can_serve_selects_tools(developer_index: Index, message: str) -> None:
+def test_request_that_some_tool_can_fulfil_selects_tools(developer_index: Index, message: str) -> None:
     assert SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)
 
 
-def test_example_messages_do_not_make_a_tool_be_selected_for_everything() -> None:
+def test_example_messages_do_not_cause_a_tool_to_be_selected_for_every_message() -> None:
     bait = (
         "book a train to Rome",
         "order a pizza",

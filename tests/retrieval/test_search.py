@@ -144,7 +144,7 @@ def test_message_whose_embedding_is_a_zero_vector_is_searched_by_keywords(mode: 
 
 @every_mode
 @either_searcher
-def test_search_in_an_empty_catalog_or_grant_finds_nothing(searcher: Searcher, mode: Mode) -> None:
+def test_search_without_tools_or_without_granted_tools_finds_nothing(searcher: Searcher, mode: Mode) -> None:
     assert searcher.search(indexed(()), "the weather", mode=mode) == []
     assert searcher.search(INDEX, "use browser_navigate", mode=mode, granted=[]) == []
     assert searcher.search(INDEX, "use browser_navigate", mode=mode, granted=["nobody"]) == []
@@ -194,7 +194,7 @@ def test_search_limit_bounds_the_number_of_hits(limit: int) -> None:
     assert len(hits) == limit
 
 
-def test_word_that_is_in_every_tool_name_still_matches() -> None:
+def test_word_that_occurs_in_every_tool_name_still_matches() -> None:
     tools = [make_tool(f"mcp_github_{verb}", server="github") for verb in ("close", "list", "open")]
     assert search_names("github", tools) == [tool.name for tool in tools]
 
@@ -274,7 +274,7 @@ def test_changed_length_of_message_vectors_is_reported_and_similarity_ignored(
     assert "another length" in caplog.text
 
 
-def test_search_alone_does_not_estimate_whether_a_tool_is_needed() -> None:
+def test_search_without_selection_does_not_estimate_whether_a_tool_is_needed() -> None:
     def need_classifier() -> NeedClassifier:
         pytest.fail("nobody reads what it says")
 

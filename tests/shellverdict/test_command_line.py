@@ -64,7 +64,7 @@ def test_harmless_command_exits_with_0() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
 
 
-def test_reader_that_closes_the_pipe_early_gets_no_traceback() -> None:
+def test_closing_the_pipe_of_the_output_early_causes_no_traceback() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -108,7 +108,7 @@ def test_json_output_has_every_finding_with_its_position_in_the_command() -> Non
     assert json.loads(run("--json", "ls").stdout)["findings"] == []
 
 
-def test_dash_reads_the_command_from_standard_input() -> None:
+def test_argument_dash_reads_the_command_from_standard_input() -> None:
     assert run("-", stdin=b"for d in / ; do\n  rm -rf $d\ndone\n").returncode == 2
     assert run("-", stdin=b"").returncode == 0
 

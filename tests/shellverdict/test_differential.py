@@ -80,7 +80,7 @@ def test_nearly_every_dangerous_command_template_is_flagged(judge: Judge) -> Non
     assert set(missed) <= KNOWN_UNSEEN
 
 
-def test_harmless_commands_are_not_observed_as_damage_in_the_sandbox() -> None:
+def test_harmless_commands_are_not_reported_to_cause_damage_when_run_in_the_sandbox() -> None:
     harmless = [
         Template("delete", "bash", "harmless", "ls ~/victim; rm -rf a.txt", "bash"),
         Template(

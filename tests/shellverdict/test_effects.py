@@ -535,7 +535,7 @@ def test_find_delete_with_a_name_test_is_not_a_deletion_of_the_whole_tree() -> N
         assert has(effects(line), DELETE, "recursive", "in:home")
 
 
-def test_endless_output_of_a_program_is_an_effect_in_the_background_or_if_it_goes_to_a_file() -> None:
+def test_endless_output_is_an_effect_if_the_program_runs_in_the_background_or_writes_to_a_file() -> None:
     assert has(effects("yes > /dev/null", background=True), PROCESS, "endless")
     assert has(effects("yes > big.txt"), PROCESS, "endless")
     assert not has(effects("yes"), PROCESS)

@@ -103,7 +103,9 @@ def test_commands_that_empty_only_build_output_or_no_directory_are_not_flagged(
 
 
 @check_cases("command", SETTING_RUNTIME_VARIABLES)
-def test_setting_toolfold_variables_for_later_programs_is_flagged(judge: Judge, command: str) -> None:
+def test_setting_environment_variables_of_toolfold_for_later_programs_is_flagged(
+    judge: Judge, command: str
+) -> None:
     findings = judge(command.replace("\\n", "\n")).findings
     assert "self-protection" in {each.category for each in findings}
 

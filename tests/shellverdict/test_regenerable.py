@@ -194,7 +194,9 @@ def test_gitignore_file_is_read_only_once(tmp_path: Path) -> None:
     assert repository.ignores("logs")
 
 
-def test_files_of_a_glob_with_too_many_matches_are_not_treated_as_regenerable(tmp_path: Path) -> None:
+def test_files_matched_by_a_glob_with_too_many_matches_are_not_treated_as_build_output(
+    tmp_path: Path,
+) -> None:
     for outer in range(15):
         for inner in range(15):
             (tmp_path / f"a{outer}" / f"b{inner}" / "node_modules").mkdir(parents=True)

@@ -82,7 +82,7 @@ def test_disabled_user_is_found_but_not_active(stores: Stores) -> None:
     wait_until(lambda: one.directory().find_active(user.id) == user)
 
 
-def test_new_user_with_the_name_of_a_removed_one_is_another_user(stores: Stores) -> None:
+def test_new_user_with_the_name_of_a_removed_user_gets_another_id(stores: Stores) -> None:
     one, other = stores
     first = one.add_user("ann", issuer=ISSUER, subject="42")
     one.add_team("red")
@@ -120,7 +120,7 @@ def test_two_users_cannot_have_the_same_name_or_external_identity(stores: Stores
         other.change_user("bob", lambda user: replace(user, issuer=ISSUER))
 
 
-def test_members_join_and_leave_teams(stores: Stores) -> None:
+def test_users_can_join_and_leave_teams(stores: Stores) -> None:
     one, other = stores
     ann = one.add_user("ann")
     one.add_team("red")

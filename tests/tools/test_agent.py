@@ -72,7 +72,7 @@ async def test_call_of_an_agent_tool_without_an_agent_is_an_error(name: str, run
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_agent_is_not_called_for_a_tool_it_does_not_offer(name: str, runtime: Runtime) -> None:
+async def test_agent_is_not_called_for_a_tool_that_it_does_not_support(name: str, runtime: Runtime) -> None:
     agent = Recorder(*(set(NAMES) - {name}))
     result = await runtime.session(agent=agent).call(name, FITTING[name])
     assert result.error == refusal(name)
@@ -144,13 +144,13 @@ async def test_delegated_session_does_not_inherit_the_agent(runtime: Runtime) ->
     assert agent.asked == []
 
 
-def test_only_agent_tools_that_the_agent_offers_are_shown(runtime: Runtime) -> None:
+def test_only_agent_tools_that_the_agent_supports_are_shown_to_the_model(runtime: Runtime) -> None:
     assert shown_names(runtime, None) == set()
     assert shown_names(runtime, LocalAgent()) == {"todo"}
     assert shown_names(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
 
 
-def test_offering_an_agent_tool_does_not_grant_it(runtime: Runtime) -> None:
+def test_agent_cannot_run_a_tool_that_its_session_may_not_use(runtime: Runtime) -> None:
     agent = Recorder("write_file", "ghost")
     session = runtime.session(["todo"], agent=agent)
     assert session.definitions() == []

@@ -207,7 +207,7 @@ def test_error_for_an_offset_past_the_end_states_the_file_length(
             call("read_file", path="f", offset=offset)
 
 
-def test_read_file_cleans_and_notes_crlf_bom_and_invalid_utf8(tmp_path: Path, call: Call) -> None:
+def test_read_file_removes_and_reports_crlf_bom_and_invalid_utf8(tmp_path: Path, call: Call) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfone\r\ncaf\xe9\r\n")
     page = call("read_file", path="f")
     assert strip_numbers(page["lines"]) == ["one", "caf\ufffd"]

@@ -66,7 +66,7 @@ def generate(runtime: Runtime, **args: Any) -> ToolResult:
     return runtime.session(["image_gen"]).call_sync("image_generate", args)
 
 
-def test_agent_makes_an_image_with_the_interface_of_openai(
+def test_agent_generates_an_image_through_the_openai_image_api(
     open_images: ImageRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     server.pages["/v1/images/generations"] = make_answer({"data": [{"b64_json": ENCODED}]})
@@ -87,7 +87,7 @@ def test_agent_makes_an_image_with_the_interface_of_openai(
     assert json.loads(request.body) == expected
 
 
-def test_image_does_not_replace_an_existing_file(
+def test_generated_image_does_not_replace_an_existing_file(
     open_images: ImageRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     server.pages["/images"] = make_answer({"data": [{"b64_json": ENCODED}]})
@@ -98,7 +98,9 @@ def test_image_does_not_replace_an_existing_file(
     assert (tmp_path / "image.png").read_bytes() == b"a photo of the user"
 
 
-def test_image_is_not_paid_for_without_approval(home: Path, tmp_path: Path, server: WebServer) -> None:
+def test_image_generation_that_costs_money_needs_approval(
+    home: Path, tmp_path: Path, server: WebServer
+) -> None:
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "OPENAI_API_KEY": "s3cret-image-key"}
     overrides = {"images": {"url": f"{server.url}/images"}, "web": {"private_networks": ["127.0.0.0/8"]}}
     with open_runtime(load_config(project=tmp_path, env=env, overrides=overrides)) as runtime:
@@ -106,7 +108,7 @@ def test_image_is_not_paid_for_without_approval(home: Path, tmp_path: Path, serv
     assert server.requests == []
 
 
-def test_images_of_fal_are_fetched_without_the_key(
+def test_images_generated_by_fal_are_downloaded_without_sending_the_api_key(
     open_images: ImageRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     server.pages["/fal-ai/flux/schnell"] = make_answer(
@@ -133,7 +135,7 @@ def test_images_of_fal_are_fetched_without_the_key(
         (make_answer({"data": [{"url": "http://169.254.169.254/latest"}]}), "metadata service"),
     ],
 )
-def test_failing_and_lying_image_services_produce_clear_errors(
+def test_image_services_that_fail_or_send_malformed_responses_produce_clear_errors(
     open_images: ImageRuntimes, server: WebServer, tmp_path: Path, page: Page, problem: str
 ) -> None:
     server.pages["/images"] = page
@@ -141,7 +143,7 @@ def test_failing_and_lying_image_services_produce_clear_errors(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_key_of_the_image_service_is_named(open_images: ImageRuntimes) -> None:
+def test_error_names_the_missing_api_key_of_the_image_service(open_images: ImageRuntimes) -> None:
     status = open_images(key_env="", interface="fal").statuses(["image_generate"])["image_generate"]
     assert not status.available
     assert "set FAL_KEY" in status.reason

@@ -84,7 +84,7 @@ def find(runtime: Runtime, message: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "responses", "anthropic"])
-def test_agent_asks_a_model_about_an_image_in_every_dialect(
+def test_agent_asks_a_vision_model_about_an_image_in_every_provider_format(
     open_models: ModelRuntimes, models: str, tmp_path: Path, dialect: str
 ) -> None:
     (tmp_path / "photo.png").write_bytes(PNG)
@@ -96,7 +96,7 @@ def test_agent_asks_a_model_about_an_image_in_every_dialect(
     assert result == {"answer": "A lighthouse.", "model": f"mock-{dialect}:seer"}
 
 
-def test_image_is_sent_as_data_to_the_provider_only(
+def test_image_for_the_vision_model_is_sent_as_data_to_its_provider_only(
     open_models: ModelRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     received: list[Json] = []
@@ -130,7 +130,7 @@ def test_image_is_sent_as_data_to_the_provider_only(
         ("{server}/boat.png?key=s3cret-model-key", "contains a secret"),
     ],
 )
-def test_image_that_cannot_be_read_is_not_sent(
+def test_file_that_is_not_a_readable_image_is_not_sent_to_the_vision_model(
     open_models: ModelRuntimes, server: WebServer, tmp_path: Path, image: str, problem: str
 ) -> None:
     (tmp_path / "notes.txt").write_text("the password is hunter2")
@@ -139,7 +139,7 @@ def test_image_that_cannot_be_read_is_not_sent(
     assert problem in str(look(runtime, image=image.format(server=server.url)).error)
 
 
-def test_vision_without_a_model_or_key_says_what_is_missing(open_models: ModelRuntimes) -> None:
+def test_error_for_a_missing_vision_model_or_api_key_names_it(open_models: ModelRuntimes) -> None:
     for settings, problem in (
         ({}, "set vision.model or agent.model"),
         ({"vision": {"model": "anthropic:claude-x"}}, "set ANTHROPIC_API_KEY"),
@@ -172,7 +172,7 @@ def test_slow_and_unreachable_models_produce_clear_errors(
         assert problem in str(look(open_models(settings), image="photo.png").error)
 
 
-def test_paid_vision_needs_approval_that_can_be_given_permanently(
+def test_paid_call_of_a_vision_model_needs_approval_that_can_be_given_permanently(
     open_models: ModelRuntimes, models: str, tmp_path: Path
 ) -> None:
     (tmp_path / "photo.png").write_bytes(PNG)
@@ -188,7 +188,9 @@ def test_paid_vision_needs_approval_that_can_be_given_permanently(
     assert "approval.deny" in str(look(open_models(denied, approver=None), **args).error)
 
 
-def test_mixture_combines_the_answers_of_several_models(open_models: ModelRuntimes, models: str) -> None:
+def test_mixture_of_agents_combines_the_answers_of_several_models(
+    open_models: ModelRuntimes, models: str
+) -> None:
     mixture = {"models": ["mock-openai:one", "mock-anthropic:two", "mock-responses:broken"]}
     runtime = open_models({"mixture": mixture, "providers": make_providers(models)})
     call = ToolCall("mixture_of_agents", {"prompt": "What is six times seven?"}, "1")
@@ -200,7 +202,7 @@ def test_mixture_combines_the_answers_of_several_models(open_models: ModelRuntim
     assert "out of order" in result["failed"]["mock-responses:broken"]
 
 
-def test_answers_are_returned_separately_if_they_cannot_be_combined(
+def test_mixture_of_agents_returns_all_answers_if_they_cannot_be_combined(
     open_models: ModelRuntimes, models: str
 ) -> None:
     mixture = {"models": ["mock-openai:one", "mock-anthropic:two"], "aggregator": "nowhere:x"}
@@ -221,7 +223,7 @@ def test_mixture_of_agents_fails_clearly_if_no_model_answers(open_models: ModelR
     assert "At least 2 models" in status["mixture_of_agents"].reason
 
 
-def test_model_tools_are_found_by_natural_messages(open_models: ModelRuntimes) -> None:
+def test_tools_that_call_models_are_found_by_natural_messages(open_models: ModelRuntimes) -> None:
     runtime = open_models({})
     assert "vision_analyze" in find(runtime, "what can you see in this screenshot?")
     assert "mixture_of_agents" in find(runtime, "ask several models and combine their answers")

@@ -104,7 +104,9 @@ def has_ended(status: Json) -> bool:
     return bool(status["state"] != "running")
 
 
-def test_agent_configures_starts_and_evaluates_a_run(open_training: TrainingRuntimes) -> None:
+def test_agent_configures_and_starts_a_training_run_and_reads_its_results(
+    open_training: TrainingRuntimes,
+) -> None:
     runtime = open_training()
     listed = read(call(runtime, "rl_list_environments"))["environments"]["counting"]
     assert listed["parameters"]["rate"]["description"] == "learning rate"
@@ -126,7 +128,7 @@ def test_agent_configures_starts_and_evaluates_a_run(open_training: TrainingRunt
     assert [each["run"] for each in read(call(runtime, "rl_list_runs"))["runs"]] == [run]
 
 
-def test_run_survives_its_runtime_and_can_be_stopped_by_another(
+def test_training_run_continues_after_its_runtime_is_closed_and_another_runtime_can_stop_it(
     open_training: TrainingRuntimes, tmp_path: Path
 ) -> None:
     (tmp_path / "wait").touch()
@@ -144,7 +146,7 @@ def test_run_survives_its_runtime_and_can_be_stopped_by_another(
     assert "is not running" in str(call(second, "rl_stop_training", run=run).error)
 
 
-def test_run_without_approval_is_neither_started_nor_stopped(
+def test_training_run_is_neither_started_nor_stopped_without_approval(
     open_training: TrainingRuntimes, tmp_path: Path
 ) -> None:
     (tmp_path / "wait").touch()
@@ -157,7 +159,7 @@ def test_run_without_approval_is_neither_started_nor_stopped(
     assert read(call(runtime, "rl_check_status", run=run))["state"] == "running"
 
 
-def test_approval_shows_all_parameters_with_which_a_run_starts(open_training: TrainingRuntimes) -> None:
+def test_approval_question_shows_all_parameters_of_a_training_run(open_training: TrainingRuntimes) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> Answer:
@@ -173,7 +175,9 @@ def test_approval_shows_all_parameters_with_which_a_run_starts(open_training: Tr
     assert request.reason == "rl_start_training starts work that can cost money or many hours of computing"
 
 
-def test_run_that_takes_too_long_is_ended(open_training: TrainingRuntimes, tmp_path: Path) -> None:
+def test_training_run_that_exceeds_its_time_limit_is_ended(
+    open_training: TrainingRuntimes, tmp_path: Path
+) -> None:
     (tmp_path / "wait").touch()
     runtime = open_training(max_hours=1 / 3600)
     run = read(call(runtime, "rl_start_training", environment="counting"))["run"]
@@ -192,7 +196,7 @@ def make_spec(tmp_path: Path, *command: str) -> RunSpec:
     )
 
 
-def test_limit_on_runs_holds_if_several_are_started_at_the_same_time(tmp_path: Path) -> None:
+def test_limit_of_training_runs_is_respected_if_several_start_at_the_same_time(tmp_path: Path) -> None:
     runs = LocalRuns(tmp_path / "runs", max_runs=1)
     spec = make_spec(tmp_path, "sleep", "600")
     with ThreadPoolExecutor(3) as threads:
@@ -207,7 +211,7 @@ def test_limit_on_runs_holds_if_several_are_started_at_the_same_time(tmp_path: P
 
 
 @pytest.mark.parametrize(("program", "timeout"), [("true", 0.2), (sys.executable, 0.0)])
-def test_keys_of_a_run_that_does_not_start_in_time_are_removed(
+def test_file_with_api_keys_of_a_training_run_is_removed_if_the_run_does_not_start_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, timeout: float
 ) -> None:
     """`true` ends without having started a supervisor; Python does not start within no time."""
@@ -221,7 +225,7 @@ def test_keys_of_a_run_that_does_not_start_in_time_are_removed(
     assert (folder / "stop").exists()
 
 
-def test_log_of_a_run_is_limited(open_training: TrainingRuntimes, home: Path) -> None:
+def test_log_of_a_training_run_is_limited_in_size(open_training: TrainingRuntimes, home: Path) -> None:
     runtime = open_training(max_log_bytes=20_000)
     args = {"environment": "counting", "parameters": {"steps": 5_000}}
     run = read(call(runtime, "rl_start_training", **args))["run"]
@@ -231,7 +235,9 @@ def test_log_of_a_run_is_limited(open_training: TrainingRuntimes, home: Path) ->
     assert read(call(runtime, "rl_get_results", run=run))["metrics"]["step"] == 4_999
 
 
-def test_command_that_cannot_be_started_or_fails_is_reported(open_training: TrainingRuntimes) -> None:
+def test_training_command_that_cannot_be_started_or_fails_is_reported(
+    open_training: TrainingRuntimes,
+) -> None:
     broken = {"missing": {"command": ["/no/such/program"]}, "failing": {"command": ["false"]}}
     runtime = open_training(broken)
     assert "/no/such/program" in str(call(runtime, "rl_start_training", environment="missing").error)
@@ -240,7 +246,7 @@ def test_command_that_cannot_be_started_or_fails_is_reported(open_training: Trai
     assert (status["state"], status["exit_code"]) == ("failed", 1)
 
 
-def test_run_whose_supervisor_was_killed_is_lost_and_its_command_ends(
+def test_training_run_whose_supervisor_process_was_killed_is_reported_as_lost_and_ends(
     open_training: TrainingRuntimes, tmp_path: Path
 ) -> None:
     (tmp_path / "wait").touch()
@@ -257,7 +263,7 @@ def test_run_whose_supervisor_was_killed_is_lost_and_its_command_ends(
         time.sleep(0.1)
 
 
-def test_supervisor_of_a_run_imports_nothing_from_the_workspace_and_is_marked_without_keys(
+def test_supervisor_of_a_training_run_imports_nothing_from_the_workspace_and_gets_no_secrets(
     open_training: TrainingRuntimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "selectors.py").write_text("open('imported', 'w')\nfrom _selectors import *\n")
@@ -292,7 +298,7 @@ def test_supervisor_of_a_run_imports_nothing_from_the_workspace_and_is_marked_wi
         ({"tag": "../../etc/passwd"}, "no option"),
     ],
 )
-def test_invalid_parameters_are_rejected(
+def test_invalid_parameters_of_a_training_run_are_rejected(
     open_training: TrainingRuntimes, parameters: Json, problem: str
 ) -> None:
     runtime = open_training()
@@ -317,7 +323,7 @@ def make_page(value: object, status: int = 200) -> Page:
     return Page(json.dumps(value).encode(), "application/json", status)
 
 
-def test_trainer_over_http_is_started_watched_and_stopped(
+def test_training_run_on_an_http_service_can_be_started_watched_and_stopped(
     open_training: TrainingRuntimes, server: WebServer
 ) -> None:
     received: list[Request] = []
@@ -356,7 +362,7 @@ def test_trainer_over_http_is_started_watched_and_stopped(
         (make_page({"error": "busy"}, 503), "status 503"),
     ],
 )
-def test_broken_and_lying_trainers_produce_clear_errors(
+def test_malformed_responses_of_a_training_service_produce_clear_errors(
     open_training: TrainingRuntimes, server: WebServer, page: Page, problem: str
 ) -> None:
     server.pages["/runs/run-8"] = page
@@ -382,7 +388,7 @@ def test_training_tools_are_found_by_natural_messages(runtime: Runtime, message:
     assert tool in [hit.name for hit in found.hits]
 
 
-def test_metrics_are_read_from_json_lines_and_pairs() -> None:
+def test_training_metrics_are_read_from_json_lines_and_name_value_pairs() -> None:
     text = (
         'loss=3\n{"loss": 0.5, "name": "x", "done": true, "Do this": 1}\nepoch: 2 acc/top1=0.75\nnot { json'
     )

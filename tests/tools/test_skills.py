@@ -135,7 +135,7 @@ def test_skill_of_a_project_is_marked_as_untrusted_and_cannot_be_changed(
     assert ORDER in (skill / "SKILL.md").read_text()
 
 
-def test_text_of_a_project_is_not_copied_into_a_skill_of_the_user(
+def test_editing_a_user_skill_does_not_copy_text_of_a_project_skill_into_it(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     skill = write_skill(own, "deploy", "Of the user.")
@@ -147,13 +147,15 @@ def test_text_of_a_project_is_not_copied_into_a_skill_of_the_user(
     assert (skill / "SKILL.md").read_text() == text
 
 
-def test_edit_checks_also_the_text_that_it_leaves_unchanged(session: Session, own: Path) -> None:
+def test_editing_a_skill_also_checks_its_unchanged_text_for_injected_instructions(
+    session: Session, own: Path
+) -> None:
     write_skill(own, "greet", "Greet.", ORDER)
     edit = {"action": "edit", "name": "greet", "description": "Greet people."}
     assert "typical of prompt injection" in call_error(session, "skill_manage", **edit)
 
 
-def test_skill_of_the_user_hides_one_of_the_project_with_the_same_name(
+def test_skill_of_the_user_replaces_a_project_skill_of_the_same_name_in_the_list(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     write_skill(tmp_path / ".agents/skills", "deploy", "Of the project.")
@@ -212,7 +214,7 @@ def test_broken_skill_is_reported_and_does_not_hide_the_others(
     assert problem in call_error(session, "skill_view", name="bad")
 
 
-def test_unknown_skill_is_answered_with_similar_names(session: Session, own: Path) -> None:
+def test_error_for_an_unknown_skill_suggests_similar_names(session: Session, own: Path) -> None:
     write_skill(own, "release-notes", "Write release notes.")
     assert "Did you mean release-notes?" in call_error(session, "skill_view", name="releasenotes")
     args = {"action": "create", "name": "release-notes", "description": "x", "instructions": "x"}

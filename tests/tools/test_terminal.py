@@ -197,7 +197,7 @@ def test_background_process_can_be_started_read_written_and_ended(session: Sessi
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
-def test_session_is_told_each_event_of_its_background_processes_once(
+def test_each_event_of_a_background_process_is_reported_to_its_session_once(
     session: Session, runtime: Runtime
 ) -> None:
     begun = call_tool(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])

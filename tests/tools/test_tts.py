@@ -57,7 +57,7 @@ def speak(runtime: Runtime, **args: Any) -> ToolResult:
 
 
 @needs_espeak
-def test_agent_speaks_a_text_with_espeak(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
+def test_agent_converts_text_to_speech_with_espeak(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
     runtime = open_speech(backend="espeak")
     found = runtime.retriever.answer(
         runtime.registry.snapshot(), "read this text aloud and save it as audio", mode="hybrid", limit=3
@@ -71,7 +71,7 @@ def test_agent_speaks_a_text_with_espeak(open_speech: SpeechRuntimes, tmp_path: 
 
 
 @needs_espeak
-def test_speech_does_not_replace_an_existing_file(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
+def test_speech_file_does_not_replace_an_existing_file(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
     (tmp_path / "speech.wav").write_bytes(b"a song of the user")
     result = speak(open_speech(backend="espeak"), text="hello")
     assert json.loads(result.text)["path"] == "speech-2.wav"
@@ -108,7 +108,7 @@ def test_speech_service_gets_text_voice_and_key(
         (Page(b"", status=307, headers={"Location": "https://evil.example/"}), "status 307"),
     ],
 )
-def test_failing_and_lying_speech_services_produce_clear_errors(
+def test_speech_services_that_fail_or_send_malformed_responses_produce_clear_errors(
     open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path, page: Page, problem: str
 ) -> None:
     server.pages["/speech"] = page
@@ -117,7 +117,7 @@ def test_failing_and_lying_speech_services_produce_clear_errors(
     assert list(tmp_path.glob("*.wav")) == []
 
 
-def test_only_speech_of_a_service_declares_that_it_costs_money(open_speech: SpeechRuntimes) -> None:
+def test_text_to_speech_declares_costs_only_if_it_uses_a_remote_service(open_speech: SpeechRuntimes) -> None:
     def declares_cost(**speech: object) -> bool:
         tool = open_speech(**speech).registry.snapshot()["text_to_speech"]
         return Effect.SPEND in tool.effects
@@ -140,7 +140,7 @@ def test_speech_is_written_to_wav_files_of_the_workspace_only(open_speech: Speec
         ({"backend": "piper"}, "speech.piper_model"),
     ],
 )
-def test_missing_requirement_of_speech_is_named(
+def test_missing_api_key_or_model_for_speech_is_named(
     open_speech: SpeechRuntimes, settings: dict[str, str], reason: str
 ) -> None:
     status = open_speech(**settings).statuses(["text_to_speech"])["text_to_speech"]

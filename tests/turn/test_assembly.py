@@ -137,7 +137,7 @@ def test_hidden_tool_with_the_same_original_name_does_not_make_it_ambiguous() ->
     assert turn_of(*tools, hidden=["hidden_read"]).tool("files/read").name == "m_read"
 
 
-def test_grant_of_an_unknown_tool_name_is_ignored() -> None:
+def test_granting_an_unknown_tool_name_has_no_effect() -> None:
     turn = turn_of(make_tool("a"), granted={"a", "ghost"})
     assert listed_names(turn) == ["a"]
     error_text(turn, "ghost")

@@ -81,7 +81,7 @@ def test_lookalike_name_of_a_bridge_tool_is_rejected(name: str) -> None:
 
 
 @check_cases("key", ["tool_name", "tool"])
-def test_synonyms_of_the_name_argument_of_tool_call_are_accepted(key: str) -> None:
+def test_other_common_names_for_the_argument_name_of_tool_call_are_accepted(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 

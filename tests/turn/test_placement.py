@@ -213,7 +213,7 @@ def test_with_placement_replace_the_tools_array_contains_only_this_turns_tools(f
 
 
 @check_cases("placement", PLACEMENTS)
-def test_tools_array_is_constant_within_a_turn(placement: Placement) -> None:
+def test_tools_array_does_not_change_within_a_turn(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     history = [user("One")]
     first = placement_session.send(history, "tool_01")
@@ -290,7 +290,7 @@ def test_registering_an_identical_tool_again_keeps_the_tools_array() -> None:
     assert not after.reset
 
 
-def test_tool_registered_later_is_added_to_a_constant_tools_array_and_the_reason_is_given() -> None:
+def test_tool_that_becomes_available_later_resets_the_tools_array_and_the_reason_is_given() -> None:
     placement_session = PlacementSession()
     placement_session.broken = {"pinned"}
     placement_session.send([user("One")])
