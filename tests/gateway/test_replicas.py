@@ -339,7 +339,9 @@ async def test_token_created_or_revoked_on_one_replica_is_valid_or_revoked_on_bo
     session = post(one, opening, token=token).headers["mcp-session-id"]
     await wait_for(lambda: two.ask_status(other) != 401)
     assert post(two, ping, session, other).status_code == 404  # a session belongs to its token
-    assert post(two, ping, session, token).status_code == 200
+    headers = {"mcp-session-id": session, "Authorization": f"Bearer {other}"}
+    assert httpx2.delete(two.gateway.url, headers=headers, timeout=TIMEOUT_S).status_code == 404
+    assert post(two, ping, session, token).status_code == 200  # only its own client can end it
     await asyncio.to_thread(two.toolfold, "token", "revoke", "bob")
     await wait_for(lambda: one.ask_status(token) == 401 and two.ask_status(token) == 401)
 

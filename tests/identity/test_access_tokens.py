@@ -164,6 +164,7 @@ def test_token_signed_with_the_public_key_as_a_shared_secret_is_refused(
         ({"iss": None}, "lacks one of the claims"),
         ({"exp": 1_000_000_000}, "it has expired"),
         ({"exp": None}, "lacks one of the claims"),
+        ({"exp": 10**400}, "the time at which it expires is not a usable number"),
         ({"nbf": 32_000_000_000}, "it is not valid yet"),
         ({"sub": None}, "lacks one of the claims"),
         ({"sub": ""}, "its subject is empty"),
@@ -205,6 +206,19 @@ def test_keys_embedded_in_a_token_are_not_used_to_verify_it(gateway: ProtectedGa
 def test_token_of_a_type_other_than_access_token_is_refused(gateway: ProtectedGateway, kind: str) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), typ=kind)
     assert refused(gateway.send(token), "it is a token for another purpose")
+
+
+@pytest.mark.parametrize("claims", [{"nonce": "n"}, {"at_hash": "x"}, {"c_hash": "x"}, {"typ": "ID"}])
+def test_id_token_is_refused(gateway: ProtectedGateway, claims: dict[str, str]) -> None:
+    token = gateway.issuer.keys[0].sign(gateway.issuer.claims(**claims), typ="JWT")
+    assert refused(gateway.send(token), "it is an ID token; send the access token instead")
+
+
+def test_access_token_with_a_nonce_is_accepted_if_it_says_that_it_is_one(gateway: ProtectedGateway) -> None:
+    claims = gateway.issuer.claims(nonce="n")
+    assert gateway.send(gateway.issuer.keys[0].sign(claims)).status_code == 200
+    of_keycloak = gateway.issuer.keys[0].sign({**claims, "typ": "Bearer"}, typ="JWT")
+    assert gateway.send(of_keycloak).status_code == 200
 
 
 def test_token_with_a_critical_extension_is_refused(gateway: ProtectedGateway) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-MAX_OPENING_BYTES = 100_000
+MAX_OPENING_BYTES = 16_384
 """Longest message with which a session that can be moved is opened."""
 MAX_AGE_S = 24 * 3600.0
 """Time after which a stored session that nobody has continued is deleted."""
@@ -70,7 +70,8 @@ class SharedSessions:
                 await self._continue(app, session, scope, open_sessions)
             await app(scope, receive, send)
             if scope["method"] == "DELETE" and session not in open_sessions():
-                await self._run(lambda: self._end(session))
+                client = scope[CLIENT_SCOPE_KEY].id
+                await self._run(lambda: self._end(session, client))
 
         return handle
 
@@ -153,12 +154,19 @@ class SharedSessions:
         )
         return bytes(rows[0]["opening"]) if rows else None
 
-    def _end(self, session: str) -> None:
-        """Record that the client has ended a session, so that no replica continues it."""
+    def _end(self, session: str, client: str) -> None:
+        """Record that a client has ended its session, so that no replica continues it.
+
+        The session of another client is left unchanged.
+        """
 
         def end(cursor: Any) -> None:
-            cursor.execute("UPDATE mcp_sessions SET ended = true WHERE id = %s", (clean_text(session),))
-            cursor.execute("SELECT pg_notify('toolfold_changes', %s)", (TOPIC,))
+            cursor.execute(
+                "UPDATE mcp_sessions SET ended = true WHERE id = %s AND client = %s AND NOT ended",
+                (clean_text(session), clean_text(client)),
+            )
+            if cursor.rowcount:
+                cursor.execute("SELECT pg_notify('toolfold_changes', %s)", (TOPIC,))
 
         self._database.run(end)
 

@@ -15,13 +15,21 @@ from dataclasses import dataclass
 from toolfold.errors import ToolfoldError
 from toolfold.identity.issuers import Issuer
 from toolfold.identity.oidc_login import read_display_name
-from toolfold.identity.signed_tokens import LEEWAY_S, InvalidToken, read_key_id, verify_signed_token
+from toolfold.identity.signed_tokens import (
+    LEEWAY_S,
+    InvalidToken,
+    read_key_id,
+    read_type,
+    verify_signed_token,
+)
 from toolfold.model import Json
 
 __all__ = ["AccessToken", "AccessTokenVerifier", "InsufficientScope"]
 
 MAX_REMEMBERED_TOKENS = 10_000
 _ACCESS_TOKEN_TYPES = frozenset({"", "jwt", "at+jwt"})
+_ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash"})
+"""Claims of ID tokens, which tell an application who has logged in, and give access to nothing."""
 
 
 class InsufficientScope(ToolfoldError):
@@ -80,16 +88,34 @@ class AccessTokenVerifier:
         )
         if "cnf" in claims:
             raise InvalidToken("it is bound to a key of the client, and such proofs are not supported")
+        if _is_id_token(claims, read_type(token)):
+            raise InvalidToken("it is an ID token; send the access token instead")
         client_id = claims.get("client_id") or claims.get("azp")
         return AccessToken(
             issuer=self._issuer.url,
             subject=str(claims["sub"]),
             scopes=_read_scopes(claims),
-            expires=float(claims["exp"]),
+            expires=_read_expiry(claims),
             client_id=client_id if isinstance(client_id, str) else "",
             name=read_display_name(claims),
             key_id=read_key_id(token),
         )
+
+
+def _is_id_token(claims: Json, header_type: str) -> bool:
+    """Return True if a token has claims of an ID token and does not say that it is an access token.
+
+    Keycloak says that in the claim `typ`, and older versions of it put the nonce in access tokens as well.
+    """
+    says_access = header_type == "at+jwt" or claims.get("typ") == "Bearer"
+    return not says_access and (claims.get("typ") == "ID" or not _ID_TOKEN_CLAIMS.isdisjoint(claims))
+
+
+def _read_expiry(claims: Json) -> float:
+    try:
+        return float(claims["exp"])
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidToken("the time at which it expires is not a usable number") from None
 
 
 def _read_scopes(claims: Json) -> frozenset[str]:

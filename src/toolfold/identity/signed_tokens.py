@@ -60,6 +60,11 @@ def read_key_id(token: str) -> str:
     return key_id
 
 
+def read_type(token: str) -> str:
+    """Return the header `typ` of a token in lower case; empty if it has none. Raises InvalidToken."""
+    return str(_read_header(token).get("typ") or "").lower().removeprefix("application/")
+
+
 def verify_signed_token(
     token: str, issuer: Issuer, *, audiences: Collection[str], types: Collection[str]
 ) -> Json:
@@ -70,7 +75,10 @@ def verify_signed_token(
     import jwt
 
     header = _read_header(token)
-    _require_type(header, types)
+    if read_type(token) not in types:
+        raise InvalidToken("it is a token for another purpose")
+    if "crit" in header:
+        raise InvalidToken("it requires an extension that is not supported")
     key = issuer.find_key(read_key_id(token))
     if key is None:
         raise InvalidToken("it is signed with a key that the identity provider does not have")
@@ -106,14 +114,6 @@ def _read_header(token: str) -> Json:
         return dict(jwt.get_unverified_header(token))
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
         raise InvalidToken("its header cannot be read") from None
-
-
-def _require_type(header: Json, types: Collection[str]) -> None:
-    kind = str(header.get("typ") or "").lower().removeprefix("application/")
-    if kind not in types:
-        raise InvalidToken("it is a token for another purpose")
-    if "crit" in header:
-        raise InvalidToken("it requires an extension that is not supported")
 
 
 def _fits_key(algorithm: str, key_type: str, key_algorithm: str) -> bool:
