@@ -88,6 +88,21 @@ def test_compose_file_is_valid_and_passes_its_linter(tmp_path: Path) -> None:
     assert config.store.startswith("postgresql://")
 
 
+def test_only_the_database_of_the_compose_file_is_cut_off_from_other_networks() -> None:
+    (written,) = parse_yaml((DEPLOY / "compose.yaml").read_text())
+    isolated = {name for name, options in written["networks"].items() if options.get("internal")}
+    services = written["services"].items()
+    assert [name for name, each in services if set(each["networks"]) <= isolated] == ["database"]
+
+
+def test_balancer_of_the_compose_file_sends_a_browser_to_one_replica() -> None:
+    (written,) = parse_yaml((DEPLOY / "compose.yaml").read_text())
+    settings = written["configs"]["balancer"]["content"]
+    dashboard = re.search(r"location /ui \{\s*proxy_pass http://(\w+);", settings)
+    assert dashboard
+    assert re.search(rf"upstream {dashboard[1]} \{{\s*ip_hash;", settings)
+
+
 def test_chart_passes_helm_lint() -> None:
     assert "0 chart(s) failed" in run_linter("helm", "lint", "--strict", str(CHART))
 

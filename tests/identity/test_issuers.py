@@ -139,3 +139,29 @@ async def test_new_url_of_the_signing_keys_is_found_after_a_failed_request(
         await loaded.load_key("two")
     assert loaded.find_key("two") is not None
     assert loaded.find_key("one") is None
+
+
+async def test_known_key_is_used_while_the_provider_takes_long_to_send_newer_keys(
+    issuer: IssuerServer,
+    key: SigningKey,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(issuers, "MAX_REFRESH_WAIT_S", 0.05)
+    now = 0.0
+    set_metadata(issuer, jwks_uri=f"{issuer.url}/slow")
+    issuer.replies["/slow"] = 200, {}, json.dumps({"keys": [key.to_jwk()]}).encode()
+    loaded = Issuer(issuer.url, lambda: now)
+    await loaded.load_key("one")
+    del issuer.replies["/slow"]
+    now = issuers.REFRESH_INTERVAL_S + 1
+    for _ in range(5):
+        await loaded.load_key("one")
+    assert caplog.messages == []  # the request has neither failed nor been answered
+    now += issuers.MIN_FETCH_INTERVAL_S
+    issuer.release.set()
+    await loaded.load_key("two")  # waits for that request
+    assert len(caplog.messages) == 1
+    before = len(issuer.requests)
+    await loaded.load_key("two")
+    assert len(issuer.requests) == before  # the pause begins when a request has ended

@@ -29,11 +29,13 @@ def make_private_directory(directory: Path) -> None:
 def lock_directory(directory: Path) -> Iterator[None]:
     """Hold an exclusive lock on a directory in a `with` block; no lock file is created.
 
+    Has no effect on Windows and on file systems that cannot lock a directory.
     Raises ConfigError if another process keeps the lock for longer than LOCK_TIMEOUT_S.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # Windows can neither open nor lock a directory; replacing a file is atomic there, too.
+        # Windows can neither open nor lock a directory. A file is replaced atomically there, too, but of two
+        # processes that read, change and replace it at the same time, one loses its change.
         handle = os.open(directory, os.O_RDONLY) if os.name == "posix" else None
     except OSError as error:
         raise ConfigError(f"the directory cannot be used: {error.strerror}", file=str(directory)) from None

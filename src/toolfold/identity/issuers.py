@@ -33,7 +33,9 @@ MAX_KEYS = 100
 REFRESH_INTERVAL_S = 600.0
 """Age at which keys are fetched again."""
 MIN_FETCH_INTERVAL_S = 15.0
-"""Shortest time between two requests, however many tokens name an unknown key."""
+"""Shortest time between the end of a request and the next one, however many tokens name an unknown key."""
+MAX_REFRESH_WAIT_S = 2.0
+"""How long a request with a known key waits for newer keys: that key may have been withdrawn."""
 MAX_KEY_AGE_S = 86_400.0
 """Age at which keys are no longer used if they cannot be fetched again: one may have been withdrawn."""
 MIN_RSA_BITS = 2_048
@@ -72,7 +74,7 @@ class Issuer:
         self._keys: _FetchedKeys | None = None
         self._last_attempt = float("-inf")
         self._failure = ""
-        self._lock: asyncio.Lock | None = None
+        self._refresh: asyncio.Task[None] | None = None
 
     async def load_metadata(self) -> Json:
         """Return the provider's metadata document. Raises IssuerUnavailable."""
@@ -83,17 +85,31 @@ class Issuer:
     async def load_key(self, key_id: str) -> None:
         """Fetch the keys if they are missing, old, or do not include this key. Raises IssuerUnavailable.
 
-        An unknown key id leads to a request at most every `MIN_FETCH_INTERVAL_S`.
+        An unknown key id leads to a request at most every `MIN_FETCH_INTERVAL_S`. Old keys that contain this
+        key are fetched in the background: the first caller waits for at most `MAX_REFRESH_WAIT_S`.
         """
         if self._is_current(key_id):
             return
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        async with self._lock:
-            if not self._is_current(key_id) and self._clock() - self._last_attempt >= MIN_FETCH_INTERVAL_S:
-                await self._fetch_keys()
+        is_known, is_running = self.find_key(key_id) is not None, self._is_refreshing()
+        refresh = self._start_refresh()
+        if refresh is not None and not (is_known and is_running):
+            done, _ = await asyncio.wait([refresh], timeout=MAX_REFRESH_WAIT_S if is_known else None)
+            for each in done:
+                each.result()
         if self._usable_keys() is None:
             raise IssuerUnavailable(self._failure or f"the keys of {self.url} are not known")
+
+    def _is_refreshing(self) -> bool:
+        return self._refresh is not None and not self._refresh.done()
+
+    def _start_refresh(self) -> asyncio.Task[None] | None:
+        """Return the task that fetches the keys; None if the last attempt was too short a time ago."""
+        if self._is_refreshing():
+            return self._refresh
+        if self._clock() - self._last_attempt < MIN_FETCH_INTERVAL_S:
+            return None
+        self._refresh = asyncio.create_task(self._fetch_keys())
+        return self._refresh
 
     def find_key(self, key_id: str) -> PyJWK | None:
         """Return a fetched key by its id; None if it is unknown. An empty id means the only key."""
@@ -113,7 +129,6 @@ class Issuer:
 
     async def _fetch_keys(self) -> None:
         """Fetch and cache the keys again; if that fails, log the failure and keep the known keys."""
-        self._last_attempt = self._clock()
         try:
             metadata = await self.load_metadata()
             document = await self.fetch_document(str(metadata.get("jwks_uri") or ""))
@@ -123,6 +138,8 @@ class Issuer:
             self._failure = str(error)
             self._metadata = {}  # the address of the keys may have changed
             log.warning("the keys of the identity provider cannot be fetched: %s", error)
+        finally:
+            self._last_attempt = self._clock()  # at the end: an attempt can take longer than the pause
 
     async def _fetch_metadata(self) -> Json:
         failure: IssuerUnavailable | None = None
