@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Done, Toolfold
+from toolfold.credentials.keys import MAX_KEYS, make_key
 
 
 @pytest.fixture
@@ -79,6 +80,42 @@ def test_rotate_key_encrypts_credentials_with_a_new_key_and_can_remove_the_old_k
     assert "1 keys were removed" in toolfold("credentials", "rotate-key", "--retire").out
     assert len(file.read_text().split()) == 1
     assert "0 credentials were encrypted" not in toolfold("credentials", "rotate-key").out
+
+
+def test_key_file_never_gets_more_keys_than_can_be_used(
+    store: Toolfold, toolfold: Toolfold, home: Path
+) -> None:
+    store("secret", "git", "TOKEN", "--user", "ann")
+    (file,) = home.rglob("credentials.key")
+    file.write_text(file.read_text() + "".join(f"{make_key()}\n" for _ in range(MAX_KEYS - 1)))
+    done = toolfold("credentials", "rotate-key")
+    assert done.code == 3
+    assert "rotate-key --retire" in done.err
+    assert len(file.read_text().split()) == MAX_KEYS
+    file.write_text(file.read_text() + make_key())  # too many, as an older version could write them
+    assert toolfold("credentials", "rotate-key", "--retire").code == 0
+    assert len(file.read_text().split()) == 1
+    assert "1 credentials were encrypted" in toolfold("credentials", "rotate-key").out
+
+
+def test_key_can_be_added_in_one_step_and_used_in_another(
+    store: Toolfold, toolfold: Toolfold, home: Path
+) -> None:
+    store("secret", "git", "TOKEN", "--user", "ann")
+    before = list_stored(toolfold)[0]["key"]
+    assert "added the key" in toolfold("credentials", "rotate-key", "--add").out
+    assert list_stored(toolfold)[0]["key"] == before
+    assert "1 credentials were encrypted" in toolfold("credentials", "rotate-key", "--encrypt").out
+    assert list_stored(toolfold)[0]["key"] != before
+    (file,) = home.rglob("credentials.key")
+    assert len(file.read_text().split()) == 2
+
+
+def test_key_is_not_replaced_in_one_step_if_replicas_share_a_database(toolfold: Toolfold) -> None:
+    toolfold("config", "set", "store", "postgresql://toolfold@127.0.0.1:1/toolfold")
+    done = toolfold("credentials", "rotate-key")
+    assert done.code == 3
+    assert "rotate-key --add" in done.err
 
 
 def test_missing_encryption_key_is_reported_and_the_credential_is_kept(

@@ -212,3 +212,10 @@ def test_credential_moved_to_another_user_in_the_database_is_refused(open_store:
     store._write([type(stored)("bob", "git", "TOKEN", stored.value, 0.0)])
     with pytest.raises(UnreadableCredential):
         store.load("bob", "git")
+
+
+def test_damaged_file_of_credentials_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.db"
+    file.write_bytes(b"not a database" * 100)
+    with pytest.raises(ConfigError, match="the credentials cannot be opened"):
+        SqliteCredentialStore(file, lambda: CredentialKeys([ONE]))

@@ -20,6 +20,8 @@ from toolfold.database import Database, DatabaseUnavailable, open_database
 from toolfold.database.connections import Row
 from toolfold.database.migrations import LATEST, migrate
 from toolfold.errors import ConfigError, UnknownAccount
+from toolfold.gateway.http_app import make_access_policy
+from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
 from toolfold.users import FileUserStore, UserStore
 
@@ -292,3 +294,24 @@ def test_token_revoked_while_another_replica_reads_the_tokens_is_refused_by_that
         database.change = lambda: first.revoke("bob")
         second = SharedTokens(database)
         wait_until(lambda: second.find(token) is None)
+
+
+def test_damage_to_the_file_of_users_by_another_program_is_ignored(tmp_path: Path) -> None:
+    file, record = tmp_path / "users.json", SettingsRecord(tmp_path / "state")
+    store = FileUserStore(file, record)
+    user = store.add_user("ann")
+    assert store.directory().find_active(user.id) == user
+    file.write_text("{damaged")
+    assert store.directory().find_active(user.id) == user
+
+
+def test_gateway_that_cannot_read_its_users_refuses_their_tokens_for_now(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    token = tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
+    (tmp_path / "users.json").write_text("{damaged")
+    started = Tokens(tmp_path / "tokens.json")
+    policy = make_access_policy("127.0.0.1", started, toolsets=None, hosts=(), origins=())
+    with pytest.raises(RequestRefused, match="cannot be read") as refused:
+        policy.find_token_client(token)
+    assert refused.value.status == 503
+    assert not policy.is_accepted({"authorization": f"Bearer {token}"})

@@ -15,6 +15,8 @@ from toolfold.cli.user import open_users
 from toolfold.errors import ConfigError, closest_names, did_you_mean
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from toolfold.credentials import CredentialStore
     from toolfold.users import Directory
 
@@ -111,27 +113,69 @@ def generate_key() -> None:
 
 
 @command.command("rotate-key")
-@click.option("--retire", is_flag=True, help="Only remove keys from the key file that are no longer used.")
+@click.option(
+    "--add", "step", flag_value="add", help="Only add a new key to the key file; other replicas need it next."
+)
+@click.option(
+    "--encrypt", "step", flag_value="encrypt", help="Only encrypt all credentials with the first key."
+)
+@click.option(
+    "--retire",
+    "step",
+    flag_value="retire",
+    help="Only remove keys from the key file that are no longer used.",
+)
 @click.pass_obj
-def rotate_key(invocation: Invocation, retire: bool) -> None:
+def rotate_key(invocation: Invocation, step: str | None) -> None:
     """Encrypt all credentials with a new key.
 
     The new key is added to the key file, before the old ones. If credentials.keys is set, put a new key in
     front of the others there first; then this command encrypts everything with it.
+
+    Replicas that share a database cannot read credentials whose key they do not have. Use three steps there:
+    add a key with --add, copy the key file to every replica, then run this command with --encrypt.
     """
-    from toolfold.credentials.keys import key_id_of, make_key, read_key_texts, write_keys
+    from toolfold.config.atomic import lock_directory
+    from toolfold.database.opening import LOCAL_STORE
     from toolfold.sources.mcp.user_credentials import find_key_file
 
     config = invocation.load_config()
-    file = find_key_file(config)
-    if retire:
-        _retire_keys(invocation)
-        return
-    if not config.credentials.keys:
-        _ = open_store(invocation).keys  # creates the first key
-        write_keys(file, [make_key(), *read_key_texts(file)])
-        print_line(f"added the key {key_id_of(read_key_texts(file)[0])} to {escape_text(str(file))}")
-    store = open_store(invocation)
+    has_file, is_shared = not config.credentials.keys, config.store != LOCAL_STORE
+    if step in ("add", "retire") and not has_file:
+        raise ConfigError(
+            "the keys are in credentials.keys, which this command cannot change",
+            key="credentials.keys",
+            hint="change that setting instead; `toolfold credentials list` shows which keys are in use",
+        )
+    if step is None and has_file and is_shared:
+        raise ConfigError(
+            "replicas share these credentials, and could not read them before they have the new key",
+            key="store",
+            hint="run `toolfold credentials rotate-key --add`, copy the key file to every replica, then run"
+            " `toolfold credentials rotate-key --encrypt`",
+        )
+    store, file = open_store(invocation), find_key_file(config)
+    if has_file and not is_shared and step != "retire":
+        _ = store.keys  # creates the first key
+    with lock_directory(file.parent):  # a key that another process has just added must not be lost
+        if step == "retire":
+            _retire_keys(store, file)
+            return
+        if has_file and step != "encrypt":
+            _add_key(file)
+        if step != "add":
+            _encrypt_all(open_store(invocation))  # another store: the first one has read the old keys
+
+
+def _add_key(file: Path) -> None:
+    """Add a new key to the key file."""
+    from toolfold.credentials.keys import add_key
+
+    print_line(f"added the key {add_key(file)} to {escape_text(str(file))}")
+
+
+def _encrypt_all(store: CredentialStore) -> None:
+    """Encrypt all credentials with the first key."""
     changed = store.rotate()
     print_line(f"{changed} credentials were encrypted with the key {store.keys.primary}")
     if len(store.keys.ids) > 1:
@@ -141,25 +185,12 @@ def rotate_key(invocation: Invocation, retire: bool) -> None:
         )
 
 
-def _retire_keys(invocation: Invocation) -> None:
+def _retire_keys(store: CredentialStore, file: Path) -> None:
     """Remove the keys from the key file that encrypt no stored credential."""
-    from toolfold.credentials.keys import key_id_of, read_key_texts, write_keys
-    from toolfold.sources.mcp.user_credentials import find_key_file
+    from toolfold.credentials.keys import remove_keys
 
-    config = invocation.load_config()
-    if config.credentials.keys:
-        raise ConfigError(
-            "the keys are in credentials.keys, which this command cannot change",
-            key="credentials.keys",
-            hint="remove the old keys from that setting; `toolfold credentials list` shows which are in use",
-        )
-    store, file = open_store(invocation), find_key_file(config)
-    used = {each.key_id for each in store.list_credentials()} | {store.keys.primary}
-    texts = read_key_texts(file)
-    kept = [each for each in texts if key_id_of(each) in used]
-    write_keys(file, kept)
-    removed = len(texts) - len(kept)
-    print_line(f"{removed} keys were removed from {escape_text(str(file))}; {len(kept)} are left")
+    removed, left = remove_keys(file, {each.key_id for each in store.list_credentials()})
+    print_line(f"{removed} keys were removed from {escape_text(str(file))}; {left} are left")
 
 
 def open_store(invocation: Invocation) -> CredentialStore:

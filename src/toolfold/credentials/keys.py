@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from toolfold.config.atomic import lock_directory, replace_file
@@ -110,8 +110,38 @@ def write_keys(file: Path, keys: Sequence[str]) -> None:
 
 
 def read_key_texts(file: Path) -> list[str]:
-    """Return the encryption keys as they are written in a file. Raises ConfigError."""
-    return _read_file(file).split()
+    """Return the keys in a file as they are written there, however many. Raises ConfigError."""
+    return _read_file(file).replace(",", " ").split()
+
+
+def add_key(file: Path) -> str:
+    """Add a new key before the others in a file and return its id. Raises ConfigError.
+
+    The caller holds the lock of the file's directory.
+    """
+    texts = read_key_texts(file)
+    if len(texts) >= MAX_KEYS:
+        raise ConfigError(
+            f"the file already has {len(texts)} keys, and at most {MAX_KEYS} can be used",
+            key="credentials.key_file",
+            file=str(file),
+            hint="remove those that are no longer used: toolfold credentials rotate-key --retire",
+        )
+    key = make_key()
+    write_keys(file, [key, *texts])
+    return key_id_of(key)
+
+
+def remove_keys(file: Path, used: Collection[str]) -> tuple[int, int]:
+    """Remove keys from a file, except the first and those whose ids are in `used`; return (removed, left).
+
+    The caller holds the lock of the file's directory. Raises ConfigError.
+    """
+    texts = read_key_texts(file)
+    left = [*texts[:1], *(each for each in texts[1:] if key_id_of(each) in used)]
+    if len(left) < len(texts):
+        write_keys(file, left)
+    return len(texts) - len(left), len(left)
 
 
 def key_id_of(text: str) -> str:
@@ -120,6 +150,8 @@ def key_id_of(text: str) -> str:
 
 
 def _create_file(file: Path) -> None:
+    if file.exists():
+        return  # without a lock: the caller may hold it
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_directory(file.parent):  # two processes must not create two keys
         if not file.exists():

@@ -142,12 +142,13 @@ class SqliteCredentialStore(CredentialStore):
         """Open the credentials file, which is created if it does not exist."""
         super().__init__(load_keys)
         self._lock = threading.Lock()
-        self._db = open_private_file(file, synchronous="FULL")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS credentials (user_id TEXT NOT NULL, server TEXT NOT NULL,"
-            " name TEXT NOT NULL, value TEXT NOT NULL, updated REAL NOT NULL,"
-            " PRIMARY KEY (user_id, server, name))"
-        )
+        with _report_errors("opened"):
+            self._db = open_private_file(file, synchronous="FULL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS credentials (user_id TEXT NOT NULL, server TEXT NOT NULL,"
+                " name TEXT NOT NULL, value TEXT NOT NULL, updated REAL NOT NULL,"
+                " PRIMARY KEY (user_id, server, name))"
+            )
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         condition, values = ("", ()) if user_id is None else (" WHERE user_id = ?", (user_id,))
@@ -184,16 +185,13 @@ class SqliteCredentialStore(CredentialStore):
         )
 
     def _query(self, statement: str, values: Sequence[str]) -> list[Credential]:
-        with self._lock:
+        with _report_errors("read"), self._lock:
             return [_read_row(dict(row)) for row in self._db.execute(statement, values).fetchall()]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        try:
-            with self._lock, write_transaction(self._db):
-                yield
-        except sqlite3.Error as error:
-            raise ConfigError(f"the credentials cannot be stored: {error}") from None
+        with _report_errors("stored"), self._lock, write_transaction(self._db):
+            yield
 
 
 class SharedCredentialStore(CredentialStore):
@@ -205,8 +203,13 @@ class SharedCredentialStore(CredentialStore):
         self._database = database
         self._reload_lock = threading.Lock()
         self._known: dict[tuple[str, str], list[Credential]] = {}
-        database.on_change(TOPIC, self._reload)  # before reading, so that no change in between is missed
-        self._reload()
+        # Before reading, so that no change in between is missed.
+        end_subscription = database.on_change(TOPIC, self._reload)
+        try:
+            self._reload()
+        except BaseException:
+            end_subscription()
+            raise
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
         found = [each for group in self._known.values() for each in group]
@@ -254,6 +257,15 @@ class SharedCredentialStore(CredentialStore):
                 each = _read_row(row)
                 known.setdefault((each.user_id, each.server), []).append(each)
             self._known = known
+
+
+@contextlib.contextmanager
+def _report_errors(action: str) -> Iterator[None]:
+    """Raise ConfigError if SQLite or the file system reports an error in a `with` block."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError(f"the credentials cannot be {action}: {error}") from None
 
 
 def _insert_shared(cursor: RowCursor, credentials: Sequence[Credential]) -> None:

@@ -59,6 +59,9 @@ _TOKEN_UNKNOWN = (
 )
 
 _CHALLENGE = 'Bearer realm="toolfold"'
+_FILES_UNREADABLE = (
+    "The gateway cannot check tokens now: a file with tokens or users cannot be read. See its log."
+)
 _TOKENS_UNKNOWN = "The gateway cannot check tokens now: its database cannot be reached. Try again later."
 
 
@@ -142,6 +145,9 @@ class AccessPolicy:
             return self.tokens.find(token)
         except DatabaseUnavailable:  # logged once by what follows the database's changes
             raise RequestRefused(503, _TOKENS_UNKNOWN) from None
+        except ConfigError as error:
+            log.error("tokens cannot be checked: %s", error)
+            raise RequestRefused(503, _FILES_UNREADABLE) from None
 
     def is_accepted(self, headers: MutableMapping[str, str]) -> bool:
         """Return True if a request with these headers would be accepted now."""

@@ -169,7 +169,7 @@ class TokenStore(ABC):
             if client.is_login:
                 return self._has_active_user(client)
             return client in self._clients_by_hash().values() and self._has_active_user(client)
-        except DatabaseUnavailable:  # it may have been revoked
+        except (DatabaseUnavailable, ConfigError):  # it may have been revoked
             return False
 
     def list_limits(self, client: GatewayClient) -> tuple[GrantLimit, GrantLimit]:

@@ -190,14 +190,13 @@ class FileUserStore(UserStore):
         last_step = 0 if self._record is None else self._record.last_step()
         content = self._read_content()
         fingerprint = ABSENT if content is None else fingerprint_bytes(content)
-        directory = _parse_directory(content, self._file)
         before = self._accepted
         if (
             before is None
             or self._record is None
             or self._record.is_own_change(self._file, before[0], fingerprint, since=before[1])
         ):
-            return fingerprint, last_step, directory
+            return fingerprint, last_step, _parse_directory(content, self._file)
         log.error("%s was changed by another program: the change is ignored", self._file)
         return before
 

@@ -133,6 +133,7 @@ class McpServers:
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
         self._database = database
+        self._credentials_lock = threading.Lock()
         self._credentials: CredentialStore | None = None
         """Stored credentials of users; opened when a server needs them."""
         self.has_started_programs = False
@@ -374,6 +375,7 @@ class McpServers:
         """
 
         async def call() -> Any:
+            await self._prepare_credentials(server, context.caller.user_id)
             supervised = self._server_for(server, context.client, context.caller.user_id)
             return await supervised.call_tool(
                 tool, args, _relay_of(context), require, context.report_progress
@@ -388,6 +390,7 @@ class McpServers:
 
         async def send() -> Any:
             caller = (context.client, context.caller.user_id) if context else ("", "")
+            await self._prepare_credentials(server, caller[1])
             supervised = self._server_for(server, *caller)
             return await supervised.send_request(method, params, _relay_of(context) if context else None)
 
@@ -492,18 +495,25 @@ class McpServers:
                 "needs credentials of the calling user, and this client belongs to no user.",
                 advice="Connect with a login, or with a token that belongs to a user.",
             )
-        try:
+        with _report_unreadable_credentials(server):
             version = self._open_credentials().find_version(user_id, server)
-        except (ConfigError, DatabaseError) as error:
-            log.error("the credentials for MCP server %r cannot be read: %s", server, error)
-            raise NotStarted(server, "cannot be used: stored credentials cannot be read now.") from None
         if not version:
             advice = f"An administrator can store them: toolfold credentials set {server} NAME --user USER"
             raise NotStarted(server, "has no stored credentials of yours.", advice=advice)
         return version
 
+    async def _prepare_credentials(self, server: str, user_id: str) -> None:
+        """Open the stored credentials if a call needs them. Raises NotStarted.
+
+        In a thread, because a file or a database can take seconds, and this loop serves all servers.
+        """
+        is_needed = user_id and self._find_server(server).settings.credentials == "per-user"
+        if is_needed and self._credentials is None:
+            with _report_unreadable_credentials(server):
+                await asyncio.get_running_loop().run_in_executor(None, self._open_credentials)
+
     def _open_credentials(self) -> CredentialStore:
-        with self._change_lock:
+        with self._credentials_lock:
             if self._credentials is None:
                 self._credentials = open_credentials(self._config, self._database)
             return self._credentials
@@ -837,6 +847,16 @@ def _find_split(text: str) -> int:
 
 def _relay_of(context: CallContext) -> CallRelay | None:
     return context.surface if isinstance(context.surface, CallRelay) else None
+
+
+@contextlib.contextmanager
+def _report_unreadable_credentials(server: str) -> Iterator[None]:
+    """Log why stored credentials cannot be read in a `with` block, and raise NotStarted."""
+    try:
+        yield
+    except (ConfigError, DatabaseError) as error:
+        log.error("the credentials for MCP server %r cannot be read: %s", server, error)
+        raise NotStarted(server, "cannot be used: stored credentials cannot be read now.") from None
 
 
 def _ignore_listing(_server: str, _listing: Listing) -> None:
