@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 from tests.cli.conftest import Toolfold
+from toolfold.config import load_config
+from toolfold.store.jobs import Job, open_job_store
 
 
 def test_user_is_listed_with_its_teams_and_tokens(toolfold: Toolfold) -> None:
@@ -34,6 +37,18 @@ def test_user_is_disabled_enabled_and_removed_with_its_tokens(toolfold: Toolfold
     assert toolfold("user", "remove", "ann").code == 0
     assert json.loads(toolfold("token", "list", "--json").out) == []
     assert json.loads(toolfold("user", "list", "--json").out) == []
+
+
+def test_removing_a_user_removes_the_scheduled_jobs_of_its_clients_only(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("token", "add", "laptop", "--user", "ann")
+    toolfold("token", "add", "desk")
+    with closing(open_job_store(load_config().paths.state_dir / "jobs.db", None)) as jobs:
+        for client in ("laptop", "user:ann", "desk", ""):
+            job = Job(prompt="p", schedule="daily", times={}, zone="UTC", client=client)
+            jobs.add_job(job, max_jobs=10)
+        assert toolfold("user", "remove", "ann").code == 0
+        assert {job.client for job in jobs.list_jobs()} == {"desk", ""}
 
 
 def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -> None:

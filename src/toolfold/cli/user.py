@@ -122,15 +122,17 @@ def enable(invocation: Invocation, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def remove(invocation: Invocation, name: str) -> None:
-    """Remove a user with its tokens, credentials and learned messages."""
+    """Remove a user with its tokens, credentials, scheduled jobs and learned messages."""
     tokens = open_user_tokens(invocation)
     users = tokens.users
     user_id = users.directory().require_user(name).id
+    clients = {f"user:{name}", *(each.name for each in tokens.list_clients() if each.user_id == user_id)}
     users.remove_user(name)
     tokens.revoke_user(user_id)
     with closing(open_learned_store(invocation)) as learned:
         learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
     _remove_credentials(invocation, user_id)
+    _remove_jobs(invocation, clients)
     print_line(f"removed the user {escape_text(name)}, its tokens, credentials and learned messages")
 
 
@@ -141,6 +143,21 @@ def _remove_credentials(invocation: Invocation, user_id: str) -> None:
     config = invocation.load_config(quiet=True)
     with closing(open_credentials(config, use_database(config))) as credentials:
         credentials.remove(user_id)
+
+
+def _remove_jobs(invocation: Invocation, clients: set[str]) -> None:
+    """Delete the scheduled jobs of a removed user's clients: a new client may get the same name."""
+    from toolfold.runtime_parts import JOBS_FILE
+    from toolfold.store.jobs import open_job_store
+
+    config = invocation.load_config(quiet=True)
+    file, database = config.paths.state_dir / JOBS_FILE, use_database(config)
+    if database is None and not file.exists():
+        return
+    with closing(open_job_store(file, database)) as jobs:
+        for job in jobs.list_jobs():
+            if job.client in clients:
+                jobs.remove_job(job.id)
 
 
 @command.command("explain")
