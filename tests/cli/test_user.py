@@ -6,7 +6,9 @@ import json
 from contextlib import closing
 
 from tests.cli.conftest import Toolfold
+from toolfold.approval.allowed_tools import build_allowed_tools
 from toolfold.config import load_config
+from toolfold.config.allowed_tools import AllowedTool
 from toolfold.store.jobs import Job, open_job_store
 
 
@@ -49,6 +51,17 @@ def test_removing_a_user_removes_the_scheduled_jobs_of_its_clients_only(toolfold
             jobs.add_job(job, max_jobs=10)
         assert toolfold("user", "remove", "ann").code == 0
         assert {job.client for job in jobs.list_jobs()} == {"desk", ""}
+
+
+def test_new_client_does_not_get_the_allowed_tools_of_a_removed_client(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    for client in ("laptop", "desk", "other"):
+        toolfold("token", "add", client, *(("--user", "ann") if client == "laptop" else ()))
+    entries = [f"tool:wipe:destructive client={each}" for each in ("laptop", "user:ann", "desk", "other")]
+    build_allowed_tools(load_config()).add(*map(AllowedTool.parse, entries))
+    assert toolfold("user", "remove", "ann").code == 0
+    assert toolfold("token", "revoke", "desk").code == 0
+    assert load_config().approval.allowed_tools == (entries[3],)
 
 
 def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -> None:

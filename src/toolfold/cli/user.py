@@ -16,7 +16,7 @@ from toolfold.cli.learned import open_learned_store
 from toolfold.cli.limits import add_limit_command, describe_limits
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import closest_names, did_you_mean
+from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.model import USER_LEARNER_PREFIX
 from toolfold.users import User
 from toolfold.users.directory import METERS
@@ -133,6 +133,7 @@ def remove(invocation: Invocation, name: str) -> None:
         learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
     _remove_credentials(invocation, user_id)
     _remove_jobs(invocation, clients)
+    remove_allowed_tools(invocation, clients)
     print_line(f"removed the user {escape_text(name)}, its tokens, credentials and learned messages")
 
 
@@ -158,6 +159,24 @@ def _remove_jobs(invocation: Invocation, clients: set[str]) -> None:
         for job in jobs.list_jobs():
             if job.client in clients:
                 jobs.remove_job(job.id)
+
+
+def remove_allowed_tools(invocation: Invocation, clients: set[str]) -> None:
+    """Delete the entries of `approval.allowed_tools` for removed clients: a new one may get the same name.
+
+    Entries in the user's own settings file are deleted; one for which that fails is named in a note.
+    """
+    from toolfold.approval.allowed_tools import build_allowed_tools
+    from toolfold.config.allowed_tools import AllowedTool
+
+    tools = build_allowed_tools(invocation.load_config(quiet=True))
+    for entry in tools.entries:
+        if AllowedTool.parse(entry).client not in clients:
+            continue
+        try:
+            tools.remove(entry)
+        except ConfigError as error:
+            print_note(f"approval.allowed_tools still has {escape_text(entry)}: {escape_text(str(error))}")
 
 
 @command.command("explain")
