@@ -176,7 +176,7 @@ class OpenRequests:
         """End the event streams and other responses of clients that are no longer accepted."""
         for each in self._open:
             if not each.is_accepted():
-                each.ended.set()
+                each.end()
 
 
 class GuardedRequest:
@@ -185,8 +185,16 @@ class GuardedRequest:
     def __init__(self, is_accepted: Callable[[], bool], receive: Receive, send: Send) -> None:
         self.is_accepted, self._receive = is_accepted, receive
         self._send_checked = send_while_valid(is_accepted, send)
-        self.ended = asyncio.Event()
-        self._has_body = self._has_started = False
+        self._has_body = self._has_started = self._has_ended = False
+        self._waits: set[asyncio.Timeout] = set()
+        """Calls of `receive` that wait for the client to close the connection."""
+
+    def end(self) -> None:
+        """Report to the app that the client has closed the connection."""
+        if not self._has_ended:
+            self._has_ended = True
+            for each in self._waits:
+                each.reschedule(0.0)  # in the past
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """Send a part of the response, or end the response if the client is no longer accepted."""
@@ -199,17 +207,27 @@ class GuardedRequest:
             message = await self._receive()
             self._has_body = not message.get("more_body")
             return message
-        receiving, ending = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.ended.wait())
         try:
-            await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
-            if receiving.done():
-                return await receiving
-            if self._has_started:
-                await self.send({"type": "http.response.body", "body": b"", "more_body": True})
-            return {"type": "http.disconnect"}
-        finally:
-            receiving.cancel()
-            ending.cancel()
+            if not self._has_ended:
+                return await self._receive_until_ended()
+        except TimeoutError:
+            if not self._has_ended:
+                raise
+        if self._has_started:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": True})
+        return {"type": "http.disconnect"}
+
+    async def _receive_until_ended(self) -> MutableMapping[str, Any]:
+        """Return the next message. Raises TimeoutError if `end` is called first.
+
+        A timeout needs no task, unlike waiting for both of two things.
+        """
+        async with asyncio.timeout(None) as wait:
+            self._waits.add(wait)
+            try:
+                return await self._receive()
+            finally:
+                self._waits.discard(wait)
 
 
 def guard_app(app: App, policy: AccessPolicy, requests: OpenRequests | None = None) -> App:
