@@ -117,13 +117,16 @@ def test_usage_limits_of_a_user_can_be_set_shown_and_removed(toolfold: Toolfold)
     assert toolfold("team", "limit", "red", "--calls-per-day", "1000").code == 0
     shown = toolfold("user", "show", "ann").out
     assert "0 of 60 calls per minute (user)" in shown
-    assert "0 of 1000 calls per day (team red)" in shown
+    assert "may use   everything" in shown
+    assert "0 of 1,000 calls per day (team red)" in shown
     assert toolfold("user", "limit", "ann", "--calls-per-minute", "none").code == 0
     limits = json.loads(toolfold("user", "show", "ann", "--json").out)["limits"]
     assert [(each["meter"], each["limit"]) for each in limits] == [
         ("cost_per_day", 2.5),
         ("calls_per_day", 1000),
     ]
+    toolfold("user", "disable", "ann")
+    assert "may use   nothing" in toolfold("user", "show", "ann").out
     for wrong in ("many", "-1", "nan"):
         assert toolfold("user", "limit", "ann", "--calls-per-day", wrong).code in (2, 3)
     assert toolfold("user", "limit", "ann").code == 2

@@ -116,6 +116,30 @@ async def test_user_cannot_resume_a_call_of_another_user_that_waits_for_approval
     assert (tmp_path / "victim").exists()
 
 
+async def test_call_that_waits_for_approval_is_counted_once(tenants: Tenants, tmp_path: Path) -> None:
+    tokens = tenants.served.tokens
+    user = tokens.users.add_user("waiting")
+    tokens.users.change_user("waiting", lambda each: replace(each, limits={"calls_per_day": 1.0}))
+    tokens.quotas = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), tokens.users.directory)
+    no: dict[str, Any] = {"toolfold": mcp_types.ElicitResult(action="decline")}
+
+    async def refuse(context: Any, params: Any) -> mcp_types.ElicitResult:
+        raise AssertionError("no question expected")
+
+    key = tokens.add("waitingclient", ["terminal"], user_id=user.id)
+    call = ("terminal", {"command": f"rm -rf {tmp_path / 'victim'}"})
+    try:
+        async with tenants.served.client(NEWEST, token=key, elicitation_callback=refuse) as client:
+            waiting = await client.session.call_tool(*call, allow_input_required=True)
+            assert isinstance(waiting, mcp_types.InputRequiredResult)
+            await client.session.call_tool(*call, input_responses=no, request_state=waiting.request_state)
+            with pytest.raises(MCPError, match="limit of 1 calls per day"):
+                await client.session.call_tool(*call)
+    finally:
+        tokens.quotas.close()
+        tokens.quotas = None
+
+
 async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None:
     until, diary = tmp_path / "until", tmp_path / "diary"
     slow = fault_server("--fault", "slow", "--until", str(until), "--diary", str(diary))

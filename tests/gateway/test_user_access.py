@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -281,6 +282,21 @@ async def test_calls_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
     async with served.client(revision, token=other) as client:
         for _ in range(3):
             assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error
+
+
+@pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
+async def test_calls_with_an_invented_request_state_are_counted(
+    served: RunningGateway, quotas: Quotas, revision: str
+) -> None:
+    user = add_user(served.tokens, "ann")
+    served.tokens.users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 2.0}))
+    async with served.client(revision, token=served.tokens.add("laptop", user_id=user.id)) as client:
+        for _ in range(2):
+            with contextlib.suppress(MCPError):  # the newest revision has such states, and refuses this one
+                await client.session.call_tool("mail_echo", {"text": "x"}, request_state="toolfold:x")
+        with pytest.raises(MCPError, match="limit of 2 calls per day for you is reached"):
+            await client.session.call_tool("mail_echo", {"text": "x"}, request_state="toolfold:x")
+    assert quotas.refusals["calls_per_day"] == 1
 
 
 async def test_calls_are_refused_if_the_usage_limits_of_a_user_cannot_be_checked(

@@ -265,6 +265,23 @@ def test_undoing_the_migration_for_users_deletes_their_tokens_and_keeps_other_to
     database.close()
 
 
+def test_undoing_the_migration_disables_users_with_limits(database_url: str) -> None:
+    database = open_database(database_url)
+    assert database is not None
+    users = SharedTokens(database).users
+    for name in ("ann", "bob", "eve"):
+        users.add_user(name)
+    users.add_team("red")
+    users.join_team("red", "bob")
+    users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 5.0}))
+    users.change_team("red", lambda each: replace(each, limits={"calls_per_day": 5.0}))
+    migrate(database, 16)
+    rows = database.query("SELECT name FROM users WHERE disabled ORDER BY name")
+    assert [each["name"] for each in rows] == ["ann", "bob"]
+    migrate(database, LATEST)
+    database.close()
+
+
 class _ChangedAfterReading(Database):
     """A database in which another replica changes something right after tokens were read once."""
 

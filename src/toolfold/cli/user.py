@@ -78,6 +78,8 @@ def list_users(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def show(invocation: Invocation, name: str, as_json: bool) -> None:
     """Show a user with its teams and tokens."""
+    from toolfold.users.quotas import format_amount
+
     tokens = open_user_tokens(invocation)
     directory = tokens.users.directory()
     user = directory.require_user(name)
@@ -90,13 +92,15 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
     if user.subject:
         print_line(f"identity  {escape_text(user.subject)} of {escape_text(user.issuer)}")
     limit = directory.find_limit(user.id)
-    print_line(f"may use   {escape_text(', '.join(limit.enabled or ())) or 'everything'}")
+    allowed = "everything" if limit.enabled is None else ", ".join(limit.enabled) or "nothing"
+    print_line(f"may use   {escape_text(allowed)}")
     if limit.disabled:
         print_line(f"except    {escape_text(', '.join(limit.disabled))}")
     print_line(f"teams     {escape_text(', '.join(found['teams'])) or 'none'}")
     print_line(f"tokens    {escape_text(', '.join(found['tokens'])) or 'none'}")
     for each in limits:
-        text = f"{each['used']:g} of {each['limit']:g} {METERS[each['meter']]} ({each['of']})"
+        amounts = f"{format_amount(each['used'])} of {format_amount(each['limit'])}"
+        text = f"{amounts} {METERS[each['meter']]} ({each['of']})"
         print_line(f"used      {escape_text(text)}")
 
 

@@ -333,6 +333,9 @@ CREATE TABLE quota_use (
 );
 """,
         down="""
+UPDATE users SET disabled = true WHERE limits != '{}' OR id IN (
+    SELECT user_id FROM team_members JOIN teams ON name = team WHERE teams.limits != '{}'
+);
 DROP TABLE quota_use;
 ALTER TABLE teams DROP COLUMN limits;
 ALTER TABLE users DROP COLUMN limits;

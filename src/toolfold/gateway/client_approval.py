@@ -186,6 +186,10 @@ class PausedCalls:
         self._drop_expired()
         return len(self._calls)
 
+    def __contains__(self, state: str | None) -> bool:
+        """Return True if this request state resumes a paused call."""
+        return state in self._calls
+
     def add(self, call: PausedCall) -> str:
         """Store a paused call and return the random string with which the client resumes it."""
         self._drop_expired()

@@ -191,12 +191,14 @@ class Gateway:
         self._unsubscribe_events()
         if self._unwatch_tokens:
             self._unwatch_tokens()
-        if self._tokens and self._tokens.quotas:
-            with contextlib.suppress(OSError):  # logged by what follows the database
-                self._tokens.quotas.close()
         self._session_keys.clear()
         while self._sessions:
             self._sessions.popitem()[1].close()
+        if self._tokens and self._tokens.quotas:
+            try:
+                self._tokens.quotas.close()
+            except OSError as error:
+                log.warning("the newest tokens and cost of users are not counted: %s", error)
 
     def _session_for(self, context: RequestContext) -> ClientSession:
         """Return the session of the client that made the request; open one for a new client."""
@@ -577,7 +579,7 @@ class Gateway:
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
         """Run a call that may ask its client questions, in the way that the protocol revision supports."""
-        if not (params.request_state or "").startswith(client_approval.GATEWAY_STATE_PREFIX):
+        if not (is_modern(context) and params.request_state in session.paused_calls):
             await self._require_quota(session, name)  # a paused call was counted when it began
         with self._count_call(session):
             if is_modern(context):

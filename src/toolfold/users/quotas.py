@@ -50,6 +50,7 @@ CREATE TABLE IF NOT EXISTS quota_use (
     PRIMARY KEY (account, meter, window_start)
 )
 """
+_INDEX = "CREATE INDEX IF NOT EXISTS quota_use_by_start ON quota_use (window_start)"
 
 
 class QuotaExceeded(ToolfoldError):
@@ -146,6 +147,7 @@ class SqliteQuotaStore(QuotaStore):
         if self._db is None:
             self._db = open_private_file(self._file)
             self._db.execute(_SCHEMA)
+            self._db.execute(_INDEX)
         return self._db
 
     @staticmethod
@@ -386,11 +388,16 @@ class Quotas:
         return balance
 
     def _remove_ended(self) -> None:
-        """Forget counting periods that have ended, and all others if there are still too many."""
+        """Forget counting periods that have ended, and all others if there are still too many.
+
+        Amounts that are not written to the store yet are never forgotten.
+        """
         now = self._clock()
-        self._balances = {each: found for each, found in self._balances.items() if each.end > now}
+        unwritten = {each: found for each, found in self._balances.items() if _is_unwritten(found)}
+        current = {each: found for each, found in self._balances.items() if each.end > now}
+        self._balances = current | unwritten
         if len(self._balances) >= MAX_TRACKED:
-            self._balances.clear()
+            self._balances = unwritten
 
     def _is_known(self, limit: _Limit, balance: _Balance) -> bool:
         """Return True if it is known without querying the store whether a limit is reached."""
@@ -440,6 +447,11 @@ def _sqlite_errors() -> Iterator[None]:
         raise OSError(f"what users have used cannot be stored: {error}") from error
 
 
+def _is_unwritten(balance: _Balance) -> bool:
+    """Return True if a balance has amounts that are not written to the store, or are being written."""
+    return bool(balance.pending) or balance.refilling.locked()
+
+
 def _is_free(limit: _Limit, balance: _Balance) -> bool:
     if limit.window.meter in SPENT_METERS:
         return balance.total + balance.pending < limit.limit
@@ -451,6 +463,11 @@ SPENT_METERS: frozenset[Meter] = frozenset({"tokens_per_day", "cost_per_day"})
 CALL_METERS: tuple[Meter, ...] = ("calls_per_minute", "calls_per_day")
 SEARCH_METERS: tuple[Meter, ...] = ("searches_per_minute",)
 MODEL_METERS: tuple[Meter, ...] = (*CALL_METERS, "tokens_per_day", "cost_per_day")
+
+
+def format_amount(amount: float) -> str:
+    """Return a limit, or a usage, as text: `5,000,000` or `0.25`."""
+    return f"{amount:,.12g}"
 
 
 def user_account(user_id: str) -> str:
