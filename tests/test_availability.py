@@ -351,7 +351,7 @@ def test_later_turns_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck
     assert finished.wait(60)  # it would take 150 s at 0.05 s per build
 
 
-def test_hanging_check_that_cannot_be_weakly_referenced_is_not_started_again(
+def test_availability_check_that_hangs_is_not_started_a_second_time(
     hanging_check: HangingCheck,
 ) -> None:
     @dataclass

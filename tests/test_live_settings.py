@@ -328,7 +328,7 @@ def test_editing_the_settings_file_while_servers_run_cannot_raise_a_servers_trus
     assert runtime.config.mcp.servers["one"].trust == "pin", "a later command does not accept the edit"
 
 
-def test_rejected_edit_of_the_settings_file_does_not_raise_trust_with_the_next_valid_change(
+def test_rejected_change_of_a_servers_trust_does_not_take_effect_with_a_later_valid_change(
     settings: Settings, open_live: Open
 ) -> None:
     one = server_entry()

@@ -204,7 +204,7 @@ def test_any_tool_result_renders_as_strict_json(value: object) -> None:
         ('{"a":"\\ud83d\\ude00"}', {"a": "😀"}),
     ],
 )
-def test_common_tool_results_render_as_expected(value: object, meant: object) -> None:
+def test_tool_results_of_common_types_are_rendered_as_json(value: object, meant: object) -> None:
     assert render_and_load(value) == meant
 
 

@@ -349,7 +349,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with all tools that the session may use, or those in `checked`, if available."""
+        """Return a turn with the available tools of a session, or only with the tools in `checked`."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(

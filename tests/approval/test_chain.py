@@ -230,7 +230,7 @@ class TestSmartApprovalEligibility:
         assert not self.is_eligible(finding(), mode="off")
 
     @check_cases("category", ["unreadable", "spoof", "self-protection"])
-    def test_smart_mode_does_not_review_unreadable_code(self, category: str) -> None:
+    def test_model_is_not_asked_to_approve_code_that_could_not_be_parsed(self, category: str) -> None:
         assert not self.is_eligible(finding(category=category))
         assert not self.is_eligible(finding(), unread=True)
         assert not self.is_eligible()

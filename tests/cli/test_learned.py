@@ -25,7 +25,9 @@ def learned(home: Path) -> Path:
     return home
 
 
-def test_learned_list_shows_tool_message_client_and_number_of_uses(toolfold: Toolfold, learned: Path) -> None:
+def test_list_of_learned_messages_shows_their_tool_client_and_number_of_uses(
+    toolfold: Toolfold, learned: Path
+) -> None:
     rows = toolfold("learned", "list", "--json").json
     assert {(row["tool"], row["message"], row["client"], row["origin"]) for row in rows} == {
         ("search_files", MESSAGES[0], "", "message"),

@@ -317,7 +317,7 @@ class TestTaskState:
         assert other.output == f"{environment.backend.home}\nnone\n"
         assert (await environment.run("pwd", task="one")).output == "/\n"
 
-    async def test_explicit_directory_of_a_command_becomes_the_task_directory(
+    async def test_directory_given_with_a_command_is_used_for_later_commands(
         self, environment: Environment
     ) -> None:
         done = await environment.run("pwd; export SET=1; cd bin", directory="/usr")

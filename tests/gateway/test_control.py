@@ -115,7 +115,7 @@ async def test_client_over_http_writes_example_messages_with_its_own_model(gatew
     assert stored["model"] == "notebook:model-of-client"
 
 
-async def test_enrich_ends_if_the_user_of_the_client_refuses_the_use_of_its_model(
+async def test_enrich_command_ends_if_the_user_does_not_allow_the_clients_model(
     gateway: GatewayProcess,
 ) -> None:
     sampler = Sampler()

@@ -94,7 +94,7 @@ def test_no_case_of_the_injection_corpus_is_in_both_halves() -> None:
     assert shared == 0
 
 
-def test_no_case_of_the_injection_corpus_has_a_near_duplicate_in_the_other_half() -> None:
+def test_held_out_injection_examples_have_no_near_duplicates_among_the_others() -> None:
     seen, held = (
         [(case["kind"], case["id"], word_triples(model_visible_text(case))) for case in read_cases(half)]
         for half in HALVES

@@ -75,7 +75,7 @@ def read_stream(served: RunningProxy, api: str, sign: bytes, gate: threading.Eve
 
 
 @each_api
-def test_client_gets_keep_alive_events_between_text_and_the_next_reply(
+def test_client_gets_keep_alive_events_while_the_model_searches_for_tools(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("I look.", [SEARCH]), Say("Sunny.")])

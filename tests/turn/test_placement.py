@@ -895,7 +895,7 @@ def test_delegated_session_has_its_own_notes_about_tools(open_test_runtime: Runt
     assert request.messages[0] == history[0]
 
 
-def test_cheapest_placement_adds_no_bridge_tools_if_tool_search_is_off(
+def test_requests_contain_no_search_tools_if_tool_search_is_off(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     settings = {**SELECTION_SETTINGS, "tools.tool_search.enabled": "off", "tools.pinned": ["read_file"]}

@@ -46,8 +46,8 @@ class OAuthResourceSettings(Section):
     )
     toolsets: tuple[Text, ...] | None = Field(
         default=None,
-        description="Toolsets that users with an access token may use; null for those that a token of"
-        " `toolfold token add` without toolsets grants.",
+        description="Toolsets that users with an access token may use; null for those of a token that was"
+        " created by `toolfold token add` without --toolset.",
         json_schema_extra=USER_ONLY,
     )
     use_model_keys: bool = Field(

@@ -170,7 +170,7 @@ class StreamMerger(ABC):
     @property
     @abstractmethod
     def reply(self) -> Reply:
-        """Return the current reply, as it is repeated in the next request to the provider."""
+        """Return the current reply in the form in which the next request contains it."""
 
     @property
     def alias(self) -> str:
