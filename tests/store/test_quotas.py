@@ -94,7 +94,10 @@ def replicas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Replica
                 stack.callback(database.close)
                 stores.append(SharedQuotaStore(database))
             stack.callback(stores[-1].close)
-        yield Replicas(users, stores)
+        found = Replicas(users, stores)
+        stack.callback(found.one.close)
+        stack.callback(found.other.close)
+        yield found
 
 
 def count_accepted(
