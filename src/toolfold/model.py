@@ -234,6 +234,8 @@ class Caller:
     """True if work for the client may use the user's API keys of model providers."""
     user_id: str = ""
     """Id of the user that the client's token belongs to; empty if it belongs to none."""
+    since: float = 0.0
+    """When the client's token or user was created; what an earlier client of the same name has is not its."""
 
     @property
     def learner(self) -> str:

@@ -173,6 +173,19 @@ def test_clients_see_and_change_only_their_own_jobs(open_cron: CronRuntimes) -> 
     ]
 
 
+def test_client_does_not_see_jobs_of_an_earlier_client_with_its_name(open_cron: CronRuntimes) -> None:
+    runtime = open_cron()
+    earlier = runtime.session(["cronjob"], client="desk 1.0", caller=Caller("desk", since=1.0))
+    args = {"action": "create", "schedule": "every hour", "prompt": "Look at the desk", "name": "desk"}
+    assert earlier.call_sync("cronjob", args).ok
+    assert len(json.loads(earlier.call_sync("cronjob_list", {}).text)["jobs"]) == 1
+    (job,) = runtime.jobs.store.list_jobs()
+    later = runtime.session(["cronjob"], client="desk 2.0", caller=Caller("desk", since=job.created + 1))
+    assert json.loads(later.call_sync("cronjob_list", {}).text)["jobs"] == []
+    for call in (("cronjob_list", {"job": "desk"}), ("cronjob", {"action": "remove", "job": "desk"})):
+        assert "There is no scheduled job" in str(later.call_sync(*call).error)
+
+
 def test_program_over_stdio_cannot_see_the_jobs_of_a_client_by_using_its_name(
     open_cron: CronRuntimes,
 ) -> None:

@@ -269,6 +269,7 @@ class Gateway:
             asks_user=self._client_asks_user,
             may_use_keys=client.may_use_keys,
             user_id=client.user_id,
+            since=client.created,
         )
 
     def _open_client_session(self, key: str, client: GatewayClient, caller: Caller) -> ClientSession:

@@ -148,7 +148,12 @@ class RuntimeTools:
         """Return a session with those tools of `proxy.toolsets` that the client's token permits."""
         known = self._runtime.toolsets()
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
-        caller = Caller(client.name, may_use_keys=client.may_use_keys, user_id=client.user_id)
+        caller = Caller(
+            client.name,
+            may_use_keys=client.may_use_keys,
+            user_id=client.user_id,
+            since=client.created,
+        )
         whole = open_session(
             self._runtime,
             granted,

@@ -190,12 +190,12 @@ class JobStore(ABC):
 
         self._transact(add)
 
-    def find_job(self, text: str, client: str = "") -> Job:
+    def find_job(self, text: str, client: str = "", *, since: float = 0.0) -> Job:
         """Return a job by its id, the beginning of its id, or its name. Raises UnknownJob.
 
-        With `client`, only jobs that this client created are found.
+        With `client`, only jobs that this client created, at the time `since` or later, are found.
         """
-        jobs = self.list_jobs(client)
+        jobs = self.list_jobs(client, since=since)
         for matches in (
             [job for job in jobs if job.id == text],
             [job for job in jobs if job.name and job.name.casefold() == text.casefold()],
@@ -205,11 +205,15 @@ class JobStore(ABC):
                 return matches[0]
         raise UnknownJob(text)
 
-    def list_jobs(self, client: str = "") -> list[Job]:
-        """Return all jobs, or those that one client created; the jobs that run next come first."""
+    def list_jobs(self, client: str = "", *, since: float = 0.0) -> list[Job]:
+        """Return all jobs, or those that a client created since a time; jobs that run next come first."""
         order = "ORDER BY state = 'finished', next_run IS NULL, next_run, created"
         rows = self._read(f"SELECT * FROM jobs {order}")  # noqa: S608
-        return [_read_job(row) for row in rows if not client or row["client"] == client]
+        return [
+            _read_job(row)
+            for row in rows
+            if not client or (row["client"] == client and row["created"] >= since)
+        ]
 
     def update_job(self, job_id: str, change: Callable[[Job], Job]) -> Job:
         """Replace a job by what `change` returns for it, in one transaction. Raises UnknownJob."""

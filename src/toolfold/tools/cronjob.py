@@ -148,7 +148,7 @@ class CronTools:
     def show(self, args: Json, context: CallContext) -> Json:
         """Return the caller's scheduled jobs, or one job with its last runs; results are untrusted text."""
         if not args.get("job"):
-            jobs = self.jobs.store.list_jobs(_name_client(context))
+            jobs = self.jobs.store.list_jobs(_name_client(context), since=context.caller.since)
             listed = [self._describe(job, context) for job in jobs]
             return {"jobs": listed, "scheduler_running": self.jobs.has_scheduler()}
         job = self._find(args, context)
@@ -248,7 +248,7 @@ class CronTools:
     def _find(self, args: Json, context: CallContext) -> Job:
         if not args.get("job"):
             raise JobRejected("`job` is needed: the id or name of a job. cronjob_list lists them.")
-        return self.jobs.store.find_job(args["job"], _name_client(context))
+        return self.jobs.store.find_job(args["job"], _name_client(context), since=context.caller.since)
 
 
 def _name_client(context: CallContext) -> str:
