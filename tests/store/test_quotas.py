@@ -205,7 +205,7 @@ def test_tokens_and_cost_of_all_replicas_are_limited(replicas: Replicas) -> None
     replicas.other.spend(user, {"tokens_per_day": 500.0, "cost_per_day": 0.5})
     replicas.clock.now += SYNC_INTERVAL_S
     replicas.one.require(user, MODEL_METERS)
-    with pytest.raises(QuotaExceeded, match="1000 tokens per day"):
+    with pytest.raises(QuotaExceeded, match="1,000 tokens per day"):
         replicas.other.require(user, MODEL_METERS)
     assert replicas.other.refusals["tokens_per_day"] == 1
     replicas.clock.now += SYNC_INTERVAL_S

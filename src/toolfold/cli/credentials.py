@@ -211,7 +211,7 @@ def _require_per_user_server(invocation: Invocation, server: str) -> None:
         raise ConfigError(
             f"all clients share the credentials of {server!r}",
             key=f"mcp.servers.{server}.credentials",
-            hint=f"change that: toolfold config set mcp.servers.{server}.credentials per-user",
+            hint=f"write per-user into mcp.servers.{server}.credentials: toolfold config edit",
         )
 
 

@@ -60,7 +60,7 @@ class QuotaExceeded(ToolfoldError):
         self.meter, self.retry_after_s = meter, retry_after_s
         unit = METERS[meter]
         super().__init__(
-            f"The limit of {limit:g} {unit} {of} is reached. Try again in {retry_after_s} s,"
+            f"The limit of {limit:,.15g} {unit} {of} is reached. Try again in {retry_after_s} s,"
             " or ask your administrator for a higher limit."
         )
 
