@@ -232,6 +232,31 @@ class TestChanges:
         assert called.acquire(timeout=WAIT_S)
 
 
+def test_transaction_that_the_database_ends_because_of_a_deadlock_is_repeated(database: Database) -> None:
+    database.execute("CREATE TABLE counters (name text PRIMARY KEY, value int)")
+    database.execute("INSERT INTO counters VALUES ('a', 0), ('b', 0)")
+    both_locked = threading.Barrier(2)
+
+    def count_up(first: str, second: str) -> None:
+        attempts = 0
+
+        def run(cursor: RowCursor) -> None:
+            nonlocal attempts
+            attempts += 1
+            cursor.execute("UPDATE counters SET value = value + 1 WHERE name = %s", (first,))
+            if attempts == 1:
+                both_locked.wait(60)
+            cursor.execute("UPDATE counters SET value = value + 1 WHERE name = %s", (second,))
+
+        database.run(run)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(count_up, "a", "b"), pool.submit(count_up, "b", "a")]:
+            done.result(60)
+    rows = database.query("SELECT value FROM counters")
+    assert [row["value"] for row in rows] == [2, 2]
+
+
 @pytest.mark.thorough
 def test_database_can_be_used_again_after_it_was_stopped_and_started() -> None:
     with run_postgres() as server:

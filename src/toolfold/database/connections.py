@@ -88,16 +88,13 @@ class Database:
         DatabaseUnavailable if the database cannot be reached, and DatabaseError if it refuses a statement.
         """
         with self._errors(), self._slot():
-            connection = self._take_idle()
-            if connection is not None:
-                try:
-                    return self._run_on(connection, work)
-                except _ConnectionLost:  # the server was restarted, or has closed an idle connection
-                    pass
+            with contextlib.suppress(_NotCommitted):
+                return self._run_on(self._take_idle() or self.connect(), work)
+            # The server was restarted, has closed an idle connection, or has ended a deadlock: once more.
             try:
                 return self._run_on(self.connect(), work)
-            except _ConnectionLost as lost:
-                raise lost.error from None
+            except _NotCommitted as failed:
+                raise failed.error from None
 
     def query(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Row]:
         """Return the rows that one SQL statement selects."""
@@ -175,16 +172,16 @@ class Database:
             return self._listener
 
     def _run_on(self, connection: psycopg.Connection[Row], work: Callable[[RowCursor], Value]) -> Value:
-        """Run a function in a transaction. Raises _ConnectionLost if the connection broke before commit."""
+        """Run a function in a transaction. Raises _NotCommitted if it failed but can be repeated."""
         error_class = self._driver.OperationalError
         try:
             with connection.cursor() as cursor:
                 result = work(cursor)
         except error_class as error:
-            is_lost = connection.broken
+            can_repeat = connection.broken or isinstance(error, self._driver.errors.DeadlockDetected)
             self._discard(connection)
-            if is_lost:
-                raise _ConnectionLost(error) from None
+            if can_repeat:
+                raise _NotCommitted(error) from None
             raise
         except BaseException:
             self._discard(connection)
@@ -246,8 +243,8 @@ class Database:
             ) from None
 
 
-class _ConnectionLost(Exception):
-    """A connection broke before its transaction was committed."""
+class _NotCommitted(Exception):
+    """A transaction was ended, by a broken connection or a deadlock, before it was committed."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
