@@ -45,6 +45,8 @@ SAMPLING_TIMEOUT_S = 300.0
 """The client's user needs time to read the request and to consent."""
 PING_TIMEOUT_S = 20.0
 REQUEST_TIMEOUT_S = 10.0
+REFUSAL_DELAY_S = 1.0
+"""Longest time that a refused process keeps a connection."""
 PROBE_TIMEOUT_S = 1.0
 MIN_STALE_AGE_S = 10.0
 """A gateway that starts has a socket for a moment before it accepts connections."""
@@ -156,7 +158,13 @@ class _ControlRequests:
             if self._open > MAX_CONNECTIONS:
                 raise ControlError("the gateway is busy with other commands; try again later")
             connection = writer.get_extra_info("socket")
-            await asyncio.to_thread(_require_user, connection)
+            try:
+                await asyncio.to_thread(_require_user, connection)
+            except ControlError:  # a response before its request would break the connection
+                with contextlib.suppress(ValueError, TimeoutError):
+                    async with asyncio.timeout(REFUSAL_DELAY_S):
+                        await reader.readline()
+                raise
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = read_json((await reader.readline()).decode())
             await asyncio.to_thread(_require_user, connection)  # it may have left the connection to another
