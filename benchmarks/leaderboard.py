@@ -42,22 +42,8 @@ OURS = ("default", "light", "keyword")
 MAX_CONVERSATION_MESSAGES = 60
 MIN_MESSAGES = 50
 """A retriever that runs out of time has figures if it has searched for this many messages of the sample."""
-PACKAGES = {
-    "fastmcp_bm25": "fastmcp",
-    "graph_tool_call_kw": "graph-tool-call",
-    "haystack_searchable": "haystack-ai",
-    "hermes_tool_search": "hermes-agent",
-    "langgraph_bigtool_store": "langgraph-bigtool",
-    "litellm_semantic_filter": "litellm",
-    "livekit_bm25": "livekit-agents",
-    "llamaindex_objectindex": "llama-index-core",
-    "pydantic_ai_keywords": "pydantic-ai-slim",
-    "ratel_bm25": "ratel-ai",
-    "ratel_hybrid": "ratel-ai",
-    "ratel_semantic": "ratel-ai",
-    "semantic_tool_router_hybrid": "semantic-tool-router",
-    "toolregistry_bm25f": "toolregistry",
-}
+PACKAGES = Path(__file__).parent / "measuring" / "peer_packages.json"
+"""The package of each compared retriever, by the name of its adapter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +236,10 @@ def describe_run(peer_python: Path) -> Figures:
 
 def read_versions(python: Path) -> dict[str, str]:
     """Return the installed versions of the other projects."""
+    packages = sorted(set(json.loads(PACKAGES.read_bytes()).values()))
     script = (
         "import importlib.metadata as m, json\n"
-        f"names = {sorted(set(PACKAGES.values()))!r}\n"
+        f"names = {packages!r}\n"
         "found = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
         "print(json.dumps({n: found[n] for n in names if n in found}))"
     )

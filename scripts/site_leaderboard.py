@@ -7,6 +7,7 @@ or replace sets one by one.
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import statistics
@@ -16,22 +17,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 OURS = {"default": "**Toolfold**", "light": "**Toolfold**, light model", "keyword": "**Toolfold**, keywords"}
-PACKAGES = {
-    "fastmcp_bm25": "fastmcp",
-    "graph_tool_call_kw": "graph-tool-call",
-    "haystack_searchable": "haystack-ai",
-    "hermes_tool_search": "hermes-agent",
-    "langgraph_bigtool_store": "langgraph-bigtool",
-    "litellm_semantic_filter": "litellm",
-    "livekit_bm25": "livekit-agents",
-    "llamaindex_objectindex": "llama-index-core",
-    "pydantic_ai_keywords": "pydantic-ai-slim",
-    "ratel_bm25": "ratel-ai",
-    "ratel_hybrid": "ratel-ai",
-    "ratel_semantic": "ratel-ai",
-    "semantic_tool_router_hybrid": "semantic-tool-router",
-    "toolregistry_bm25f": "toolregistry",
-}
+PACKAGES = RESULTS.parent / "measuring" / "peer_packages.json"
+"""The package of each compared retriever, by the name of its adapter."""
 MODES = {
     "eager": "all tools in every request",
     "search, call": "search tool",
@@ -145,8 +132,14 @@ def find_figures(row: Row, name: str) -> Row:
     return figures
 
 
+@functools.cache
+def read_packages() -> dict[str, str]:
+    packages: dict[str, str] = json.loads(PACKAGES.read_bytes())
+    return packages
+
+
 def show_name(name: str) -> str:
-    return OURS.get(name, f"{PACKAGES.get(name, name)} (`{name}`)")
+    return OURS.get(name, f"{read_packages().get(name, name)} (`{name}`)")
 
 
 def render_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

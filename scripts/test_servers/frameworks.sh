@@ -10,10 +10,10 @@
 # Every version is pinned in scripts/test_servers/frameworks. A part that is complete is left as it is.
 # Prints the result of each part and never fails. $1 directory
 set -u
+. "$(dirname "$0")/installing.sh"
 folder=$(realpath -m "$1")
 pins=$(cd "$(dirname "$0")/frameworks" && pwd) || exit 0
-python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that contains the directory
-[ -x "$python" ] || python=$(command -v python3)
+python=$(find_python "$folder")
 max_seconds=300
 
 pip() { timeout "$max_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }

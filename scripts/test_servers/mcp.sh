@@ -8,10 +8,10 @@
 # Every version is pinned in scripts/test_servers/mcp and clients. A part that is complete is left as it is.
 # Prints the result of each part and never fails. $1 directory
 set -u
+. "$(dirname "$0")/installing.sh"
 folder=$(realpath -m "$1")
 pins=$(cd "$(dirname "$0")/mcp" && pwd) || exit 0
-python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that contains the directory
-[ -x "$python" ] || python=$(command -v python3)
+python=$(find_python "$folder")
 most_seconds=150
 clients_timeout=400 # they are large: about 400 MB to download
 libraries_timeout=400 # about 100 packages

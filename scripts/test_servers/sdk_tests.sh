@@ -3,10 +3,10 @@
 # that runs them. Every version is pinned in scripts/test_servers/sdk_tests. What is complete is left as it is.
 # Prints the result and never fails. $1 directory
 set -u
+. "$(dirname "$0")/installing.sh"
 folder=$(realpath -m "$1")
 pins=$(cd "$(dirname "$0")/sdk_tests" && pwd) || exit 0
-python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that contains the directory
-[ -x "$python" ] || python=$(command -v python3)
+python=$(find_python "$folder")
 max_seconds=300
 
 pip() { timeout "$max_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }
@@ -23,16 +23,4 @@ install() {
 }
 
 want=$("$python" --version; cat "$pins/python.txt" "$pins/sources.txt" | cksum)
-if [ "$(cat "$folder/.complete" 2>/dev/null)" = "$want" ]; then
-  echo "tests of the SDKs: already installed"
-  exit 0
-fi
-rm -rf "$folder" && mkdir -p "$folder" || exit 0
-if install "$folder" >"$folder.log" 2>&1; then
-  echo "$want" >"$folder/.complete"
-  echo "tests of the SDKs: installed"
-else
-  rm -rf "$folder"
-  echo "tests of the SDKs: not available: $(grep -v '^WARNING' "$folder.log" | tail -n 1)"
-fi
-exit 0
+install_pinned "tests of the SDKs" "$folder" "$want" install "$folder"
