@@ -118,7 +118,7 @@ def test_tokens_are_refused_if_the_database_was_not_read_recently_enough_to_know
     tokens = SharedTokens(database)
     token = tokens.add("bob")
     assert tokens.find(token)
-    monkeypatch.setattr("toolfold.gateway.tokens.MAX_STALE_S", -1.0)
+    monkeypatch.setattr(tokens._copy, "max_stale_s", -1.0)
     with pytest.raises(OSError, match="tokens cannot be checked"):
         tokens.find(token)
     database.close()

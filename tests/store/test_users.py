@@ -23,7 +23,7 @@ from toolfold.errors import ConfigError, UnknownAccount
 from toolfold.gateway.http_app import make_access_policy
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.tokens import SharedTokens, Tokens, TokenStore
-from toolfold.users import FileUserStore, UserStore
+from toolfold.users import FileUserStore, SharedUserStore, UserStore
 
 ISSUER = "https://id.example.com/realms/one"
 
@@ -245,7 +245,8 @@ def test_tokens_of_users_are_refused_if_the_users_were_not_read_recently_enough(
         tokens = open_shared(database_url, stack)
         token = tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
         assert tokens.find(token)
-        monkeypatch.setattr("toolfold.users.store.MAX_STALE_S", -1.0)
+        assert isinstance(tokens.users, SharedUserStore)
+        monkeypatch.setattr(tokens.users._copy, "max_stale_s", -1.0)
         with pytest.raises(DatabaseUnavailable, match="users cannot be checked"):
             tokens.find(token)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolfold.credentials.keys import CredentialKeys, read_key_id
-from toolfold.database import DatabaseUnavailable
+from toolfold.database import SharedCopy
 from toolfold.errors import ConfigError
 from toolfold.store.sqlite_file import open_private_file, write_transaction
 
@@ -31,8 +31,6 @@ OWNER = ""
 MAX_SECRET_CHARS = 65_536
 MAX_PER_SERVER = 50
 """Credentials of one user for one server."""
-MAX_STALE_S = 30.0
-"""How long credentials are used after the last contact to the database: one may have been removed."""
 TOPIC = "credentials"
 _NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -201,18 +199,10 @@ class SharedCredentialStore(CredentialStore):
         """Read the credentials from the database. Raises DatabaseError."""
         super().__init__(load_keys)
         self._database = database
-        self._reload_lock = threading.Lock()
-        self._known: dict[tuple[str, str], list[Credential]] = {}
-        # Before reading, so that no change in between is missed.
-        end_subscription = database.on_change(TOPIC, self._reload)
-        try:
-            self._reload()
-        except BaseException:
-            end_subscription()
-            raise
+        self._copy = SharedCopy(database, TOPIC, self._read_all, "credentials")
 
     def list_credentials(self, user_id: str | None = None) -> list[Credential]:
-        found = [each for group in self._known.values() for each in group]
+        found = [each for group in self._copy.value.values() for each in group]
         return sorted(
             (each for each in found if user_id is None or each.user_id == user_id),
             key=lambda each: each.owner,
@@ -221,22 +211,18 @@ class SharedCredentialStore(CredentialStore):
     def remove(self, user_id: str, server: str | None = None, name: str | None = None) -> int:
         condition, values = _select("%s", user_id, server, name)
         removed = self._database.execute(f"DELETE FROM credentials WHERE {condition}", values)  # noqa: S608
-        self._reload()
+        self._copy.reload()
         return removed
 
     def close(self) -> None:
         """Do nothing: the shared database stays open for its other users."""
 
     def _find(self, user_id: str, server: str) -> Iterable[Credential]:
-        if self._database.seconds_since_contact(TOPIC) > MAX_STALE_S:
-            raise DatabaseUnavailable(
-                f"the database {self._database.address} cannot be reached, so credentials cannot be checked"
-            )
-        return self._known.get((user_id, server), ())
+        return self._copy.require_recent().get((user_id, server), ())
 
     def _write(self, credentials: Sequence[Credential]) -> None:
         self._database.run(lambda cursor: _insert_shared(cursor, credentials))
-        self._reload()
+        self._copy.reload()
 
     def _rewrite(self, change: Callable[[Sequence[Credential]], Sequence[Credential]]) -> int:
         def run(cursor: RowCursor) -> int:
@@ -247,16 +233,16 @@ class SharedCredentialStore(CredentialStore):
             return len(changed)
 
         changed = self._database.run(run)
-        self._reload()
+        self._copy.reload()
         return changed
 
-    def _reload(self) -> None:
-        with self._reload_lock:  # an older state must not replace a newer one
-            known: dict[tuple[str, str], list[Credential]] = {}
-            for row in self._database.query("SELECT * FROM credentials"):
-                each = _read_row(row)
-                known.setdefault((each.user_id, each.server), []).append(each)
-            self._known = known
+    def _read_all(self) -> dict[tuple[str, str], list[Credential]]:
+        """Return all credentials by user and server."""
+        known: dict[tuple[str, str], list[Credential]] = {}
+        for row in self._database.query("SELECT * FROM credentials"):
+            each = _read_row(row)
+            known.setdefault((each.user_id, each.server), []).append(each)
+        return known
 
 
 @contextlib.contextmanager

@@ -6,5 +6,14 @@ state is read and written by the package that uses it.
 
 from toolfold.database.connections import Database, DatabaseError, DatabaseUnavailable, RowCursor, clean_text
 from toolfold.database.opening import open_database
+from toolfold.database.shared_copy import SharedCopy
 
-__all__ = ["Database", "DatabaseError", "DatabaseUnavailable", "RowCursor", "clean_text", "open_database"]
+__all__ = [
+    "Database",
+    "DatabaseError",
+    "DatabaseUnavailable",
+    "RowCursor",
+    "SharedCopy",
+    "clean_text",
+    "open_database",
+]

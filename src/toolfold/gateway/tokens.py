@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import secrets
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,7 @@ from toolfold.config.atomic import lock_directory
 from toolfold.config.file_watch import watch_files
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
-from toolfold.database import Database, DatabaseUnavailable
+from toolfold.database import Database, DatabaseUnavailable, SharedCopy
 from toolfold.errors import ConfigError
 from toolfold.model import ANONYMOUS_CLIENT, GrantLimit, Json, read_json
 from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, UserStore
@@ -39,8 +38,6 @@ log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 1_000_000
 MAX_SHARED_TOKENS = 100_000
-MAX_STALE_S = 30.0
-"""How long tokens are accepted after the last contact to the database: one may have been revoked."""
 ANONYMOUS = ANONYMOUS_CLIENT
 """Name of clients without a token; no token can have it."""
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -351,16 +348,13 @@ class SharedTokens(TokenStore):
         """Read the tokens and users from the database. Raises DatabaseError."""
         super().__init__(SharedUserStore(database))
         self._database = database
-        self._reload_lock = threading.Lock()
-        self._clients: dict[str, GatewayClient] = {}
         self._were_in_use = False
-        database.on_change("tokens", self._reload)  # before reading: no change in between may be missed
-        self._reload()
+        self._copy = SharedCopy(database, "tokens", self._read_clients, "tokens")
 
     def revoke(self, name: str) -> bool:
         statement = "UPDATE tokens SET revoked = now() WHERE name = %s AND revoked IS NULL"
         is_known = bool(_NAME_PATTERN.fullmatch(name)) and self._database.execute(statement, (name,)) > 0
-        self._reload()
+        self._copy.reload()
         return is_known
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -382,7 +376,7 @@ class SharedTokens(TokenStore):
             " ON CONFLICT (name) WHERE revoked IS NULL DO NOTHING",
             {"user_id": "", "denied": [], **entry, "name": name, "toolsets": json.dumps(entry["toolsets"])},
         )
-        self._reload()
+        self._copy.reload()
         return added > 0
 
     def _load_entries(self) -> dict[str, Json]:
@@ -394,19 +388,12 @@ class SharedTokens(TokenStore):
         return {row["name"]: {**row, "toolsets": json.loads(row["toolsets"])} for row in rows}
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:
-        if self._database.seconds_since_contact("tokens") > MAX_STALE_S:
-            raise DatabaseUnavailable(
-                f"the database {self._database.address} cannot be reached, so tokens cannot be checked"
-            )
-        return self._clients
+        return self._copy.require_recent()
 
-    def _reload(self) -> None:
-        with self._reload_lock:  # an older state must not replace a newer one
-            found = self._database.query("SELECT EXISTS (SELECT 1 FROM tokens) AS found")
-            self._were_in_use = self._were_in_use or bool(found[0]["found"])
-            self._clients = {
-                each["hash"]: _parse_client(name, each) for name, each in self._load_entries().items()
-            }
+    def _read_clients(self) -> dict[str, GatewayClient]:
+        found = self._database.query("SELECT EXISTS (SELECT 1 FROM tokens) AS found")
+        self._were_in_use = self._were_in_use or bool(found[0]["found"])
+        return {each["hash"]: _parse_client(name, each) for name, each in self._load_entries().items()}
 
 
 def open_tokens(config: Config, database: Database | None) -> TokenStore:

@@ -5,10 +5,9 @@ A search never waits for the database: a change by any replica is read in the th
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
-from toolfold.database import Database, RowCursor, clean_text
+from toolfold.database import Database, RowCursor, SharedCopy, clean_text
 from toolfold.retrieval.example_messages import MessageRecord
 from toolfold.retrieval.message_store import (
     MAX_RECORDS,
@@ -29,17 +28,13 @@ class SharedMessageStore(EditableMessages):
     def __init__(self, database: Database) -> None:
         """Read the example messages from the database. Raises DatabaseError."""
         self._database = database
-        self._reload_lock = threading.Lock()
-        self._records: list[MessageRecord] = []
-        self._version = 0
-        self._reload()
-        database.on_change("example_messages", self._reload)
+        self._copy = SharedCopy(database, "example_messages", self._read_all, "example messages")
 
     def version(self) -> object:
-        return self._version
+        return self._copy.version
 
     def load(self) -> list[MessageRecord]:
-        return self._records
+        return self._copy.value
 
     def _rewrite(self, change: Callable[[list[MessageRecord]], list[MessageRecord]]) -> None:
         def rewrite(cursor: RowCursor) -> None:
@@ -60,17 +55,13 @@ class SharedMessageStore(EditableMessages):
             )
 
         self._database.run(rewrite)
-        self._reload()
+        self._copy.reload()
 
     def _parse(self, rows: list[dict[str, str]]) -> list[MessageRecord]:
         return parse_lines([row["line"] for row in rows], f"the database {self._database.address}")
 
-    def _reload(self) -> None:
-        with self._reload_lock:
-            records = self._parse(self._database.query(_SELECT, (MAX_RECORDS,)))
-            if records != self._records:
-                self._records = records
-                self._version += 1
+    def _read_all(self) -> list[MessageRecord]:
+        return self._parse(self._database.query(_SELECT, (MAX_RECORDS,)))
 
 
 def _to_line(record: MessageRecord) -> str:

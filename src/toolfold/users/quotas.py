@@ -60,7 +60,7 @@ class QuotaExceeded(ToolfoldError):
         self.meter, self.retry_after_s = meter, retry_after_s
         unit = METERS[meter]
         super().__init__(
-            f"The limit of {limit:,.15g} {unit} {of} is reached. Try again in {retry_after_s} s,"
+            f"The limit of {format_amount(limit)} {unit} {of} is reached. Try again in {retry_after_s} s,"
             " or ask your administrator for a higher limit."
         )
 
@@ -159,8 +159,13 @@ class SqliteQuotaStore(QuotaStore):
 
     @staticmethod
     def _write_used(db: sqlite3.Connection, window: Window, used: float) -> None:
-        db.execute("INSERT OR REPLACE INTO quota_use VALUES (?, ?, ?, ?)", (*_key(window), used))
-        db.execute("DELETE FROM quota_use WHERE window_start < ?", (window.start - KEPT_DAYS * DAY_S,))
+        changed = db.execute(
+            "UPDATE quota_use SET used = ? WHERE account = ? AND meter = ? AND window_start = ?",
+            (used, *_key(window)),
+        ).rowcount
+        if not changed:  # the first use of a window: remove windows that ended long ago
+            db.execute("INSERT INTO quota_use VALUES (?, ?, ?, ?)", (*_key(window), used))
+            db.execute("DELETE FROM quota_use WHERE window_start < ?", (window.start - KEPT_DAYS * DAY_S,))
 
 
 class SharedQuotaStore(QuotaStore):
@@ -299,7 +304,7 @@ class Quotas:
         return True
 
     def require(self, user_id: str, meters: Sequence[Meter]) -> None:
-        """Count one call or search of a user; raise QuotaExceeded if a limit is reached. May block.
+        """Count one call or search of a user. May block.
 
         Raises QuotaExceeded if a limit is reached, and OSError if the store cannot be asked.
         """

@@ -22,7 +22,7 @@ from toolfold.config.atomic import lock_directory
 from toolfold.config.file_watch import watch_files
 from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
-from toolfold.database import DatabaseUnavailable
+from toolfold.database import DatabaseUnavailable, SharedCopy
 from toolfold.errors import ConfigError
 from toolfold.model import USER_LEARNER_PREFIX, read_json
 from toolfold.users.directory import (
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 16_000_000
-MAX_STALE_S = 30.0
-"""How long users are accepted after the last contact to the database: one may have been disabled."""
 USERS_FILE = "users.json"
 TOPIC = "users"
 """Topic of the database's notices that users or teams have changed."""
@@ -224,20 +222,13 @@ class SharedUserStore(UserStore):
     def __init__(self, database: Database) -> None:
         """Read users and teams from the database. Raises DatabaseError."""
         self._database = database
-        self._reload_lock = threading.Lock()
-        self._directory = Directory()
-        database.on_change(TOPIC, self._reload)  # before reading, so that no change in between is missed
-        self._reload()
+        self._copy = SharedCopy(database, TOPIC, lambda: database.run(_load_directory), "users")
 
     def directory(self) -> Directory:
-        if self._database.seconds_since_contact(TOPIC) > MAX_STALE_S:
-            raise DatabaseUnavailable(
-                f"the database {self._database.address} cannot be reached, so users cannot be checked"
-            )
-        return self._directory
+        return self._copy.require_recent()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._database.on_change(TOPIC, callback)  # called after `_reload`, which subscribed before
+        return self._database.on_change(TOPIC, callback)  # called after the copy was updated
 
     def edit(self, change: Change) -> Directory:
         def run(cursor: RowCursor) -> Directory:
@@ -249,12 +240,8 @@ class SharedUserStore(UserStore):
             return after
 
         after = self._database.run(run)
-        self._reload()
+        self._copy.reload()
         return after
-
-    def _reload(self) -> None:
-        with self._reload_lock:  # an older state must not replace a newer one
-            self._directory = self._database.run(_load_directory)
 
 
 def open_users(config: Config, database: Database | None) -> UserStore:

@@ -1,0 +1,55 @@
+"""A copy in memory of state that several processes share in a database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from toolfold.database.connections import Database, DatabaseUnavailable
+
+Value = TypeVar("Value")
+
+MAX_STALE_S = 30.0
+"""How long a copy may be used after the last contact to the database: a right may have been withdrawn."""
+
+
+class SharedCopy(Generic[Value]):
+    """A copy of shared state that follows the changes of all processes. Thread-safe."""
+
+    value: Value
+    """The state when it was last read."""
+
+    def __init__(self, database: Database, topic: str, read: Callable[[], Value], what: str) -> None:
+        """Read the state, which is read again after each notice about `topic`. Raises DatabaseError.
+
+        `what` names the state in errors, in the plural.
+        """
+        self.max_stale_s = MAX_STALE_S
+        self.version = 0
+        """Number that increases whenever another state is read."""
+        self._database, self._topic, self._read, self._what = database, topic, read, what
+        self._lock = threading.Lock()
+        # Before reading, so that no change in between is missed.
+        end_subscription = database.on_change(topic, self.reload)
+        try:
+            self.reload()
+        except BaseException:
+            end_subscription()
+            raise
+
+    def require_recent(self) -> Value:
+        """Return the state. Raises DatabaseUnavailable if changes may not be known for too long."""
+        if self._database.seconds_since_contact(self._topic) > self.max_stale_s:
+            raise DatabaseUnavailable(
+                f"the database {self._database.address} cannot be reached, so {self._what} cannot be checked"
+            )
+        return self.value
+
+    def reload(self) -> None:
+        """Read the state from the database."""
+        with self._lock:  # an older state must not replace a newer one
+            value = self._read()
+            if self.version == 0 or value != self.value:
+                self.value = value
+                self.version += 1
