@@ -79,14 +79,16 @@ class TestEntries:
         client=NAMES | st.just(""),
         project=PATHS.map(lambda path: f"/{path}".rstrip()) | st.just(""),
     )
-    def test_allowed_tool_entry_is_the_same_after_writing_and_reading_it(
+    def test_allowed_tool_setting_formatted_as_text_parses_back_to_the_same_setting(
         self, target: str, name: str, client: str, project: str
     ) -> None:
         allowed = AllowedTool(target, name, client=client, project=project)
         assert AllowedTool.parse(str(allowed)) == allowed
 
     @given(st.text(max_size=60))
-    def test_arbitrary_text_is_rejected_or_parsed_as_one_allowed_tool_entry(self, text: str) -> None:
+    def test_parsing_arbitrary_text_as_an_allowed_tool_setting_succeeds_or_raises_value_error(
+        self, text: str
+    ) -> None:
         try:
             allowed = AllowedTool.parse(text)
         except ValueError:
@@ -105,7 +107,9 @@ class TestEntries:
             "tool:a b",
         ],
     )
-    def test_invalid_allowed_tool_entry_prevents_startup(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_invalid_value_in_the_allowed_tools_setting_prevents_startup(
+        self, open_notes: OpenNotes, entry: str
+    ) -> None:
         with pytest.raises(ConfigError, match="allowed_tools"):
             open_notes(entry)
 
@@ -116,7 +120,9 @@ class TestEntries:
 
 
 class TestCoverage:
-    def test_refusal_names_the_command_that_would_allow_the_tool(self, open_notes: OpenNotes) -> None:
+    def test_error_of_a_refused_tool_call_names_the_toolfold_command_that_allows_the_tool(
+        self, open_notes: OpenNotes
+    ) -> None:
         assert delete(open_notes()) == REFUSAL
 
     @pytest.mark.parametrize("entry", [f"tool:{DELETE}", "server:notes", "server:notes:destructive"])
@@ -129,14 +135,16 @@ class TestCoverage:
         assert (logged["allowed"], logged["by"]) == (True, "allowed tool")
 
     @pytest.mark.parametrize("entry", ["tool:mcp_notes_echo", "server:other", "tool:notes", "server:note"])
-    def test_entries_for_other_tools_do_not_allow_a_tool(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_tool_is_refused_if_the_allowed_tools_setting_names_only_other_tools_or_servers(
+        self, open_notes: OpenNotes, entry: str
+    ) -> None:
         assert delete(open_notes(entry)) == REFUSAL
 
     def test_deny_rule_overrides_an_allowed_tool(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
         assert "the setting approval.deny forbids this" in (delete(runtime) or "")
 
-    def test_other_findings_of_a_call_to_an_allowed_tool_still_need_approval(
+    def test_dangerous_command_in_the_arguments_of_an_allowed_tool_still_needs_approval(
         self, open_notes: OpenNotes
     ) -> None:
         session = open_notes("server:notes").session()
@@ -151,20 +159,20 @@ class TestCoverage:
         error = delete(runtime, str(runtime.config.paths.user_file)) or ""
         assert "this is always blocked, even with approval" in error
 
-    def test_allowed_tool_entry_for_a_client_covers_only_that_client(self, open_notes: OpenNotes) -> None:
+    def test_tool_allowed_for_one_client_is_refused_for_other_clients(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes client=desk")
         assert delete(runtime, client="desk") is None
         assert build_audit(runtime.config).read_entries()[-1]["client"] == "desk"
         assert delete(runtime, client="desk2") == REFUSAL
         assert delete(runtime) == REFUSAL
 
-    def test_allowed_tool_entry_for_a_project_covers_only_that_project(
+    def test_tool_allowed_for_one_project_is_refused_in_other_projects(
         self, open_notes: OpenNotes, project: Path
     ) -> None:
         assert delete(open_notes(f"server:notes project={project}")) is None
         assert delete(open_notes(f"server:notes project={project.parent}")) == REFUSAL
 
-    def test_tool_of_a_server_declared_by_a_project_needs_an_entry_for_that_project(
+    def test_allowing_an_mcp_server_that_a_project_declares_works_only_with_the_project_in_the_setting(
         self, open_notes: OpenNotes, project: Path, tmp_path: Path
     ) -> None:
         from toolfold.config import trust_project
@@ -190,14 +198,14 @@ class TestChanges:
         build_allowed_tools(runtime.config).remove(str(entry))
         assert delete(runtime) == REFUSAL
 
-    def test_tools_that_other_programs_add_to_allowed_tools_have_no_effect_in_an_open_runtime(
+    def test_allowed_tool_that_another_program_writes_into_the_settings_file_is_ignored_by_an_open_runtime(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
         set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
         assert delete(runtime) == REFUSAL
 
-    def test_settings_change_by_toolfold_does_not_activate_an_earlier_change_by_another_program(
+    def test_allowed_tool_written_by_another_program_stays_ignored_after_toolfold_changes_another_setting(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -223,13 +231,15 @@ class TestSessionGrants:
         assert asked[0].session_covers == f"any call of {DELETE}, with any arguments"
         assert asked[0].kinds == ("call of notes that can destroy data",)
 
-    def test_single_approval_of_a_destructive_tool_covers_one_call(self, open_notes: OpenNotes) -> None:
+    def test_single_approval_of_a_destructive_tool_is_asked_again_for_the_next_call(
+        self, open_notes: OpenNotes
+    ) -> None:
         asked: list[ApprovalRequest] = []
         session = open_notes(approver=lambda request: not asked.append(request)).session()  # type: ignore[func-returns-value]
         assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two"))
         assert len(asked) == 2
 
-    def test_session_approval_of_a_destructive_tool_does_not_cover_other_findings(
+    def test_session_approval_of_a_destructive_tool_does_not_cover_a_dangerous_command_in_its_arguments(
         self, open_notes: OpenNotes
     ) -> None:
         answers = iter([Answer.SESSION, Answer.DENY])
@@ -238,7 +248,9 @@ class TestSessionGrants:
         error = session.call_sync(DELETE, {"text": "one", "command": "rm -rf src"}).error or ""
         assert "the request was declined" in error
 
-    async def test_single_approval_covers_one_of_two_waiting_calls(self, open_notes: OpenNotes) -> None:
+    async def test_single_approval_of_one_of_two_concurrent_calls_does_not_allow_the_other_call(
+        self, open_notes: OpenNotes
+    ) -> None:
         asked: list[Any] = []
 
         def approve(request: ApprovalRequest) -> Answer:

@@ -50,7 +50,7 @@ def test_audit_log_is_readable_by_the_user_only(tmp_path: Path) -> None:
     assert log.file.stat().st_mode & 0o777 == 0o600
 
 
-def test_entries_are_appended_to_the_audit_log(tmp_path: Path) -> None:
+def test_new_audit_log_entries_are_appended_after_existing_ones(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     before = log.file.read_bytes()
@@ -66,7 +66,9 @@ def test_secrets_are_redacted_in_the_audit_log(tmp_path: Path) -> None:
     assert SECRET not in log.file.read_text()
 
 
-def test_audit_log_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:
+def test_writing_an_audit_log_that_is_a_symbolic_link_fails_and_leaves_its_target_unchanged(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / "elsewhere"
     target.write_text("untouched")
     log = AuditLog(tmp_path / "state")
@@ -88,7 +90,7 @@ def test_large_audit_log_is_rotated_and_old_files_are_deleted(tmp_path: Path) ->
     assert numbers == list(range(numbers[0], 400))
 
 
-def test_incomplete_line_of_the_audit_log_is_skipped(tmp_path: Path) -> None:
+def test_reading_the_audit_log_skips_an_incomplete_line(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     with log.file.open("ab") as file:
@@ -104,7 +106,9 @@ def test_oversized_audit_log_entry_is_truncated_and_marked(tmp_path: Path) -> No
     assert (entry["command"], entry["cut"]) == ("ls", True)
 
 
-def test_text_that_cannot_be_encoded_is_written_to_the_audit_log(tmp_path: Path) -> None:
+def test_command_with_lone_surrogates_and_control_characters_can_be_read_back_from_the_audit_log(
+    tmp_path: Path,
+) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "echo \ud800\0\x1b"})
     assert len(log.read_entries()) == 1
@@ -130,7 +134,7 @@ def test_concurrent_processes_do_not_mix_or_lose_audit_log_lines(tmp_path: Path)
         assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
 
 
-def test_audit_log_can_be_verified_while_it_is_written_and_rotated(tmp_path: Path) -> None:
+def test_verifying_the_audit_log_while_it_is_written_and_rotated_reports_no_problems(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, max_file_bytes=600)
     ended = threading.Event()
 
@@ -234,7 +238,7 @@ class TestRecordedDecisions:
         loops.close()
 
 
-def test_every_spelling_of_a_secret_is_redacted_in_the_audit_log(tmp_path: Path) -> None:
+def test_password_is_redacted_in_the_audit_log_however_the_command_passes_it(tmp_path: Path) -> None:
     leaked = []
     for number, spelling in enumerate(SPELLINGS):
         log = AuditLog(tmp_path / str(number))

@@ -53,13 +53,13 @@ def analyze(tool: Tool, args: Json, **options: Any) -> CallAnalysis:
 
 
 class TestCommands:
-    def test_argument_declared_as_a_command_is_judged(self) -> None:
+    def test_only_the_argument_declared_as_a_command_is_checked_for_dangerous_commands(self) -> None:
         tool = make_tool(judged_as={"line": Meaning.COMMAND})
         assert analyze(tool, {"line": "rm a"}).rules == ("delete-folder",)
         assert analyze(tool, {"line": "ls"}).rules == ()
         assert analyze(tool, {"other": "rm a"}).rules == ()
 
-    def test_list_of_words_in_a_command_argument_is_judged_as_one_command(self) -> None:
+    def test_list_of_words_in_a_command_argument_is_joined_and_checked_as_one_command(self) -> None:
         tool = make_tool(judged_as={"argv": "command"})
         assert analyze(tool, {"argv": ["rm", "a b"]}).command == "rm 'a b'"
 
@@ -67,7 +67,7 @@ class TestCommands:
         analysis = analyze(make_tool("execute"), {"commands": ["ls -l", "rm a"]})
         assert (analysis.command, analysis.rules) == ("ls -l\nrm a", ("delete-folder",))
 
-    def test_nested_command_argument_is_found_in_tools_that_declare_no_command_argument(self) -> None:
+    def test_command_in_a_nested_argument_is_checked_if_the_tool_declares_no_command_argument(self) -> None:
         args = {"steps": [{"x": 1}, {"run": {"Command": "rm a"}}]}
         assert analyze(make_tool("execute"), args).command == "rm a"
         assert analyze(make_tool(server="shady"), args).rules == ("delete-folder",)
@@ -75,12 +75,12 @@ class TestCommands:
         assert analyze(make_tool("read", server="ours"), args, trusted_servers=["ours"]).rules == ()
 
     @pytest.mark.parametrize("value", [{"rm": 1}, 7, [["rm"]], True])
-    def test_call_with_a_command_argument_of_a_wrong_type_counts_as_not_understood(
+    def test_command_argument_that_is_neither_text_nor_a_list_of_words_is_marked_as_not_analyzed(
         self, value: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert analyze(make_tool(judged_as={"line": "command"}), {"line": value}).verdict.unread
 
-    def test_command_argument_over_the_length_limit_is_not_judged(self) -> None:
+    def test_command_argument_over_the_length_limit_is_marked_as_not_analyzed(self) -> None:
         asked: list[str] = []
 
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
@@ -94,13 +94,15 @@ class TestCommands:
         assert analysis.key == ""
         assert asked == []
 
-    def test_several_command_arguments_are_judged_separately(self) -> None:
+    def test_each_of_several_command_arguments_is_checked_as_a_separate_command(self) -> None:
         tool = make_tool(judged_as={"before": "command", "after": "command"})
         analysis = analyze(tool, {"before": "ls", "after": "rm a"})
         assert (analysis.command, analysis.verdict.part) == ("ls\nrm a", "rm")
         assert analysis.key == ""  # several commands have no common shape
 
-    def test_working_directory_argument_is_used_to_judge_the_command(self) -> None:
+    def test_command_argument_is_analyzed_with_the_working_directory_that_another_argument_names(
+        self,
+    ) -> None:
         directories: list[str | None] = []
 
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
@@ -111,7 +113,7 @@ class TestCommands:
         CallAnalyzer(judge).analyze(tool, {"line": "ls", "where": "/srv"})
         assert directories == ["/srv"]
 
-    def test_tool_that_executes_code_is_judged_by_argument_names_if_it_declares_no_command(self) -> None:
+    def test_argument_named_cmd_is_checked_as_a_command_in_tools_with_the_execute_effect(self) -> None:
         assert analyze(make_tool("execute"), {"cmd": "rm a"}).rules == ("delete-folder",)
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
@@ -125,7 +127,7 @@ class TestCommands:
         assert with_stdin.key != plain.key
         assert with_stdin.allowlist_entry == ""
 
-    def test_command_cannot_look_like_a_tool_entry_in_the_allowlist(self) -> None:
+    def test_command_that_starts_with_the_prefix_tool_gets_no_allowlist_entry(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             return verdict_on(command, finding())
 
@@ -134,7 +136,7 @@ class TestCommands:
         assert analyzer.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
         assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
-    def test_session_approval_depends_on_the_findings_of_the_call(self) -> None:
+    def test_session_approval_of_a_command_does_not_cover_a_spelling_of_it_with_more_findings(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
@@ -144,7 +146,7 @@ class TestCommands:
         assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
-    def test_command_that_was_not_fully_understood_can_be_approved_for_a_session_but_not_allowlisted(
+    def test_command_with_unknown_code_can_be_approved_for_a_session_but_not_added_to_the_allowlist(
         self,
     ) -> None:
         analyzer = CallAnalyzer(
@@ -154,7 +156,9 @@ class TestCommands:
         assert analysis.key
         assert not analysis.allowlist_entry
 
-    def test_length_of_keys_of_session_approvals_is_limited(self) -> None:
+    def test_session_approval_of_a_call_with_large_arguments_is_stored_under_a_short_distinct_key(
+        self,
+    ) -> None:
         wipe = make_tool("destructive")
         one, other = (analyze(wipe, {"content": letter * 100_000}) for letter in "ab")
         assert len(one.key) < 5_000
@@ -163,21 +167,27 @@ class TestCommands:
 
 
 class TestServers:
-    def test_claim_of_a_server_that_a_tool_is_read_only_is_not_trusted(self) -> None:
+    def test_command_arguments_are_checked_even_if_an_untrusted_mcp_server_declares_the_tool_read_only(
+        self,
+    ) -> None:
         tool = make_tool("read", server="shady")
         assert analyze(tool, {"command": "rm a"}).rules == ("delete-folder",)
 
-    def test_claim_of_a_trusted_server_that_a_tool_is_read_only_is_accepted(self) -> None:
+    def test_command_arguments_of_a_tool_that_a_trusted_mcp_server_declares_read_only_are_not_checked(
+        self,
+    ) -> None:
         tool = make_tool("read", server="ours")
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["ours"]).rules == ()
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["others"]).rules == ("delete-folder",)
 
     @check_cases("trusted", [[], ["shady"]])
-    def test_claim_of_any_server_that_a_tool_is_destructive_is_accepted(self, trusted: list[str]) -> None:
+    def test_tool_that_an_mcp_server_declares_destructive_is_flagged_even_if_the_server_is_not_trusted(
+        self, trusted: list[str]
+    ) -> None:
         tool = make_tool("destructive", server="shady")
         assert analyze(tool, {}, trusted_servers=trusted).rules == ("destructive:probe",)
 
-    def test_tools_of_servers_cannot_access_files_of_toolfold(self) -> None:
+    def test_call_of_an_mcp_tool_with_a_path_in_the_directories_of_toolfold_is_blocked(self) -> None:
         for args in (
             {"path": f"{RUNTIME_DIRECTORY}/config.yaml"},
             {"what": [{"x": "~/.config/toolfold/plugins/a.py"}]},
@@ -201,7 +211,7 @@ class TestServers:
         ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
     ],
 )
-def test_tool_with_contradicting_annotations_is_judged_by_the_more_dangerous_one(
+def test_effects_follow_from_mcp_annotations_and_contradicting_annotations_count_as_destructive(
     annotations: Json | None, effects: set[str]
 ) -> None:
     assert effects_of_annotations(annotations) == effects
@@ -231,7 +241,7 @@ class TestWrittenPaths:
         ],
     )
     @pytest.mark.parametrize("declared", [True, False])
-    def test_findings_of_a_call_depend_on_which_path_it_writes(
+    def test_writing_protected_or_startup_files_is_flagged_and_writing_ordinary_files_is_not(
         self, path: str, rule: str | None, declared: bool
     ) -> None:
         tool = make_tool("write", judged_as={"path": "path"} if declared else None)
@@ -239,7 +249,7 @@ class TestWrittenPaths:
         assert (rule in found.rules) if rule else found.rules == ()
         assert found.verdict.blocked is (rule == "own-configuration")
 
-    def test_every_path_in_a_list_argument_is_checked(self) -> None:
+    def test_writing_a_startup_file_named_last_in_a_list_of_paths_is_flagged(self) -> None:
         assert "write-startup" in analyze(make_tool("write"), {"paths": ["a", "b", "~/.bashrc"]}).rules
 
     def test_symbolic_links_do_not_bypass_the_check_of_written_paths(self, tmp_path: Path) -> None:
@@ -255,7 +265,7 @@ class TestWrittenPaths:
             assert analyzer.analyze(make_tool("write"), {"path": path}).verdict.blocked
         assert "write-startup" in analyzer.analyze(make_tool("write"), {"path": "rc"}).rules
 
-    def test_call_with_too_many_paths_counts_as_not_understood(
+    def test_call_that_writes_too_many_paths_is_marked_as_not_analyzed(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert analyze(make_tool("write"), {"paths": ["a"] * 5_000}).verdict.unread
@@ -276,12 +286,12 @@ class TestWrittenPaths:
 
 
 @check_cases("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_tool_with_an_invalid_value_of_the_option_judged_as_is_rejected(meaning: Any) -> None:
+def test_defining_a_tool_with_an_invalid_judged_as_value_raises_invalid_tool(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_option_judged_as_that_names_an_unknown_argument_of_the_tool_is_rejected() -> None:
+def test_defining_a_tool_whose_judged_as_names_a_missing_parameter_raises_invalid_tool() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",

@@ -72,7 +72,7 @@ TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], DecidedBy | None]] = [
 @pytest.mark.parametrize(
     ("mode", "verdict", "grants_given", "decided_by"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
-def test_approval_decisions_follow_the_documented_order(
+def test_first_matching_step_of_the_documented_approval_order_decides_a_call(
     mode: Mode, verdict: Verdict, grants_given: tuple[str, ...], decided_by: DecidedBy | None
 ) -> None:
     decision = chain_with(mode, grants_given, verdict).decide(analysis_of(verdict), SESSION)
@@ -96,7 +96,7 @@ def test_one_blocked_finding_blocks_the_whole_command() -> None:
 
 
 @check_cases("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
-def test_deny_list_accepts_tool_names_rule_names_and_categories(entry: str) -> None:
+def test_deny_rule_can_name_a_tool_a_danger_rule_or_a_category_of_rules(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert (decision.allowed, decision.decided_by) == (False, DecidedBy.DENY)
@@ -110,7 +110,7 @@ def test_denied_tool_is_refused_even_without_findings() -> None:
 
 
 @check_cases("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
-def test_deny_entry_for_a_tool_matches_only_its_name(entry: str) -> None:
+def test_deny_rule_that_names_another_tool_rule_or_category_does_not_refuse_a_call(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
@@ -119,7 +119,9 @@ def test_deny_entry_for_a_tool_matches_only_its_name(entry: str) -> None:
 @check_cases(
     "command", ["true; rm -rf x", "$(rm -rf x)", "(rm -rf x)", "bash -c 'rm -rf x'", "a |\nrm  -rf x"]
 )
-def test_deny_entry_matches_inside_commands_that_cannot_be_parsed(command: str) -> None:
+def test_deny_rule_refuses_a_command_that_contains_the_denied_one_even_if_analysis_failed(
+    command: str,
+) -> None:
     unread = verdict_on(command, finding("too-long", category="unreadable"), unread=True)
     decision = DecisionChain(deny_rules=DenyRules(["rm *"])).decide(analysis_of(unread), SESSION)
     assert decision is not None
@@ -132,20 +134,22 @@ class TestOfferedAnswers:
             analysis_of(verdict)
         )
 
-    def test_approval_question_for_a_fully_understood_command_offers_all_answers(
-        self, tmp_path: Path
-    ) -> None:
+    def test_approval_question_for_a_fully_analyzed_command_offers_all_answers(self, tmp_path: Path) -> None:
         assert self.offered(FLAGGED, tmp_path) == tuple(Answer)
 
-    def test_command_with_unknown_parts_can_only_be_approved_once(self, tmp_path: Path) -> None:
+    def test_command_with_parts_known_only_at_run_time_can_be_approved_for_one_call_only(
+        self, tmp_path: Path
+    ) -> None:
         shapeless = verdict_on(COMMAND, finding(category="unreadable"), shape="")
         assert self.offered(shapeless, tmp_path) == (Answer.ONCE, Answer.DENY)
 
-    def test_command_that_was_not_understood_can_only_be_approved_once(self, tmp_path: Path) -> None:
+    def test_command_that_could_not_be_analyzed_can_be_approved_for_one_call_only(
+        self, tmp_path: Path
+    ) -> None:
         assert self.offered(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_unreadable_code_cannot_be_approved_permanently_or_as_a_kind_of_finding(
+    def test_unreadable_code_can_be_approved_for_one_call_or_a_session_but_not_permanently(
         self, category: str, tmp_path: Path
     ) -> None:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
@@ -157,7 +161,9 @@ class TestOfferedAnswers:
         for verdict in (PROTECTED, STARTUP):
             assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_permanent_approval_is_offered_only_if_it_can_be_saved(self, tmp_path: Path) -> None:
+    def test_permanent_approval_is_not_offered_without_an_allowlist_file_or_for_overlong_commands(
+        self, tmp_path: Path
+    ) -> None:
         assert Answer.ALWAYS not in DecisionChain().offered_answers(analysis_of(FLAGGED))
         assert Answer.ALWAYS not in self.offered(verdict_on("rm " + "x" * 2000, finding()), tmp_path)
 
@@ -172,10 +178,10 @@ class TestAnswerCoverage:
         decision = chain.decide(analysis_of(verdict), session)
         return decision is not None and decision.allowed
 
-    def test_single_approval_covers_only_the_approved_call(self) -> None:
+    def test_command_approved_for_one_call_needs_approval_again_in_the_next_call(self) -> None:
         assert not self.is_allowed(self.remember(Answer.ONCE))
 
-    def test_session_approval_covers_the_same_command_in_the_same_session(self) -> None:
+    def test_session_approval_covers_only_the_same_command_in_the_same_session(self) -> None:
         chain = self.remember(Answer.SESSION)
         assert self.is_allowed(chain)
         assert self.is_allowed(chain, verdict_on("rm  -rf 'build'", finding(), shape=COMMAND))
@@ -190,7 +196,7 @@ class TestAnswerCoverage:
         assert chain.decide(here, SESSION) is not None
         assert chain.decide(there, SESSION) is None
 
-    def test_approval_of_a_kind_of_finding_covers_only_the_rules_of_that_kind(self) -> None:
+    def test_approving_a_kind_of_finding_covers_no_command_with_an_additional_kind_of_finding(self) -> None:
         chain = self.remember(Answer.KIND)
         assert self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
@@ -216,16 +222,16 @@ class TestSmartApprovalEligibility:
         analysis = analysis_of(verdict_on(COMMAND, *findings, unread=unread))
         return DecisionChain(mode=mode, clears=clears).can_be_cleared(analysis)
 
-    def test_smart_mode_reviews_only_findings_of_low_severity(self) -> None:
+    def test_smart_mode_asks_the_reviewing_model_only_about_findings_of_low_severity(self) -> None:
         assert self.is_eligible(finding())
         assert not self.is_eligible(finding(severity=Severity.MEDIUM))
         assert not self.is_eligible(finding(), finding("other", severity=Severity.HIGH))
 
-    def test_smart_mode_reviews_findings_of_medium_severity_if_configured(self) -> None:
+    def test_smart_mode_asks_the_reviewing_model_about_medium_severity_if_configured(self) -> None:
         assert self.is_eligible(finding(severity=Severity.MEDIUM), clears=Severity.MEDIUM)
         assert not self.is_eligible(finding(severity=Severity.HIGH), clears=Severity.MEDIUM)
 
-    def test_findings_are_reviewed_by_a_model_only_in_smart_mode(self) -> None:
+    def test_reviewing_model_is_not_asked_in_approval_modes_other_than_smart(self) -> None:
         assert not self.is_eligible(finding(), mode="manual")
         assert not self.is_eligible(finding(), mode="off")
 

@@ -38,7 +38,7 @@ class TestErrorLocation:
             error
         )
 
-    def test_missing_key_in_a_configured_rule_is_reported_at_the_line_of_the_rule(
+    def test_error_for_a_configured_danger_rule_with_a_missing_key_names_the_line_of_the_rule(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT.replace("      severity: %s\n", ""))
@@ -52,7 +52,7 @@ class TestErrorLocation:
         error = self.open_with_error(open_test_runtime)
         assert (error.file, error.line) == (str(tmp_path / "toolfold.yaml"), 3)
 
-    def test_invalid_rule_passed_as_an_argument_is_reported_as_coming_from_the_argument(
+    def test_error_for_an_invalid_danger_rule_passed_to_open_runtime_names_the_argument_as_its_source(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         assert (

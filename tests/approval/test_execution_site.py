@@ -71,7 +71,7 @@ def decided_by(
     return decision.decided_by if decision else None
 
 
-def test_rules_that_a_sandbox_can_exempt_from_approval_are_builtin_and_never_blocking() -> None:
+def test_every_rule_whose_findings_can_be_allowed_in_a_sandbox_is_builtin_and_not_a_blocking_rule() -> None:
     shipped = {rule.name: rule for rule in builtin_rules().rules}
     for category, rules in CONFINABLE_RULES.items():
         assert {shipped[name].category for name in rules} == {category}
@@ -94,7 +94,7 @@ class TestConfinement:
         ],
     )
     @check_cases("site", [MOUNTED, UNSHARED, SANDBOXED])
-    def test_effects_on_files_and_processes_of_the_sandbox_itself_need_no_approval(
+    def test_commands_that_change_only_files_and_processes_inside_the_sandbox_need_no_approval(
         self, command: str, site: ExecutionSite
     ) -> None:
         assert analyze(command, None).needs_approval
@@ -127,7 +127,7 @@ class TestConfinement:
         ],
     )
     @check_cases("site", [MOUNTED, UNSHARED, SANDBOXED])
-    def test_effects_on_the_project_shared_with_a_sandbox_need_approval(
+    def test_commands_that_change_the_project_shared_with_a_sandbox_need_approval(
         self, command: str, site: ExecutionSite
     ) -> None:
         top = site.home.split("/")[1]
@@ -158,13 +158,13 @@ class TestConfinement:
         ],
     )
     @check_cases("site", [MOUNTED, UNSHARED, SANDBOXED])
-    def test_effects_outside_the_sandbox_and_unknown_code_need_approval(
+    def test_commands_in_a_sandbox_with_effects_outside_or_unknown_code_need_approval(
         self, command: str, site: ExecutionSite
     ) -> None:
         assert analyze(command, site).needs_approval
         assert decided_by(command, site) is None
 
-    def test_effects_in_a_sandbox_need_approval_if_the_working_directory_is_unknown(self) -> None:
+    def test_deleting_files_in_a_sandbox_needs_approval_if_its_working_directory_is_unknown(self) -> None:
         site = ExecutionSite(name="daytona", has_own_files=True, shared_directories=())
         assert decided_by("rm -rf /etc/nginx", site) is None
         assert decided_by("pkill -9 node", site) is DecidedBy.ISOLATED
@@ -199,7 +199,7 @@ class TestConfinement:
         st.lists(st.sampled_from(["tmp", "etc", "var", "work", "a", "*", "..", "."]), max_size=6),
         st.lists(st.sampled_from(["tmp", "var", "work", "a"]), min_size=1, max_size=4),
     )
-    def test_effects_on_directories_shared_with_a_sandbox_need_approval(
+    def test_commands_that_change_directories_shared_with_a_sandbox_need_approval(
         self, parts: list[str], folder: list[str]
     ) -> None:
         there = "/" + "/".join(folder)
@@ -225,7 +225,9 @@ class TestOrderOfDecisions:
             is DecidedBy.DENY
         )
 
-    def test_session_approvals_are_checked_before_the_exemption_for_sandboxes(self) -> None:
+    def test_session_approval_or_allowlist_entry_is_recorded_as_the_reason_rather_than_the_sandbox(
+        self,
+    ) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
         grants.allow("s", analysis.key)
         assert (
@@ -235,12 +237,16 @@ class TestOrderOfDecisions:
         chain = DecisionChain(isolated=ALL_CATEGORIES, allowlist=AllowList([analysis.allowlist_entry]))
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
-    def test_exemption_for_sandboxes_is_checked_before_approval_mode_off(self) -> None:
+    def test_sandbox_rather_than_approval_mode_off_is_recorded_as_the_reason_for_allowing_a_command(
+        self,
+    ) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ISOLATED
         assert decided_by("rm -rf build", MOUNTED, chain) is DecidedBy.MODE
 
-    def test_only_findings_of_configured_categories_need_no_approval_in_a_sandbox(self) -> None:
+    def test_command_in_a_sandbox_needs_approval_unless_all_its_findings_are_in_the_configured_categories(
+        self,
+    ) -> None:
         assert decided_by(self.COMMAND, MOUNTED, self.DELETES) is DecidedBy.ISOLATED
         assert decided_by("pkill -9 node", MOUNTED, self.DELETES) is None
         assert decided_by("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
@@ -257,24 +263,26 @@ class TestOrderOfDecisions:
 
 
 class TestPathsOnOtherSites:
-    def test_local_symbolic_links_are_not_followed_for_commands_in_a_container(self, tmp_path: Path) -> None:
+    def test_path_in_a_command_for_a_container_is_not_resolved_through_symbolic_links_of_this_machine(
+        self, tmp_path: Path
+    ) -> None:
         (tmp_path / "link").symlink_to("/etc")
         command = f"rm -rf {tmp_path}/link/nginx"
         assert "delete-system-tree" in analyze(command, None).rules
         assert "delete-system-tree" not in analyze(command, REMOTE).rules
 
-    def test_files_of_toolfold_in_shared_directories_are_protected_in_a_sandbox(self) -> None:
+    def test_overwriting_toolfold_files_in_a_directory_shared_with_a_sandbox_is_flagged(self) -> None:
         assert "overwrite-protected" in analyze("echo x > toolfold.yaml", MOUNTED).rules
         assert "overwrite-protected" in analyze("cd /tmp; echo x > /workspace/toolfold.yaml", MOUNTED).rules
         assert "overwrite-protected" in analyze("echo x > /srv/project/toolfold.yaml", SANDBOXED).rules
         assert "overwrite-protected" in analyze("echo x > /srv/project/toolfold.yaml", None).rules
         assert "overwrite-protected" not in analyze("echo x > notes.txt", MOUNTED).rules
 
-    def test_initial_directory_of_a_container_is_treated_as_a_project(self) -> None:
+    def test_deleting_files_in_the_initial_directory_of_a_container_is_flagged_as_in_a_project(self) -> None:
         assert analyze("rm -rf ./*", REMOTE).rules == ("delete-whole-directory",)
         assert analyze("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 
-    def test_tool_that_runs_outside_the_container_is_judged_by_its_effects_on_this_machine(
+    def test_deleting_toolfold_files_is_flagged_for_a_tool_on_this_machine_but_not_for_one_in_a_container(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         config = open_test_runtime().config
@@ -289,7 +297,9 @@ class TestPathsOnOtherSites:
 
 
 class TestBackends:
-    def test_sandbox_backend_shares_the_project_and_writable_directories(self, tmp_path: Path) -> None:
+    def test_sandbox_backend_reports_the_project_and_writable_directories_as_shared(
+        self, tmp_path: Path
+    ) -> None:
         sandbox = Sandbox(
             home=tmp_path, state_dir=tmp_path / "n", environment={}, writable=[Path("/srv/more")]
         )
@@ -303,7 +313,7 @@ class TestBackends:
         local = Local(home=tmp_path, state_dir=tmp_path / "n", environment={})
         assert (local.has_own_files, local.shared_directories) == (False, None)
 
-    def test_container_shares_its_writable_mounts_and_a_privileged_container_is_no_sandbox(
+    def test_container_reports_its_writable_mounts_as_shared_and_does_not_count_as_a_sandbox_if_privileged(
         self,
     ) -> None:
         mounts = (
@@ -317,7 +327,7 @@ class TestBackends:
             container = ContainerSpec(image="x", mounts=mounts, **opened_up)  # type: ignore[arg-type]
             assert Docker(container, environment={}).shared_directories is None
 
-    def test_ssh_backend_has_its_own_files_but_does_not_count_as_a_sandbox(self) -> None:
+    def test_ssh_backend_reports_separate_files_but_does_not_count_as_a_sandbox(self) -> None:
         ssh = Ssh(SshAddress(host="example.com"), environment={})
         assert (ssh.has_own_files, ssh.shared_directories) == (True, None)
 
@@ -339,7 +349,7 @@ class TestRuntime:
         assert entry["rules"] == ["delete-system-tree"]
         assert "terminal runs without approval (delete-system-tree): it only affects sandbox" in caplog.text
 
-    async def test_input_to_a_process_in_a_sandbox_needs_approval(
+    async def test_dangerous_input_to_a_background_process_in_a_sandbox_needs_approval(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime(SETTINGS)
@@ -363,7 +373,7 @@ class TestRuntime:
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
-    async def test_approval_setting_for_sandboxes_has_no_effect_on_the_local_backend(
+    async def test_setting_that_allows_commands_in_sandboxes_does_not_allow_them_in_the_local_backend(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({**SETTINGS, "terminal.backend": "local"})
@@ -371,7 +381,7 @@ class TestRuntime:
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_project_settings_cannot_exempt_sandboxes_from_approval_even_if_trusted(
+    def test_settings_of_a_trusted_project_cannot_exempt_commands_in_sandboxes_from_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("approval: {isolated: [fs-delete]}")

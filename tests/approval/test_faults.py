@@ -98,7 +98,7 @@ class TestDenyRules:
     @pytest.mark.parametrize(
         "command", ["make", "make -j4", "sudo make", "bash -c make", "make > out", "make --help", "ls; make"]
     )
-    def test_denied_command_is_refused_with_and_without_arguments(
+    def test_command_named_in_a_deny_rule_is_refused_with_any_arguments_and_wrappers(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         approval = open_test_runtime({"approval": {"deny": ["make"]}}).approval
@@ -106,7 +106,7 @@ class TestDenyRules:
         assert approval.preview(command.replace("make", "cmake")).outcome == "runs"
 
     @pytest.mark.parametrize("entry", ["rule:git-force-pusch", "category:publsh"])
-    def test_unknown_rule_or_category_in_a_deny_rule_is_an_error(
+    def test_deny_rule_that_names_an_unknown_danger_rule_or_category_is_a_config_error(
         self, open_test_runtime: RuntimeOpener, entry: str
     ) -> None:
         with pytest.raises(ConfigError, match=r"approval\.deny: there is no .* Did you mean"):
@@ -164,7 +164,9 @@ def test_command_over_64_kilobytes_needs_approval_in_every_mode(open_test_runtim
     assert terminal.ran == []
 
 
-def test_every_way_to_call_a_tool_goes_through_the_approval_check(open_test_runtime: RuntimeOpener) -> None:
+def test_catastrophic_command_is_blocked_in_every_way_to_call_a_tool(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     terminal = Terminal(
         open_test_runtime, {"tools.pinned": []}, answer=True
     )  # else tool_call would refuse it
@@ -202,7 +204,7 @@ def test_control_and_bidi_characters_in_a_command_need_approval_and_are_shown_in
 
 class TestRuntimeFiles:
     @pytest.mark.parametrize("mode", ["manual", "off"])
-    def test_commands_that_change_files_of_toolfold_need_approval(
+    def test_commands_that_change_settings_or_plugins_of_toolfold_need_approval_in_every_mode(
         self, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path, mode: str
     ) -> None:
         (tmp_path / "innocent").symlink_to(home / "config.yaml")  # does not exist yet
@@ -231,7 +233,7 @@ class TestRuntimeFiles:
         assert terminal.run(f"echo b >> {home}/config.yaml")
 
 
-def test_command_needs_approval_if_a_rule_fails(
+def test_command_needs_approval_if_a_danger_rule_raises_an_exception(
     open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> Any:
@@ -245,7 +247,7 @@ def test_command_needs_approval_if_a_rule_fails(
 
 
 class TestTimeouts:
-    def test_approval_request_that_is_never_answered_is_a_refusal(
+    def test_call_is_refused_if_nobody_answers_its_approval_request_before_the_timeout(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         go_on = threading.Event()
@@ -256,7 +258,7 @@ class TestTimeouts:
         go_on.set()
         assert terminal.ran == []
 
-    async def test_waiting_for_approval_does_not_count_against_call_timeout_or_parallelism(
+    async def test_time_a_call_waits_for_approval_counts_neither_as_its_timeout_nor_as_a_parallel_call(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         queue = ApprovalQueue()
@@ -284,7 +286,9 @@ class TestCustomRules:
         "words": ["deploy"],
     }
 
-    def test_configured_danger_rule_requires_approval(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_command_that_matches_a_danger_rule_in_the_settings_needs_approval(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         terminal = Terminal(open_test_runtime, {"approval.rules": [self.RULE]})
         assert "was declined" in terminal.run("sudo ourtool deploy prod")
         assert terminal.asked[0].rules == ("deploy",)
@@ -362,7 +366,7 @@ class TestGrants:
         assert later.run("rm -rf build/ src")
         assert len(later.asked) == 1
 
-    def test_command_removed_from_the_allowlist_requires_approval_again_at_once(
+    def test_removing_a_command_from_the_allowlist_file_makes_an_open_runtime_ask_for_approval_again(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -372,7 +376,7 @@ class TestGrants:
         (home / "config.yaml").write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_permanent_approval_that_cannot_be_saved_applies_once(
+    def test_permanent_approval_that_cannot_be_saved_applies_to_the_current_call_only(
         self, open_test_runtime: RuntimeOpener, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -391,7 +395,7 @@ class TestGrants:
         assert terminal.run("cd sub; rm -rf build") == ""
         assert "was declined" in terminal.run("(cd sub); rm -rf build")
 
-    def test_hand_written_allowlist_entry_covers_the_equivalent_command(
+    def test_hand_written_allowlist_entry_allows_the_same_command_with_other_quotes_and_spaces(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "config.yaml").write_text('command_allowlist:\n  - rm   -rf "node_modules/"\n  - rm -rf /\n')

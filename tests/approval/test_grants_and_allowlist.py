@@ -46,14 +46,14 @@ class TestSessionGrants:
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_session_approval_with_an_empty_key_or_without_kinds_of_findings_covers_nothing(self) -> None:
+    def test_session_approval_of_an_empty_command_or_of_no_kinds_of_findings_allows_no_call(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
-    def test_session_approval_covers_a_call_only_if_it_includes_all_kinds_of_its_findings(self) -> None:
+    def test_call_is_allowed_only_if_all_kinds_of_its_findings_were_approved_for_the_session(self) -> None:
         grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))
@@ -89,16 +89,16 @@ class TestSessionGrants:
 
 
 class TestAllowList:
-    def test_allowlist_entry_covers_exactly_one_command(self) -> None:
+    def test_allowlist_entry_allows_only_exactly_the_same_command(self) -> None:
         entries = AllowList(["rm -rf build"])
         assert entries.covers("rm -rf build")
         for other in ("", "rm -rf build2", "rm -rf", "rm -rf build; ls", "RM -rf build"):
             assert not entries.covers(other)
 
-    def test_allowlist_entry_is_not_a_glob(self) -> None:
+    def test_star_in_an_allowlist_entry_does_not_match_other_commands(self) -> None:
         assert not AllowList(["rm *", "*"]).covers("rm x")
 
-    def test_hand_written_allowlist_entry_is_normalized(self) -> None:
+    def test_hand_written_allowlist_entry_with_extra_spaces_covers_the_command_without_them(self) -> None:
         entries = AllowList(["rm  -rf   build"], normalize=lambda text: (" ".join(text.split()), None))
         assert entries.covers("rm -rf build")
 
@@ -122,7 +122,9 @@ class TestAllowList:
         assert "# few" in file.read_text()
         assert load_config(user_file=file, project=file.parent).command_allowlist == entries.entries
 
-    def test_removing_an_allowlist_entry_is_effective_at_once(self, file: Path) -> None:
+    def test_removing_an_allowlist_entry_from_the_file_affects_an_already_loaded_allowlist(
+        self, file: Path
+    ) -> None:
         set_value(file, KEY, ["rm a", "rm b"])
         entries = AllowList(["rm a", "rm b"], file=file)
         assert entries.covers("rm a")
@@ -147,7 +149,7 @@ class TestAllowList:
         assert not entries.covers("rm -rf ~")
         assert entries.covers("rm a")
 
-    def test_removed_allowlist_entry_stays_without_effect_if_it_is_written_back_into_the_file(
+    def test_allowlist_entry_removed_and_written_back_into_the_file_is_not_trusted_until_restart(
         self, file: Path
     ) -> None:
         set_value(file, KEY, ["rm a"])
@@ -173,7 +175,7 @@ class TestAllowList:
         file.unlink()
         assert not entries.covers("rm a")
 
-    def test_adding_to_an_allowlist_without_a_file_is_an_error(self) -> None:
+    def test_adding_an_entry_to_an_allowlist_that_has_no_file_raises_config_error(self) -> None:
         with pytest.raises(ConfigError):
             AllowList().add("rm a")
 
@@ -182,7 +184,7 @@ class TestAllowList:
             AllowList(file=file).add("")
         assert not file.exists()
 
-    def test_allowlist_entry_does_not_cover_findings_of_new_rules(self) -> None:
+    def test_allowlist_entry_does_not_cover_its_command_if_another_rule_also_matches(self) -> None:
         entries = AllowList(["rm x"], normalize=lambda text: (text, frozenset({"delete"})))
         assert entries.covers("rm x", ["delete"])
         assert not entries.covers("rm x", ["delete", "spoof"])
@@ -215,7 +217,7 @@ class TestProjectSettings:
             "approval: {smart_clears: medium}",
         ],
     )
-    def test_project_settings_cannot_weaken_approval_even_if_trusted(
+    def test_settings_of_a_trusted_project_cannot_weaken_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, written: str, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text(written)
@@ -253,7 +255,7 @@ class TestEntriesWithJudge:
             "echo a | tee /etc/hosts",
         ],
     )
-    def test_allowlist_entry_covers_the_command_it_was_created_for(self, command: str) -> None:
+    def test_allowlist_entry_made_from_a_command_covers_that_command(self, command: str) -> None:
         analysis = self.ANALYZER.analyze_command(command)
         entries = AllowList([analysis.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         assert entries.covers(analysis.allowlist_entry, analysis.rules)
@@ -278,7 +280,7 @@ class TestEntriesWithJudge:
             ('tool:wipe ["b"]', "all arguments must follow"),
         ],
     )
-    def test_allowlist_entry_without_effect_is_reported_once(
+    def test_allowlist_entry_that_can_never_match_is_logged_once_as_a_warning_with_the_reason(
         self, caplog: pytest.LogCaptureFixture, entry: str, why: str
     ) -> None:
         assert why in self.ANALYZER.explain_ineffective(entry)
@@ -298,10 +300,12 @@ class TestEntriesWithJudge:
         "entry",
         ["rm -rf build", "rm *", "cd /srv/x; (in /srv/x) rm -rf y", "ls", 'tool:wipe {"what": "all"}'],
     )
-    def test_allowlist_entries_with_an_effect_are_not_reported(self, entry: str) -> None:
+    def test_no_reason_for_being_ineffective_is_given_for_valid_allowlist_entries(self, entry: str) -> None:
         assert self.ANALYZER.explain_ineffective(entry) == ""
 
-    def test_allowlist_entry_for_a_tool_is_normalized(self) -> None:
+    def test_allowlist_entry_for_a_tool_call_matches_equal_json_arguments_in_any_order_and_spacing(
+        self,
+    ) -> None:
         entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], normalize=self.ANALYZER.normalize_entry)
         wipe = build_tool(name="wipe", toolset="t", schema={}, handler=dict, effects=["destructive"])
         assert entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 1}).allowlist_entry)
@@ -337,7 +341,9 @@ class TestFileFormat:
         AllowList(file=file).add("rm -rf 'a b'")
         assert file.read_text() == self.FILE_TEXT.replace("  - rm x\n", "  - rm x\n  - \"rm -rf 'a b'\"\n")
 
-    def test_yaml_flow_list_of_allowlist_entries_stays_on_one_line(self, file: Path) -> None:
+    def test_removing_an_entry_from_an_allowlist_written_as_a_yaml_flow_list_keeps_it_on_one_line(
+        self, file: Path
+    ) -> None:
         file.write_text("command_allowlist: [rm a, rm b]  # mine\n")
         AllowList(file=file).remove("rm a")
         assert file.read_text() == 'command_allowlist: ["rm b"]  # mine\n'
@@ -357,7 +363,7 @@ class TestFileFormat:
         shared=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h"]), min_size=1),
         data=st.data(),
     )
-    def test_allowlist_file_has_the_expected_entries_after_any_additions_and_removals(
+    def test_allowlist_file_contains_exactly_the_wanted_entries_after_arbitrary_additions_and_removals(
         self,
         tmp_path_factory: pytest.TempPathFactory,
         before: list[str],

@@ -32,7 +32,7 @@ def test_each_audit_entry_contains_the_hash_of_the_previous_one_and_the_first_a_
     assert (second["number"], second["previous"]) == (2, first["hash"])
 
 
-def test_intact_hash_chain_of_the_audit_log_has_no_problems() -> None:
+def test_verification_of_an_unchanged_audit_log_reports_no_problems() -> None:
     report = verify_chain(make_lines(5))
     assert report.is_intact
     assert (report.entries, report.first) == (5, 1)
@@ -75,7 +75,9 @@ def replace_start_without_hash(lines: list[str]) -> list[str]:
         *(replace_with_new_hash, replace_start_without_hash),
     ],
 )
-def test_forged_hash_chain_of_the_audit_log_is_detected(forge: Callable[[list[str]], list[str]]) -> None:
+def test_verification_reports_changed_removed_moved_and_added_audit_log_entries(
+    forge: Callable[[list[str]], list[str]],
+) -> None:
     report = verify_chain(forge(make_lines(5)))
     assert not report.is_intact
     assert all("entry" in problem or "entries" in problem for problem in report.problems)
@@ -89,7 +91,9 @@ def test_removal_of_the_last_audit_entries_is_detected_by_a_hash_recorded_earlie
     assert verify_chain(lines, known=verify_chain(lines[:3]).head).is_intact
 
 
-def test_audit_entries_without_hashes_and_incomplete_lines_are_counted_but_not_reported_as_forged() -> None:
+def test_verification_counts_audit_lines_without_hash_and_cut_lines_but_does_not_report_them_as_forged() -> (
+    None
+):
     lines = make_lines(3)
     report = verify_chain(['{"command":"ls"}', *lines[:2], '{"command":"r', lines[2]])
     assert report.is_intact
@@ -124,7 +128,9 @@ def test_audit_entries_of_several_writers_form_one_hash_chain(open_log: Callable
     assert [entry["command"] for entry in logs[1].read_entries(1)] == [logs[0].read_entries()[-1]["command"]]
 
 
-def test_changed_audit_entry_in_the_database_is_detected(database_url: str) -> None:
+def test_verification_reports_changed_and_deleted_audit_log_entries_in_the_database(
+    database_url: str,
+) -> None:
     database = open_database(database_url)
     assert database is not None
     log = SharedAuditLog(database)
@@ -138,7 +144,7 @@ def test_changed_audit_entry_in_the_database_is_detected(database_url: str) -> N
     database.close()
 
 
-def test_audit_verify_reports_a_changed_entry(tmp_path: Path) -> None:
+def test_command_audit_verify_reports_a_changed_audit_log_entry(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "state")
     for number in range(3):
         log.write({"command": f"rm {number}"})

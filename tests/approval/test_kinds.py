@@ -55,7 +55,9 @@ def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 class TestKindsTable:
     @check_cases("kind", BUILTIN_KINDS.names)
-    def test_every_rule_in_a_kind_of_finding_exists_and_can_be_allowlisted(self, kind: str) -> None:
+    def test_every_builtin_kind_of_finding_contains_only_existing_rules_that_the_allowlist_accepts(
+        self, kind: str
+    ) -> None:
         for name in BUILTIN_KINDS.rules_of(kind):
             rule = RULES[name]
             assert not rule.blocked
@@ -65,11 +67,13 @@ class TestKindsTable:
         rules = [rule for kind in BUILTIN_KINDS.names for rule in BUILTIN_KINDS.rules_of(kind)]
         assert len(rules) == len(set(rules))
 
-    def test_kind_of_finding_named_like_a_rule_contains_that_rule(self) -> None:
+    def test_builtin_kind_of_finding_with_the_name_of_a_rule_contains_that_rule(self) -> None:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_rule_that_belongs_to_no_kind_of_finding_forms_its_own_kind(self) -> None:
+    def test_rule_without_a_builtin_kind_of_finding_is_approved_and_allowlisted_by_its_rule_name(
+        self,
+    ) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
             "recursive-delete",
             "backup-delete",
@@ -79,13 +83,13 @@ class TestKindsTable:
             "rule:backup-delete",
         )
 
-    def test_kind_of_finding_is_described_in_words(self) -> None:
+    def test_name_of_a_kind_of_finding_is_shown_to_people_as_words(self) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
         assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 
 
 class TestSessionKinds:
-    def test_approving_a_kind_of_finding_covers_later_commands(
+    def test_approving_recursive_deletions_for_a_session_covers_later_recursive_deletions(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -137,7 +141,7 @@ class TestSessionKinds:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_approval_request_names_the_kind_of_finding_in_words(
+    def test_approval_request_offers_to_approve_the_kind_of_finding_and_names_it_in_words(
         self, open_test_runtime: RuntimeOpener, command: str, kind: str
     ) -> None:
         terminal = Terminal(open_test_runtime)
@@ -208,7 +212,7 @@ class TestPermanentKinds:
             ],
         ],
     )
-    def test_findings_about_protected_files_and_unreadable_code_always_need_approval(
+    def test_allowlist_entries_for_rules_cannot_allow_protected_files_or_unreadable_code(
         self, open_test_runtime: RuntimeOpener, home: Path, entries: list[str]
     ) -> None:
         (home / FILE).write_text(f"command_allowlist: {entries}\n")
@@ -239,7 +243,7 @@ class TestPermanentKinds:
         terminal = Terminal(functools.partial(open_test_runtime, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_environment_override_cannot_allow_kinds_of_findings(
+    def test_allowlist_passed_as_an_override_can_allow_single_commands_but_no_kinds_of_findings(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(
@@ -249,7 +253,7 @@ class TestPermanentKinds:
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is only effective in" in caplog.text
 
-    def test_removing_a_kind_of_finding_from_the_allowlist_is_effective_at_once(
+    def test_removing_a_kind_of_finding_from_the_allowlist_file_makes_an_open_runtime_ask_again(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -259,14 +263,14 @@ class TestPermanentKinds:
         (home / FILE).write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf src")
 
-    def test_kind_of_finding_written_into_the_allowlist_file_has_no_effect_in_an_open_runtime(
+    def test_kind_of_finding_that_another_program_adds_to_the_allowlist_file_is_ignored_by_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime)
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_destructive_tool_cannot_be_allowed_as_a_kind_of_finding(
+    def test_answer_that_permanently_allows_all_calls_of_a_destructive_tool_is_not_offered(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -315,7 +319,9 @@ class TestRequests:
         assert parse_answer("accept", {"answer": "kind"}, self.REQUEST) is Answer.KIND
         assert parse_answer("accept", {"answer": "always-kind"}, self.REQUEST) is Answer.DENY
 
-    def test_queued_approval_question_contains_the_kind_of_finding(self) -> None:
+    def test_json_of_an_approval_question_contains_kinds_of_findings_and_the_answers_that_approve_them(
+        self,
+    ) -> None:
         question = Question("1", self.REQUEST, 0.0).as_json()
         assert question["kinds"] == ["recursive delete"]
         assert {"kind", "always-kind"} <= {*question["answers"]}
@@ -359,7 +365,7 @@ def test_allowlist_entries_for_rules_or_kinds_never_cover_findings_that_always_n
         assert decision.decided_by is DecidedBy.ALLOWLIST
 
 
-def test_allowlist_must_cover_all_findings_of_a_command() -> None:
+def test_command_with_two_findings_needs_approval_if_the_allowlist_covers_only_one() -> None:
     chain = DecisionChain(allowlist=AllowList(["rule:a"]), kinds=BUILTIN_KINDS)
     assert chain.decide(analysis_of(verdict_on("x", finding("a"))), "s") is not None
     assert chain.decide(analysis_of(verdict_on("x", finding("a"), finding("b"))), "s") is None

@@ -86,7 +86,7 @@ async def test_invalid_answer_of_an_approver_is_a_refusal_and_the_log_says_what_
 
 
 @pytest.mark.parametrize("answer", [True, False, Answer.ONCE, Answer.DENY])
-async def test_valid_answers_of_an_approver_log_no_warning(
+async def test_yes_and_no_answers_of_an_approver_decide_the_call_without_a_warning(
     loops: EventLoops, caplog: pytest.LogCaptureFixture, answer: Any
 ) -> None:
     assert await is_allowed(approval(FixedAnswer(answer), loops)) == (answer in (True, Answer.ONCE))
@@ -124,7 +124,7 @@ async def test_after_a_session_approval_the_next_call_does_not_ask(loops: EventL
 
 
 @pytest.mark.parametrize("answer", [Answer.DENY, "session", "always", 1, None, ["once"], Answer.ALWAYS])
-async def test_approver_answer_that_was_not_offered_is_a_refusal_and_grants_nothing(
+async def test_approver_answer_that_was_not_offered_refuses_the_call_and_the_next_call_asks_again(
     loops: EventLoops, answer: Any
 ) -> None:
     person = FixedAnswer(answer)
@@ -135,7 +135,9 @@ async def test_approver_answer_that_was_not_offered_is_a_refusal_and_grants_noth
     assert len(person.asked) == 2
 
 
-async def test_changing_the_approver_keeps_the_session_approvals(loops: EventLoops) -> None:
+async def test_session_approval_given_by_one_approver_still_applies_after_switching_to_another_approver(
+    loops: EventLoops,
+) -> None:
     one, other = FixedAnswer(Answer.SESSION), FixedAnswer(False)
     gate = approval(one, loops)
     assert await is_allowed(gate)
@@ -199,7 +201,9 @@ class TestConcurrentCalls:
             queue.answer(question.id, question.request.command == COMMAND)
         assert await asyncio.gather(*calls) == [True, False, True, True]
 
-    async def test_calls_with_unknown_parts_never_share_an_approval_question(self, loops: EventLoops) -> None:
+    async def test_equal_commands_with_parts_known_only_at_run_time_ask_separate_approval_questions(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
@@ -211,7 +215,7 @@ class TestConcurrentCalls:
             queue.answer(question.id, Answer.DENY)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_next_waiting_call_asks_the_approval_question_if_the_asking_call_is_cancelled(
+    async def test_call_that_shares_an_approval_question_asks_its_own_if_the_first_call_is_cancelled(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -227,7 +231,7 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, True)
         assert await second
 
-    async def test_approval_answer_withdraws_other_open_questions_that_it_covers(
+    async def test_approving_a_kind_of_finding_also_answers_open_questions_of_that_kind_in_the_same_session(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -245,7 +249,7 @@ class TestConcurrentCalls:
         queue.answer(left.id, Answer.DENY)
         assert not await stranger
 
-    async def test_approval_answer_keeps_other_open_questions_that_it_does_not_cover(
+    async def test_approving_one_command_for_a_session_leaves_the_question_about_another_command_open(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -259,7 +263,9 @@ class TestConcurrentCalls:
         queue.answer(second.id, Answer.DENY)
         assert sorted(await asyncio.gather(*calls)) == [False, True]
 
-    async def test_approval_request_is_marked_as_withdrawn_after_the_timeout(self, loops: EventLoops) -> None:
+    async def test_approver_that_does_not_answer_in_time_sees_its_request_marked_as_withdrawn(
+        self, loops: EventLoops
+    ) -> None:
         asked: list[ApprovalRequest] = []
 
         async def never(request: ApprovalRequest) -> bool:
@@ -304,7 +310,7 @@ class TestQueue:
         await asyncio.to_thread(queue.answer, queue.pending()[0].id, "once")
         assert await task
 
-    async def test_id_of_an_approval_question_is_valid_for_one_answer(self, loops: EventLoops) -> None:
+    async def test_second_answer_to_an_approval_question_is_rejected(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         (question,) = queue.pending()
@@ -334,7 +340,9 @@ class TestQueue:
         with pytest.raises(StaleQuestion):
             queue.answer(seen[0].id, Answer.ONCE)
 
-    async def test_cancelled_call_withdraws_its_approval_question(self, loops: EventLoops) -> None:
+    async def test_cancelling_a_call_removes_its_approval_question_from_the_queue(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         (question,) = queue.pending()
@@ -346,7 +354,7 @@ class TestQueue:
             queue.answer(question.id, Answer.ONCE)
 
     @pytest.mark.parametrize("answer", ["always", "yes", "", Answer.ALWAYS, 1])
-    async def test_invalid_answer_leaves_the_approval_question_open(
+    async def test_invalid_answer_to_an_approval_question_is_rejected_and_the_question_stays_open(
         self, loops: EventLoops, answer: Any
     ) -> None:
         queue = ApprovalQueue()
@@ -377,7 +385,7 @@ class TestQueue:
         queue.answer(queue.pending()[0].id, True)
         assert await task
 
-    async def test_json_of_an_approval_question_contains_only_visible_characters(
+    async def test_control_and_bidi_characters_are_escaped_in_the_json_of_an_approval_question(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -402,7 +410,7 @@ class TestQueue:
         await task
         assert lengths == [1, 0]
 
-    async def test_queued_approval_questions_can_be_filtered_by_session(self, loops: EventLoops) -> None:
+    async def test_approval_queue_can_list_only_the_questions_of_one_session(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         assert len(queue.pending("s")) == 1
@@ -411,7 +419,7 @@ class TestQueue:
         await task
 
 
-def test_session_approval_of_a_tool_without_commands_covers_only_the_exact_call() -> None:
+def test_session_approval_key_of_a_tool_without_commands_contains_all_arguments() -> None:
     wipe = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args, effects=["destructive"])
     args: Json = {"b": [1, 2], "a": "x"}
     analysis = CallAnalyzer().analyze(wipe, args)

@@ -25,7 +25,7 @@ from toolfold.visible_text import remove_invisible
         "echo naïve ✓ 🎉",
     ],
 )
-def test_ordinary_text_is_displayed_unchanged(text: str) -> None:
+def test_make_visible_leaves_ordinary_text_in_any_script_unchanged(text: str) -> None:
     assert make_visible(text) == text
 
 
@@ -53,12 +53,14 @@ def test_ordinary_text_is_displayed_unchanged(text: str) -> None:
         ("a\u2028b", "a‹U+2028›b"),
     ],
 )
-def test_deceptive_characters_are_escaped_for_display(text: str, visible: str) -> None:
+def test_make_visible_replaces_invisible_and_lookalike_characters_by_their_code_points(
+    text: str, visible: str
+) -> None:
     assert make_visible(text) == visible
 
 
 @given(st.text())
-def test_text_made_safe_has_no_invisible_characters_and_keeps_all_others(text: str) -> None:
+def test_make_visible_leaves_no_invisible_characters_and_keeps_printable_ascii_in_order(text: str) -> None:
     visible = make_visible(text)
     kinds = {unicodedata.category(each) for each in visible if each != "\n"}
     assert not kinds & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -67,7 +69,7 @@ def test_text_made_safe_has_no_invisible_characters_and_keeps_all_others(text: s
     assert all(each in remaining for each in plain)
 
 
-def test_shortened_text_says_how_much_was_removed() -> None:
+def test_text_shortened_in_the_middle_says_how_many_characters_are_not_shown() -> None:
     visible = shorten_middle("a" * 3_000 + "b" * 3_000, 1_000)
     assert visible.startswith("a" * 500)
     assert visible.endswith("b" * 500)
@@ -75,7 +77,7 @@ def test_shortened_text_says_how_much_was_removed() -> None:
     assert shorten_middle("short") == "short"
 
 
-def test_all_characters_that_other_modules_remove_or_flag_are_escaped() -> None:
+def test_make_visible_escapes_every_character_that_other_modules_treat_as_invisible() -> None:
     invisible = [
         character
         for character in map(chr, (*range(0x10000), *range(0x1BC00, 0x1D200), *range(0xE0000, 0xE1000)))

@@ -311,7 +311,7 @@ def set_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @check_cases("command", PROTECTED_COMMANDS)
-def test_toolfold_administration_commands_and_changes_of_its_files_need_approval_in_every_mode(
+def test_toolfold_administration_commands_and_commands_that_change_toolfold_files_always_need_approval(
     command: str, tmp_path: Path
 ) -> None:
     result = preview(command, tmp_path, "off")
@@ -319,7 +319,7 @@ def test_toolfold_administration_commands_and_changes_of_its_files_need_approval
     assert "self-protection" in {each.category for each in result.analysis.verdict.findings}
 
 
-def test_mount_of_a_protected_path_needs_approval_even_beyond_the_limit_of_analysed_mounts(
+def test_docker_mount_of_the_toolfold_directory_needs_approval_even_after_many_harmless_mounts(
     tmp_path: Path,
 ) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
@@ -330,7 +330,7 @@ def test_mount_of_a_protected_path_needs_approval_even_beyond_the_limit_of_analy
 
 
 @check_cases("command", ESCAPING_COMMANDS)
-def test_commands_whose_processes_escape_the_control_of_toolfold_need_approval(
+def test_commands_that_start_processes_toolfold_cannot_terminate_need_approval(
     command: str, tmp_path: Path
 ) -> None:
     assert not preview(command, tmp_path, "manual").runs_without_approval

@@ -38,13 +38,15 @@ def test_value_of_a_path_variable_exported_by_an_earlier_command_is_used_in_the_
     assert "nobody could be asked" in (refused.error or "")
 
 
-def test_terminal_tasks_have_separate_exported_variables(call: Call) -> None:
+def test_variable_exported_in_one_terminal_task_is_unknown_to_the_analysis_of_another_task(
+    call: Call,
+) -> None:
     assert call("export TARGET=notes.txt", task="a").ok
     assert call("echo x > $TARGET", task="a").ok
     assert not call("echo x > $TARGET", task="b").ok
 
 
-def test_command_with_a_variable_of_unknown_value_needs_approval(
+def test_command_that_writes_to_a_path_in_a_variable_of_unknown_value_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=$(cat name.txt)").ok
@@ -52,29 +54,33 @@ def test_command_with_a_variable_of_unknown_value_needs_approval(
     assert call("ls $TARGET").ok
 
 
-def test_refused_command_exports_no_variables(call: Call) -> None:
+def test_variable_exported_in_a_refused_command_is_unknown_to_the_analysis_of_later_commands(
+    call: Call,
+) -> None:
     assert not call("export TARGET=notes.txt; rm -rf build").ok
     assert not call("echo x > $TARGET").ok
 
 
-def test_unexported_variable_is_not_inherited_by_the_next_command(call: Call) -> None:
+def test_variable_set_without_export_is_unknown_to_the_analysis_of_the_next_command(call: Call) -> None:
     assert call("TARGET=notes.txt").ok
     assert not call("echo x > $TARGET").ok
 
 
-def test_variable_changed_by_a_command_that_may_have_failed_has_an_unknown_value(call: Call) -> None:
+def test_writing_to_a_path_in_a_variable_that_was_exported_twice_with_different_values_needs_approval(
+    call: Call,
+) -> None:
     assert call("export TARGET=notes.txt").ok
     assert call("echo x > $TARGET").ok
     assert call("export TARGET=other.txt").ok
     assert not call("echo x > $TARGET").ok
 
 
-def test_sourcing_an_unknown_file_may_set_any_variable(call: Call) -> None:
+def test_writing_to_a_path_in_a_variable_after_sourcing_an_unknown_file_needs_approval(call: Call) -> None:
     assert call("export TARGET=notes.txt").ok
     assert not call(". ./env.sh; echo x > $TARGET").ok
 
 
-def test_number_of_tasks_with_recorded_variables_is_limited() -> None:
+def test_oldest_tasks_and_variables_are_forgotten_when_too_many_exported_variables_are_recorded() -> None:
     variables = SessionVariables()
     for number in range(3_000):
         variables.update(("s", "t", str(number)), {"A": Word("1")})

@@ -125,7 +125,7 @@ async def test_answer_other_than_safe_of_the_reviewing_model_does_not_allow_the_
         lambda asked: asked.send(b"", 307, location=asked.server.url),
     ],
 )
-async def test_failing_review_endpoint_does_not_allow_the_call(
+async def test_error_or_invalid_response_of_the_review_endpoint_does_not_allow_the_call(
     server: Server, loops: EventLoops, handler: Any
 ) -> None:
     server.handler = handler
@@ -138,7 +138,7 @@ async def test_hanging_review_endpoint_does_not_allow_the_call(server: Server, l
     assert not await is_cleared_by(chat_model(server, timeout=0.2), loops, timeout=0.2)
 
 
-def test_slow_review_endpoint_times_out(
+def test_review_endpoint_that_sends_its_headers_slowly_times_out(
     server: Server,
 ) -> None:
     sent: list[int] = []
@@ -155,12 +155,14 @@ async def test_unreachable_review_endpoint_does_not_allow_the_call(loops: EventL
 
 
 @check_cases("url", ["file:///etc/passwd", "ftp://x/y", "nonsense", "", "http://user:pw@127.0.0.1:9/"])
-def test_invalid_review_endpoint_url_is_an_error(url: str) -> None:
+def test_reviewing_model_with_an_invalid_endpoint_url_raises_model_unavailable(url: str) -> None:
     with pytest.raises(ModelUnavailable):
         ChatModel(url, "small", timeout=2)([])
 
 
-async def test_sync_and_async_functions_can_be_the_reviewing_model(loops: EventLoops) -> None:
+async def test_sync_or_async_function_that_answers_safe_allows_the_call_as_reviewing_model(
+    loops: EventLoops,
+) -> None:
     async def later(messages: Any) -> str:
         await asyncio.sleep(0)
         return "SAFE"
@@ -280,13 +282,13 @@ class TestApprovalWithModel:
         assert await self.run_call(loops, tmp_path, finding(severity=Severity.MEDIUM)) == ["person"]
         assert await self.run_call(loops, tmp_path, finding(category="spoof")) == ["person"]
 
-    async def test_reviewing_model_never_sees_blocked_commands(
+    async def test_blocked_commands_are_not_sent_to_the_reviewing_model(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding(blocked=True)) == []
 
 
-def test_configured_reviewing_model_is_asked_during_a_call(
+def test_reviewing_model_from_the_settings_is_asked_once_and_allows_a_destructive_call(
     open_test_runtime: RuntimeOpener, server: Server
 ) -> None:
     server.handler = answer_with("SAFE")
@@ -304,7 +306,7 @@ def test_configured_reviewing_model_is_asked_during_a_call(
     assert len(server.requests) == 1
 
 
-def test_custom_reviewing_model_can_be_passed(
+def test_reviewer_function_passed_to_open_runtime_can_allow_a_call_in_smart_mode(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import load_config, open_runtime
@@ -319,7 +321,7 @@ def test_custom_reviewing_model_can_be_passed(
         assert runtime.session().call_sync("wipe", {}).ok
 
 
-def test_smart_mode_without_a_model_asks_a_person(
+def test_call_needs_approval_by_a_person_in_smart_mode_if_no_reviewing_model_is_configured(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime = open_test_runtime({"approval.mode": "smart"})
