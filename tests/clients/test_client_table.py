@@ -72,13 +72,13 @@ def test_every_row_of_the_client_table_names_a_test_class_and_every_test_class_h
     assert sorted(row[TEST].strip("`") for row in read_table()) == sorted(find_test_classes())
 
 
-def test_every_column_of_the_client_table_has_a_check_and_no_cell_is_empty() -> None:
+def test_every_column_of_the_client_table_is_verified_by_a_check_and_no_cell_is_empty() -> None:
     rows = read_table()
     assert set(rows[0]) == {CLIENT, TEST, *CHECKS_WITH_FORMS}
     assert [row[CLIENT] for row in rows if not all(row.values())] == []
 
 
-def test_client_table_names_the_pinned_version_of_each_client() -> None:
+def test_client_table_names_the_version_of_each_client_that_the_tests_install() -> None:
     versions = pinned_versions()
     wrong = [row[CLIENT] for row in read_table() if not row[CLIENT].endswith(f" {versions[class_name(row)]}")]
     assert wrong == []

@@ -55,7 +55,7 @@ class LibraryTests:
         """Return the command of the test's client program. Skips the test if the library is not installed."""
         raise NotImplementedError
 
-    def test_client_library_uses_the_gateway_over_stdio(
+    def test_client_library_lists_and_calls_tools_of_the_gateway_over_stdio(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:
         self.run_program(home, record, "", subtests)
@@ -79,7 +79,7 @@ class FrameworkTests(LibraryTests):
     def command(self, plan: str) -> Sequence[str]:
         return client_libraries_python(), str(HERE / self.program), plan
 
-    def test_client_library_uses_the_gateway_over_http(
+    def test_agent_framework_lists_and_calls_tools_of_the_gateway_over_http(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:
         self.command("")  # skips the test if the library is not installed

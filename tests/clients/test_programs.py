@@ -105,7 +105,7 @@ class ProgramTests:
 
     program: ClassVar[ClientProgram]
 
-    def test_real_client_program_uses_the_gateway_without_a_terminal(
+    def test_real_client_program_without_a_terminal_lists_and_calls_tools_of_the_gateway(
         self, tmp_path: Path, subtests: pytest.Subtests
     ) -> None:
         with connect(self.program, tmp_path, [*map(to_call, STEPS), Say(END)]) as client:

@@ -47,7 +47,9 @@ def visitor(dashboard: DashboardProcess) -> Iterator[Visitor]:
     found.http.close()
 
 
-def test_page_has_a_strict_content_security_policy(visitor: Visitor) -> None:
+def test_dashboard_page_has_a_content_security_policy_without_inline_scripts_or_frames(
+    visitor: Visitor,
+) -> None:
     response = visitor.http.get("/ui/")
     policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -58,7 +60,9 @@ def test_page_has_a_strict_content_security_policy(visitor: Visitor) -> None:
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-def test_session_cookie_is_http_only_and_same_site(visitor: Visitor, dashboard: DashboardProcess) -> None:
+def test_session_cookie_of_the_dashboard_is_http_only_and_same_site(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
     key = visitor.sign_in(dashboard)
     for word in ("HttpOnly", "SameSite=Strict", "Path=/ui/"):
         assert word in visitor.cookie
@@ -66,7 +70,9 @@ def test_session_cookie_is_http_only_and_same_site(visitor: Visitor, dashboard: 
     assert visitor.http.get("/ui/api/tools", headers={"x-toolfold-page-key": key}).json()["total"] > 100
 
 
-def test_cookie_or_page_key_alone_gives_no_access(visitor: Visitor, dashboard: DashboardProcess) -> None:
+def test_dashboard_request_with_only_the_cookie_or_only_the_page_key_is_refused(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
     key = visitor.sign_in(dashboard)
     assert visitor.http.get("/ui/api/overview").status_code == 401
     assert visitor.http.get("/ui/api/overview", headers={"x-toolfold-page-key": "x"}).status_code == 401
@@ -85,7 +91,7 @@ def test_cookie_or_page_key_alone_gives_no_access(visitor: Visitor, dashboard: D
         ({"host": "evil.example"}, 421),
     ],
 )
-def test_request_from_another_web_page_is_refused(
+def test_dashboard_request_with_the_origin_or_host_of_another_web_page_is_refused(
     visitor: Visitor, dashboard: DashboardProcess, headers: dict[str, str], status: int
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -94,7 +100,7 @@ def test_request_from_another_web_page_is_refused(
     assert visitor.post("tools/change", body, **sent).status_code == status
 
 
-def test_changing_request_without_an_origin_header_is_refused(
+def test_dashboard_request_that_changes_settings_is_refused_without_an_origin_header(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -107,7 +113,9 @@ def test_changing_request_without_an_origin_header_is_refused(
     assert "terminal" not in (dashboard.home / "config.yaml").read_text()
 
 
-def test_signing_out_ends_the_session(visitor: Visitor, dashboard: DashboardProcess) -> None:
+def test_dashboard_requests_are_refused_after_signing_out(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
     headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
     assert visitor.post("sign-out", {}, **headers).status_code == 200
     assert visitor.http.get("/ui/api/overview", headers=headers).status_code == 401
@@ -137,7 +145,7 @@ def test_dashboard_responses_contain_no_secret_from_environment_variables(
         assert secret not in response.text
 
 
-def test_invalid_dashboard_request_is_answered_with_the_reason(
+def test_dashboard_request_with_invalid_values_gets_an_error_status_and_a_reason(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
@@ -205,7 +213,7 @@ def test_browser_on_another_machine_needs_a_token_to_sign_in(tmp_path: Path) -> 
             assert answer.status_code == 200, answer.text
 
 
-def test_user_can_sign_in_with_a_token_only_as_an_administrator(
+def test_only_an_unrestricted_token_of_an_administrator_can_sign_in_to_the_dashboard(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     state = dashboard.home / "state"

@@ -56,7 +56,7 @@ def _read(feed: ActivityFeed) -> list[dict[str, Any]]:
         lambda text: ToolsSearched(session_id="s", call_id="c", queries=(text,), found=()),
     ],
 )
-def test_secret_in_an_event_is_redacted_even_where_the_text_is_truncated(
+def test_secret_in_the_text_of_an_event_is_redacted_even_at_the_point_of_truncation(
     bus: EventBus, feed: ActivityFeed, make_event: Any, position: int
 ) -> None:
     bus.publish(make_event("a " * (position // 2) + SECRET))
@@ -87,7 +87,9 @@ def test_streamed_texts_of_concurrent_sessions_are_not_mixed(bus: EventBus, feed
     assert texts == [("a", "one "), ("b", "twofold "), ("a", "three")]
 
 
-def test_invisible_characters_in_arguments_and_names_are_escaped(bus: EventBus, feed: ActivityFeed) -> None:
+def test_invisible_characters_in_tool_names_and_arguments_of_events_are_escaped(
+    bus: EventBus, feed: ActivityFeed
+) -> None:
     hidden = "\u202egnp.exe"
     bus.publish(
         ToolStarted(session_id="s", call_id=hidden, tool=hidden, arguments={hidden: [hidden]}, toolset=hidden)
@@ -97,7 +99,7 @@ def test_invisible_characters_in_arguments_and_names_are_escaped(bus: EventBus, 
     assert "202E" in shown
 
 
-def test_known_secret_in_arguments_does_not_reach_the_page(bus: EventBus, feed: ActivityFeed) -> None:
+def test_secret_in_tool_arguments_is_not_sent_to_the_activity_page(bus: EventBus, feed: ActivityFeed) -> None:
     async def read_first_message() -> bytes:
         stream = feed.stream(0, dict)
         try:

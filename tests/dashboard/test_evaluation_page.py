@@ -54,7 +54,9 @@ def fill_in(page: Page, tools: str, messages: str, *, modes: tuple[str, ...] = (
         page.get_by_role("checkbox", name=mode).set_checked(mode in modes)
 
 
-def test_evaluation_compares_modes_and_explains_the_worst_message(checked_page: CheckedPage) -> None:
+def test_evaluation_page_compares_search_modes_and_explains_the_worst_ranked_message(
+    checked_page: CheckedPage,
+) -> None:
     page = checked_page.open("evaluation")
     fill_in(page, describe_tools(TOOLS), write_lines(MESSAGES), modes=("keyword", "semantic", "hybrid"))
     page.get_by_label("Tools per message").fill("2")
@@ -83,7 +85,7 @@ def choose_file(page: Page, name: str, content: bytes) -> None:
     page.get_by_text(name, exact=True).wait_for()
 
 
-def test_gzipped_file_of_messages_is_read_in_the_browser(checked_page: CheckedPage) -> None:
+def test_evaluation_page_accepts_a_gzipped_file_of_messages(checked_page: CheckedPage) -> None:
     page = checked_page.open("evaluation")
     fill_in(page, describe_tools(TOOLS), "")
     choose_file(page, "messages.jsonl.gz", gzip.compress(write_lines(MESSAGES).encode()))
@@ -118,7 +120,9 @@ def test_running_evaluation_can_be_cancelled_in_the_page(checked_page: CheckedPa
     page.get_by_role("button", name="Run").wait_for()
 
 
-def test_hostile_tools_and_messages_are_shown_as_text(checked_page: CheckedPage) -> None:
+def test_html_in_tool_descriptions_and_messages_is_shown_as_text_on_the_evaluation_page(
+    checked_page: CheckedPage,
+) -> None:
     message = {"id": 1, "query": f"{HOSTILE} \u202egnp.exe", "gold": [HOSTILE], "kind": HOSTILE}
     other = {"id": 2, "query": "track", "gold": ["track_parcel"], "kind": "other"}
     page = checked_page.open("evaluation")
@@ -132,7 +136,7 @@ def test_hostile_tools_and_messages_are_shown_as_text(checked_page: CheckedPage)
     assert page.title() == "Evaluation · Toolfold"
 
 
-def test_evaluations_and_server_tests_cannot_be_started_by_requests_from_other_pages(
+def test_requests_from_other_web_pages_cannot_start_evaluations_or_server_tests(
     dashboard: DashboardProcess,
 ) -> None:
     visitor = Visitor(dashboard)

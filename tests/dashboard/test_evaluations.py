@@ -65,7 +65,7 @@ def wait_until_ended(evaluations: Evaluations) -> None:
         ({"catalog": '{"type": "function"}'}, "tools, line 1"),
     ],
 )
-def test_invalid_evaluation_is_refused(
+def test_evaluation_with_invalid_modes_tools_or_messages_is_refused_with_the_reason(
     evaluations: Evaluations, change: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(RequestRefused, match=problem):
@@ -84,14 +84,14 @@ def test_second_evaluation_is_refused_while_one_is_running(evaluations: Evaluati
         evaluations.load_result()
 
 
-def test_evaluation_that_takes_too_long_is_stopped(runtime: Runtime) -> None:
+def test_evaluation_that_exceeds_its_time_limit_is_stopped_with_an_error(runtime: Runtime) -> None:
     evaluations = Evaluations(runtime, Redaction(()), max_seconds=-1.0)
     evaluations.start(VALID)
     wait_until_ended(evaluations)
     assert "took longer" in evaluations.describe()["problem"]
 
 
-def test_evaluation_of_the_tools_in_use_leaves_out_bridge_tools(evaluations: Evaluations) -> None:
+def test_evaluation_of_the_tools_of_the_runtime_leaves_out_bridge_tools(evaluations: Evaluations) -> None:
     queries = write_lines([{"id": 1, "query": "read the file notes.txt", "gold": ["read_file", "unknown"]}])
     evaluations.start({**VALID, "tools": "own", "queries": queries})
     wait_until_ended(evaluations)

@@ -92,7 +92,9 @@ def other_client() -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.clients
-def test_administrator_can_log_in_and_out_with_a_browser(setup: Setup, browser: Browser) -> None:
+def test_administrator_can_log_in_to_the_dashboard_through_an_identity_provider_and_sign_out(
+    setup: Setup, browser: Browser
+) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(60_000)
@@ -122,7 +124,9 @@ def test_administrator_can_log_in_and_out_with_a_browser(setup: Setup, browser: 
     assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["developers"]
 
 
-def test_user_who_is_not_an_administrator_cannot_log_in(setup: Setup, client: httpx2.Client) -> None:
+def test_user_who_is_not_an_administrator_cannot_log_in_to_the_dashboard(
+    setup: Setup, client: httpx2.Client
+) -> None:
     response = setup.log_in(client, "bob+dev")
     assert response.status_code == 403
     assert "only administrators" in response.text
@@ -139,7 +143,7 @@ def test_dashboard_session_ends_when_its_user_is_disabled(setup: Setup, client: 
     assert setup.log_in(client, "carl+admins").status_code == 403
 
 
-def test_login_response_for_another_browser_is_refused(
+def test_login_redirect_is_refused_in_a_browser_that_did_not_start_the_login(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     redirect = setup.authorize(setup.start(client), "eve+admins")
@@ -150,7 +154,7 @@ def test_login_response_for_another_browser_is_refused(
     assert "the state differs" in response.text
 
 
-def test_authorization_code_of_another_login_is_refused(
+def test_authorization_code_from_the_login_of_another_browser_is_refused(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     foreign = parse_qs(urlsplit(setup.authorize(setup.start(other_client), "eve+admins")).query)
@@ -161,7 +165,9 @@ def test_authorization_code_of_another_login_is_refused(
     assert "does not accept the code" in response.text
 
 
-def test_login_response_cannot_be_used_twice(setup: Setup, client: httpx2.Client) -> None:
+def test_login_redirect_and_its_sign_in_code_are_refused_the_second_time(
+    setup: Setup, client: httpx2.Client
+) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     page = urljoin(setup.url, client.get(redirect).headers["location"])
     assert client.get(redirect).status_code == 403
@@ -169,7 +175,7 @@ def test_login_response_cannot_be_used_twice(setup: Setup, client: httpx2.Client
     assert setup.open_session(client, page).status_code == 401
 
 
-def test_one_time_sign_in_code_is_refused_in_another_browser(
+def test_sign_in_code_of_a_login_is_refused_in_another_browser_and_is_then_used_up(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     page = urljoin(setup.url, setup.log_in(client, "dora+admins").headers["location"])
@@ -185,6 +191,8 @@ def test_login_cookie_that_was_changed_is_refused(setup: Setup, client: httpx2.C
         assert response.status_code == 403
 
 
-def test_login_response_with_a_repeated_parameter_is_refused(setup: Setup, client: httpx2.Client) -> None:
+def test_login_redirect_with_a_repeated_query_parameter_is_refused(
+    setup: Setup, client: httpx2.Client
+) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     assert client.get(f"{redirect}&state=x").status_code == 400

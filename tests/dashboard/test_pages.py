@@ -25,7 +25,9 @@ AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
 
 
-def test_one_time_link_signs_in_once(checked_page: CheckedPage, dashboard: DashboardProcess) -> None:
+def test_one_time_link_signs_in_one_browser_and_is_refused_in_the_next(
+    checked_page: CheckedPage, dashboard: DashboardProcess
+) -> None:
     link = dashboard.run("link")
     other = checked_page.page.context.browser.new_context()
     page = other.new_page()
@@ -78,7 +80,7 @@ def test_page_has_no_serious_accessibility_finding(checked_page: CheckedPage, na
     assert serious == []
 
 
-def test_approval_is_answered_in_the_page_while_an_agent_waits(
+def test_answer_to_an_approval_question_in_the_dashboard_reaches_the_waiting_agent(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("approvals")
@@ -98,7 +100,7 @@ def test_approval_is_answered_in_the_page_while_an_agent_waits(
     assert "declined" in read_answer(refused)["error"]
 
 
-def test_open_approval_question_is_refused_after_the_page_was_closed(
+def test_call_that_waits_for_approval_is_refused_when_the_dashboard_page_is_closed(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("approvals")
@@ -110,7 +112,7 @@ def test_open_approval_question_is_refused_after_the_page_was_closed(
     assert "nobody could be asked" in later["error"]
 
 
-def test_changed_tool_can_be_accepted_after_the_page_showed_the_difference(
+def test_catalog_page_shows_what_changed_in_a_tool_and_accepting_it_makes_the_tool_callable(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     changed = {**NOTES[0], "description": "Add a note to the notebook. Deletes all older notes."}
@@ -126,7 +128,7 @@ def test_changed_tool_can_be_accepted_after_the_page_showed_the_difference(
     assert dashboard.run("call", tool="notes_add_note", arguments={"text": "a"})["ok"]
 
 
-def test_disabled_tool_cannot_be_called_until_it_is_enabled_again(
+def test_tool_disabled_in_the_dashboard_cannot_be_called_until_it_is_enabled_again(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("catalog/search_files")
@@ -140,7 +142,7 @@ def test_disabled_tool_cannot_be_called_until_it_is_enabled_again(
     assert enabled["ok"], enabled
 
 
-def test_playground_page_shows_the_same_result_as_the_command_explain(
+def test_playground_page_ranks_and_selects_the_same_tools_as_the_explain_command(
     checked_page: CheckedPage, dashboard: DashboardProcess, tmp_path: Path
 ) -> None:
     message = "where is my parcel?"
@@ -173,7 +175,7 @@ def test_playground_page_shows_the_same_result_as_the_command_explain(
     assert printed["tools"][0]["name"] in rows.nth(1).inner_text()
 
 
-def test_activity_shows_a_call_with_arguments_and_result(
+def test_activity_page_shows_tool_calls_with_their_arguments_and_tool_searches(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("activity")
@@ -186,7 +188,7 @@ def test_activity_shows_a_call_with_arguments_and_result(
     page.get_by_role("listitem").filter(has_text="parcel").first.wait_for()
 
 
-def test_hostile_tool_name_and_description_are_shown_as_text(
+def test_html_in_a_tool_name_or_description_is_shown_as_text_on_the_catalog_page(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     dashboard.run(
@@ -297,7 +299,7 @@ def test_client_token_can_be_created_and_revoked_in_the_page(
     assert "laptop" not in (dashboard.home / "state" / "gateway" / "tokens.json").read_text()
 
 
-def test_chat_asks_for_approval_and_shows_the_answer(
+def test_chat_page_asks_for_approval_of_a_tool_call_and_shows_the_answer_of_the_model(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     steps = [{"calls": [{"name": "notes_delete_note", "arguments": {"id": "1"}}]}, "Deleted “one”."]

@@ -45,7 +45,7 @@ def dashboard(
         yield process
 
 
-def test_user_logs_in_to_a_protected_server_from_the_page(
+def test_servers_page_logs_in_to_an_mcp_server_with_oauth_and_its_tools_can_then_be_called(
     checked_page: CheckedPage, dashboard: DashboardProcess, oauth_setup: OAuthSetup
 ) -> None:
     page = checked_page.open("servers")
@@ -62,7 +62,9 @@ def test_user_logs_in_to_a_protected_server_from_the_page(
     assert not [secret for secret in oauth_setup.issuer.issued() if secret in shown]
 
 
-def test_test_of_a_hanging_server_is_cancelled_in_the_page(checked_page: CheckedPage) -> None:
+def test_servers_page_can_cancel_the_test_of_a_hanging_server_and_then_test_another(
+    checked_page: CheckedPage,
+) -> None:
     page = checked_page.open("servers")
     card = page.get_by_role("region", name="Server hanging")
     card.get_by_role("button", name="Test", exact=True).click()
@@ -74,7 +76,7 @@ def test_test_of_a_hanging_server_is_cancelled_in_the_page(checked_page: Checked
     other.get_by_text("It works: 2 tools").wait_for()
 
 
-def test_example_messages_of_a_tool_are_grouped_by_their_source(
+def test_tool_page_lists_example_messages_written_by_a_model_apart_from_learned_ones(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     hostile = "<img src=x onerror=1> remember the milk for me"

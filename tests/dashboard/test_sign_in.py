@@ -98,7 +98,9 @@ def test_revoking_a_token_ends_an_open_event_stream(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
-def test_unidentified_local_process_needs_a_token_to_sign_in(tmp_path: Path) -> None:
+def test_browser_process_that_cannot_be_identified_needs_a_token_to_sign_in_to_the_dashboard(
+    tmp_path: Path,
+) -> None:
     async def check() -> None:
         site = Site(tmp_path, "127.0.0.1")
         refused = await site.sign_in()
@@ -112,7 +114,7 @@ def test_unidentified_local_process_needs_a_token_to_sign_in(tmp_path: Path) -> 
     asyncio.run(check())
 
 
-def test_request_body_of_a_visitor_who_is_not_signed_in_is_limited(tmp_path: Path) -> None:
+def test_request_body_above_the_size_limit_for_visitors_is_refused_before_sign_in(tmp_path: Path) -> None:
     async def check() -> None:
         site = Site(tmp_path, "0.0.0.0")
         large = {"code": "x" * MAX_VISITOR_BODY_BYTES}
@@ -125,7 +127,7 @@ def test_request_body_of_a_visitor_who_is_not_signed_in_is_limited(tmp_path: Pat
     asyncio.run(check())
 
 
-def test_number_of_requested_sign_in_links_is_limited_and_earlier_links_stay_valid() -> None:
+def test_too_many_requested_sign_in_links_are_refused_and_earlier_links_stay_valid() -> None:
     sign_in = SignIn(lambda _: True)
     first = sign_in.create_code()
     requested = [sign_in.create_requested_code() for _ in range(MAX_CODES)]
@@ -145,7 +147,7 @@ def test_new_sign_in_links_can_be_requested_after_the_old_ones_expired() -> None
     assert sign_in.create_requested_code()
 
 
-def test_correct_sign_in_code_works_after_too_many_wrong_ones() -> None:
+def test_correct_sign_in_code_is_accepted_even_after_too_many_wrong_codes() -> None:
     sign_in = SignIn(lambda _: True)
     code = sign_in.create_code()
     for _ in range(MAX_FAILURES):
@@ -156,7 +158,7 @@ def test_correct_sign_in_code_works_after_too_many_wrong_ones() -> None:
     assert sign_in.redeem(code)
 
 
-def test_open_event_stream_does_not_extend_the_browser_session() -> None:
+def test_open_event_stream_does_not_postpone_the_expiry_of_the_browser_session() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     signed_in = sign_in.redeem(sign_in.create_code())

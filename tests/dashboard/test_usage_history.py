@@ -69,7 +69,7 @@ def read_totals(store: UsageStore) -> dict[str, float]:
     return store.summarize(time.time() - 60, time.time() + 60)
 
 
-def test_calls_searches_and_saved_tokens_are_counted(store: UsageStore) -> None:
+def test_usage_history_counts_tool_calls_tool_searches_and_saved_tokens(store: UsageStore) -> None:
     bus = EventBus()
     recorder = UsageRecorder(bus, store)
     bus.publish(ToolsSearched(session_id="s", call_id="a", queries=("parcel",), found=("track", "list")))
@@ -92,7 +92,9 @@ def test_calls_searches_and_saved_tokens_are_counted(store: UsageStore) -> None:
     assert sum(each["calls"] for each in series) == 3
 
 
-def test_tokens_saved_for_a_gateway_client_are_counted_once_for_concurrent_calls(store: UsageStore) -> None:
+def test_tokens_saved_by_a_short_tool_list_are_counted_once_for_concurrent_calls_of_a_client(
+    store: UsageStore,
+) -> None:
     bus = EventBus()
     recorder = UsageRecorder(bus, store)
     bus.publish(ToolsSelected(session_id="g", turn=0, shown=(), tokens=100, tokens_saved=2_000))
@@ -124,7 +126,9 @@ class StoppableStore(SqliteUsageStore):
             raise OSError("the connection was lost during the commit")
 
 
-def test_usage_entries_that_cannot_be_stored_are_stored_once_later(tmp_path: Path) -> None:
+def test_usage_entries_that_could_not_be_stored_are_stored_exactly_once_when_the_store_works_again(
+    tmp_path: Path,
+) -> None:
     bus, store = EventBus(), StoppableStore(tmp_path / "usage.db")
     recorder = UsageRecorder(bus, store, journal=UsageJournal(tmp_path / "journal"))
     store.is_stopped = True
@@ -206,7 +210,9 @@ def test_usage_journal_is_recovered_again_if_its_entries_could_not_be_stored(tmp
 
 
 @pytest.mark.parametrize("with_content", [False, True])
-def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path, with_content: bool) -> None:
+def test_usage_history_contains_arguments_results_and_queries_only_if_with_content_is_set(
+    tmp_path: Path, with_content: bool
+) -> None:
     bus, file = EventBus(), tmp_path / "usage.db"
     store = SqliteUsageStore(file)
     recorder = UsageRecorder(bus, store, with_content=with_content)
@@ -221,7 +227,9 @@ def test_arguments_results_and_queries_are_stored_only_on_request(tmp_path: Path
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_old_and_excess_usage_entries_are_deleted(open_history: Callable[..., UsageStore]) -> None:
+def test_usage_entries_above_the_maximum_age_or_number_are_deleted(
+    open_history: Callable[..., UsageStore],
+) -> None:
     now = time.time()
     store = open_history(max_days=1, max_entries=10)
     store.add(UsageEntry(at=now - 2 * 86_400, kind="call", name="old") for _ in range(3))
@@ -233,7 +241,9 @@ def test_old_and_excess_usage_entries_are_deleted(open_history: Callable[..., Us
     assert json.dumps(sorted(kept)).count("tool2") == 10
 
 
-def test_tools_of_a_period_are_listed_by_number_of_calls_with_errors_and_durations(store: UsageStore) -> None:
+def test_usage_history_lists_tools_by_number_of_calls_with_their_errors_and_durations(
+    store: UsageStore,
+) -> None:
     now = time.time()
     calls = [("add", True), ("add", False), ("track", True), ("nul \0", True)]
     store.add(UsageEntry(at=now, kind="call", name=name, ok=ok, ms=10.0) for name, ok in calls)
@@ -245,7 +255,7 @@ def test_tools_of_a_period_are_listed_by_number_of_calls_with_errors_and_duratio
     assert store.count_calls(0) == {}
 
 
-def test_usage_history_without_a_file_is_kept_in_memory(tmp_path: Path) -> None:
+def test_usage_history_without_a_file_counts_calls_in_memory_and_writes_nothing(tmp_path: Path) -> None:
     store = SqliteUsageStore(None)
     store.add([UsageEntry(at=time.time(), kind="call", name="add", ms=5.0)])
     assert read_totals(store)["calls"] == 1

@@ -68,7 +68,9 @@ def local_policy(tokens: Tokens, **more: Any) -> AccessPolicy:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8765", "localhost:1", "[::1]:8765", "LOCALHOST"])
-def test_gateway_accepts_a_loopback_request_without_a_token(tokens: Tokens, host: str) -> None:
+def test_request_with_a_loopback_host_header_is_accepted_without_a_token_if_no_token_exists(
+    tokens: Tokens, host: str
+) -> None:
     status, inside, _ = send_request(local_policy(tokens), {"host": host})
     assert status == 200
     assert inside.scopes[0][CLIENT_SCOPE_KEY] == GatewayClient(ANONYMOUS)
@@ -78,7 +80,9 @@ def test_gateway_accepts_a_loopback_request_without_a_token(tokens: Tokens, host
     "host",
     ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost@evil.example", "", "[", "a b"],
 )
-def test_request_with_an_unknown_host_header_is_refused(tokens: Tokens, host: str) -> None:
+def test_request_with_a_host_header_that_is_not_loopback_or_configured_is_refused(
+    tokens: Tokens, host: str
+) -> None:
     status, inside, response = send_request(local_policy(tokens), {"host": host})
     assert (status, inside.scopes) == (421, [])
     assert "gateway.hosts" in response["error"]
@@ -95,13 +99,15 @@ def test_request_with_an_unknown_host_header_is_refused(tokens: Tokens, host: st
         "ftp://localhost",
     ],
 )
-def test_request_from_a_foreign_origin_is_refused(tokens: Tokens, origin: str) -> None:
+def test_request_whose_origin_header_is_not_a_loopback_web_page_is_refused(
+    tokens: Tokens, origin: str
+) -> None:
     status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "origin": origin})
     assert (status, inside.scopes) == (403, [])
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:3000", "http://localhost", "https://[::1]:8765"])
-def test_request_from_a_loopback_origin_is_accepted(tokens: Tokens, origin: str) -> None:
+def test_request_whose_origin_header_is_a_loopback_web_page_is_accepted(tokens: Tokens, origin: str) -> None:
     assert send_request(local_policy(tokens), {**LOCAL, "origin": origin})[0] == 200
 
 
@@ -111,14 +117,14 @@ def test_requests_with_configured_hosts_and_origins_are_accepted(tokens: Tokens)
 
 
 @pytest.mark.parametrize("given", ["Bearer wrong", "Basic eDp5", "Bearer", "bearer  ", "tf_x"])
-def test_request_with_a_wrong_token_is_refused_even_if_none_is_needed(tokens: Tokens, given: str) -> None:
+def test_request_with_a_wrong_or_malformed_token_gets_status_401(tokens: Tokens, given: str) -> None:
     tokens.add("bob")
     status, inside, response = send_request(local_policy(tokens), {**LOCAL, "authorization": given})
     assert (status, inside.scopes) == (401, [])
     assert "toolfold token add" in response["error"]
 
 
-def test_token_is_removed_from_the_request_after_the_check(tokens: Tokens) -> None:
+def test_valid_token_is_removed_from_the_request_before_the_gateway_handles_it(tokens: Tokens) -> None:
     token = tokens.add("bob", ["mcp-x"])
     status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "authorization": f"Bearer {token}"})
     assert status == 200
@@ -128,7 +134,7 @@ def test_token_is_removed_from_the_request_after_the_check(tokens: Tokens) -> No
     assert token not in repr(inside.scopes[0])
 
 
-def test_every_client_needs_a_token_once_one_exists(tokens: Tokens) -> None:
+def test_request_without_a_token_is_refused_as_soon_as_any_token_was_created(tokens: Tokens) -> None:
     at = local_policy(tokens)
     assert send_request(at, LOCAL)[0] == 200
     token = tokens.add("narrow", ["mcp-git"])
@@ -138,13 +144,15 @@ def test_every_client_needs_a_token_once_one_exists(tokens: Tokens) -> None:
     assert send_request(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_token_is_still_needed_after_the_last_one_is_revoked(tokens: Tokens) -> None:
+def test_request_without_a_token_is_still_refused_after_all_tokens_are_revoked(tokens: Tokens) -> None:
     tokens.add("narrow")
     tokens.revoke("narrow")
     assert send_request(local_policy(tokens), LOCAL)[0] == 401
 
 
-def test_setting_allow_anonymous_accepts_clients_without_a_token(tokens: Tokens) -> None:
+def test_setting_allow_anonymous_accepts_requests_without_a_token_although_tokens_exist(
+    tokens: Tokens,
+) -> None:
     tokens.add("narrow")
     at = local_policy(tokens, allow_anonymous=True)
     assert send_request(at, LOCAL)[0] == 200
@@ -181,7 +189,9 @@ def test_gateway_on_an_address_other_than_loopback_requires_a_token_from_clients
     assert send_request(at, {"host": "192.0.2.7:8765", "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_gateway_on_another_address_without_any_token_is_a_config_error(tokens: Tokens) -> None:
+def test_gateway_on_an_address_other_than_loopback_does_not_start_before_a_token_is_created(
+    tokens: Tokens,
+) -> None:
     with pytest.raises(ConfigError, match="clients need a token"):
         make_access_policy("0.0.0.0", tokens, toolsets=None, hosts=(), origins=())
 
@@ -198,5 +208,5 @@ def test_gateway_on_another_address_without_any_token_is_a_config_error(tokens: 
         ("localhost.evil", False),
     ],
 )
-def test_loopback_addresses_are_distinguished_from_others(host: str, expected: bool) -> None:
+def test_is_loopback_is_true_only_for_loopback_addresses_and_localhost(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -87,7 +87,7 @@ async def test_client_without_a_token_cannot_use_the_session_of_a_client_with_on
 
 
 @both_revisions
-async def test_new_token_of_the_same_name_does_not_inherit_sessions_and_toolsets(
+async def test_new_token_with_the_name_of_a_revoked_token_grants_only_its_own_toolsets(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"renewed-{revision}"
@@ -100,7 +100,7 @@ async def test_new_token_of_the_same_name_does_not_inherit_sessions_and_toolsets
         assert await tool_names(client) == ["one_echo"]
 
 
-async def test_client_session_ends_with_its_token_even_if_the_name_is_reused(
+async def test_mcp_session_of_a_revoked_token_cannot_be_used_with_a_new_token_of_the_same_name(
     two_servers: RunningGateway,
 ) -> None:
     token = two_servers.tokens.add("again", ["mcp-one", "mcp-two"])
@@ -143,7 +143,7 @@ async def test_open_stream_of_a_client_ends_when_its_token_is_revoked(two_server
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_ungranted_tool_cannot_be_called_under_any_spelling_of_its_name(
+async def test_tool_of_a_server_that_the_token_does_not_grant_cannot_be_called_under_any_spelling(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"speller-{revision}", ["mcp-one"])
@@ -178,7 +178,7 @@ async def test_ungranted_tool_cannot_be_called_under_any_spelling_of_its_name(
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_ungranted_and_missing_tools_give_clients_the_same_error(
+async def test_tool_that_the_token_does_not_grant_gives_the_same_error_as_a_tool_that_does_not_exist(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"guesser-{revision}", ["mcp-one"])
@@ -193,7 +193,9 @@ async def test_ungranted_and_missing_tools_give_clients_the_same_error(
         assert '"two' not in await call_text(client, "tool_search", {"query": "two echo of the server two"})
 
 
-async def test_client_gets_no_notifications_of_ungranted_servers(two_servers: RunningGateway) -> None:
+async def test_client_gets_no_notifications_of_servers_that_its_token_does_not_grant(
+    two_servers: RunningGateway,
+) -> None:
     narrow, wide = two_servers.tokens.add("one-server", ["mcp-one"]), two_servers.tokens.add("all-servers")
     received: dict[str, list[str]] = {"narrow": [], "wide": []}
 
@@ -245,7 +247,9 @@ async def _follow(client: Client, uri: str, *, wanted: bool) -> None:
         await client.session.send_request(mcp_types.UnsubscribeRequest(params=given), mcp_types.EmptyResult)
 
 
-async def test_unsubscribing_does_not_end_the_subscription_of_another_client(tmp_path: Path) -> None:
+async def test_client_that_unsubscribes_from_a_resource_does_not_end_the_subscription_of_another_client(
+    tmp_path: Path,
+) -> None:
     with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with served.client(token=served.tokens.add("a")) as a, served.client() as b:
@@ -258,7 +262,7 @@ async def test_unsubscribing_does_not_end_the_subscription_of_another_client(tmp
             wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_client_above_the_session_limit_loses_only_its_own_sessions(
+async def test_client_that_opens_too_many_sessions_loses_old_ones_and_other_clients_lose_none(
     two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
@@ -282,7 +286,7 @@ async def test_client_above_the_session_limit_loses_only_its_own_sessions(
     assert not [key for key in closed if key.startswith("modest ")]
 
 
-async def test_concurrent_calls_per_client_are_limited(
+async def test_number_of_calls_that_one_client_can_run_concurrently_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_CALLS_PER_CLIENT", 4)
@@ -298,7 +302,7 @@ async def test_concurrent_calls_per_client_are_limited(
 
 
 @both_revisions
-async def test_resource_uri_sent_by_a_server_resolves_to_that_server_only(
+async def test_resource_uri_with_the_prefix_of_another_server_is_read_from_the_server_that_sent_it(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -322,7 +326,7 @@ def has_unmarked_order(words_: str) -> bool:
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_injected_instructions_are_marked_in_every_kind_of_result_for_clients(
+async def test_injected_instructions_are_marked_in_tool_results_resources_and_prompts_sent_to_clients(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -383,7 +387,9 @@ async def test_log_messages_of_a_call_reach_only_the_calling_client(tmp_path: Pa
     assert not received["b"] or received["b"] == ["the balance of b"]
 
 
-async def test_elicitation_passed_to_a_client_names_the_server_and_is_limited(tmp_path: Path) -> None:
+async def test_elicitation_forwarded_to_a_client_names_the_server_and_a_flood_of_them_is_declined(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -399,7 +405,9 @@ async def test_elicitation_passed_to_a_client_names_the_server_and_is_limited(tm
     assert all(each.startswith("The server 'one' asks: ") for each in asked)
 
 
-async def test_elicitation_outside_of_a_call_or_with_several_clients_is_declined(tmp_path: Path) -> None:
+async def test_elicitation_is_declined_if_it_is_unclear_which_client_made_the_call_that_caused_it(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -456,7 +464,9 @@ async def test_client_that_does_not_read_does_not_delay_notifications_to_other_c
 
 
 @pytest.mark.thorough
-async def test_flood_of_server_log_messages_during_requests_is_limited(tmp_path: Path) -> None:
+async def test_number_of_server_log_messages_forwarded_to_a_client_during_its_request_is_limited(
+    tmp_path: Path,
+) -> None:
     received: list[Any] = []
 
     async def hear(params: Any) -> None:
@@ -471,7 +481,7 @@ async def test_flood_of_server_log_messages_during_requests_is_limited(tmp_path:
     assert len(received) <= MAX_NOTIFICATIONS_PER_SECOND * (seconds + 1)
 
 
-async def test_approval_by_one_client_does_not_apply_to_another(tmp_path: Path) -> None:
+async def test_client_is_not_offered_the_approval_answer_always_and_cannot_give_it(tmp_path: Path) -> None:
     offered: list[str] = []
     marker = tmp_path / "marker"
     marker.mkdir()
@@ -544,7 +554,7 @@ _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_malformed_http_headers_do_not_bypass_the_access_policy(
+def test_request_with_wrong_repeated_or_malformed_http_headers_gets_no_tool_list(
     two_servers: RunningGateway, headers: bytes
 ) -> None:
     for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):
@@ -558,7 +568,7 @@ def test_malformed_http_headers_do_not_bypass_the_access_policy(
         assert not answer.startswith(b"HTTP/1.1 200"), answer[:200]
 
 
-async def test_too_large_http_request_is_refused(two_servers: RunningGateway) -> None:
+async def test_http_request_with_a_body_above_the_size_limit_is_refused(two_servers: RunningGateway) -> None:
     async with httpx2.AsyncClient(headers=KINDS, timeout=TIMEOUT_S) as http:
         answer = await http.post(two_servers.url, content=b"[" + b" " * (MAX_REQUEST_BYTES + 1) + b"]")
     assert answer.status_code == 413
@@ -600,7 +610,7 @@ async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_blo
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_state_of_a_server_with_one_process_per_client_is_not_visible_to_other_clients(
+async def test_argument_completions_of_a_server_with_one_process_per_client_show_nothing_of_other_clients(
     tmp_path: Path, revision: str
 ) -> None:
     ref = mcp_types.PromptReference(type="ref/prompt", name="notes_plan")
@@ -615,7 +625,7 @@ async def test_state_of_a_server_with_one_process_per_client_is_not_visible_to_o
     assert found == [["notes-value"], ["notes-value"]]
 
 
-async def test_http_headers_with_tool_arguments_are_checked_without_revealing_tools_to_ungranted_clients(
+async def test_mcp_param_header_must_equal_the_argument_and_its_check_reveals_no_ungranted_tool(
     tmp_path: Path,
 ) -> None:
     region = {"type": "string", "x-mcp-header": "Region"}
@@ -644,7 +654,9 @@ async def test_http_headers_with_tool_arguments_are_checked_without_revealing_to
         assert foreign == await status(served, tokens[1], "one_nowhere")
 
 
-async def test_call_that_waits_for_approval_cannot_be_resumed_by_another_client(tmp_path: Path) -> None:
+async def test_client_cannot_approve_a_call_of_another_client_by_sending_its_request_state(
+    tmp_path: Path,
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}

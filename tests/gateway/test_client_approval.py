@@ -29,7 +29,9 @@ async def call_delete(client: Any, text: str = "draft") -> Any:
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_allowed_tool_entry_for_a_client_matches_the_token_name(tmp_path: Path, revision: str) -> None:
+async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_token_of_that_name(
+    tmp_path: Path, revision: str
+) -> None:
     allowed = {"approval.allowed_tools": ["server:notes client=desk"]}
     with serve_gateway(tmp_path / "home", servers(tmp_path), **allowed) as served:
         for name, runs in (("desk", True), ("other", False)):
@@ -46,7 +48,7 @@ async def test_allowed_tool_entry_for_a_client_matches_the_token_name(tmp_path: 
         ("cancel", "the client did not answer the question"),
     ],
 )
-async def test_unanswered_approval_form_is_not_reported_as_the_users_refusal(
+async def test_error_of_a_call_whose_approval_form_was_not_accepted_does_not_say_that_a_person_refused(
     tmp_path: Path, revision: str, action: Any, reason: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -61,7 +63,9 @@ async def test_unanswered_approval_form_is_not_reported_as_the_users_refusal(
 
 
 @both_revisions
-async def test_approval_question_to_a_client_is_published_as_events(tmp_path: Path, revision: str) -> None:
+async def test_approval_question_answered_by_a_client_is_published_as_an_asked_and_an_answered_event(
+    tmp_path: Path, revision: str
+) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
@@ -80,7 +84,7 @@ async def test_approval_question_to_a_client_is_published_as_events(tmp_path: Pa
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_session_approval_by_a_client_covers_calls_with_other_arguments(
+async def test_approving_a_tool_for_the_session_allows_later_calls_with_other_arguments_without_asking(
     tmp_path: Path, revision: str
 ) -> None:
     forms: list[Any] = []

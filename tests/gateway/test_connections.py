@@ -105,7 +105,9 @@ def test_connection_with_an_incomplete_second_http_request_is_closed_after_the_t
 
 
 @pytest.mark.thorough
-def test_open_event_stream_is_not_closed_by_the_timeouts(short_timeouts: GatewayProcess) -> None:
+def test_open_event_stream_is_not_closed_by_the_timeout_for_silent_connections(
+    short_timeouts: GatewayProcess,
+) -> None:
     body = json.dumps(HELLO).encode()
     with connect(short_timeouts) as connection:
         connection.sendall(HEAD + ACCEPT + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -127,7 +129,7 @@ def test_open_event_stream_is_not_closed_by_the_timeouts(short_timeouts: Gateway
             assert stream.recv(1) != b""
 
 
-def test_listening_socket_of_the_gateway_has_keepalive_options() -> None:
+def test_connections_accepted_by_the_gateway_use_tcp_keepalive_to_detect_vanished_clients() -> None:
     with socket.socket() as listening:
         listening_module.detect_vanished_peers(listening)
         listening.bind(("127.0.0.1", 0))
@@ -141,7 +143,9 @@ def test_listening_socket_of_the_gateway_has_keepalive_options() -> None:
                     assert limit == listening_module.PEER_TIMEOUT_S * 1_000
 
 
-def test_running_gateway_requires_a_token_after_the_first_one_is_created(tmp_path: Path) -> None:
+def test_running_gateway_refuses_requests_without_a_token_after_the_first_token_is_created(
+    tmp_path: Path,
+) -> None:
     with gateway_process(tmp_path) as gateway:
         assert b" 200 " in initialize(gateway)
         words = [sys.executable, "-m", "toolfold", "token", "add", "first"]
@@ -214,7 +218,9 @@ async def _wait_until_settled(server: uvicorn.Server) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
-def test_gateway_logs_a_lack_of_file_descriptors_once_and_recovers(tmp_path: Path) -> None:
+def test_gateway_without_free_file_descriptors_logs_it_once_and_answers_again_when_some_are_free(
+    tmp_path: Path,
+) -> None:
     """The limit on open files leaves room for only a few connections."""
     with gateway_process(tmp_path, code=("-c", RARE_LOG)) as gateway:
         assert b" 200 " in initialize(gateway)  # everything that is opened lazily is open now

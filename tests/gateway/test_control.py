@@ -95,7 +95,9 @@ async def start_enrich(home: Path, *words: str) -> asyncio.subprocess.Process:
     )
 
 
-async def test_client_over_http_writes_example_messages_with_its_own_model(gateway: GatewayProcess) -> None:
+async def test_enrich_stores_example_messages_written_by_the_model_of_an_http_client_through_sampling(
+    gateway: GatewayProcess,
+) -> None:
     sampler, home = Sampler(), gateway.log.parent
     async with connect_http(gateway, "notebook", sampler):
         code, out, err = await enrich(home, TOOL, "terminal", "--through", "notebook")
@@ -115,7 +117,7 @@ async def test_client_over_http_writes_example_messages_with_its_own_model(gatew
     assert stored["model"] == "notebook:model-of-client"
 
 
-async def test_enrich_command_ends_if_the_user_does_not_allow_the_clients_model(
+async def test_enrich_ends_with_an_error_if_the_user_of_the_mcp_client_rejects_the_sampling_request(
     gateway: GatewayProcess,
 ) -> None:
     sampler = Sampler()
@@ -129,7 +131,9 @@ async def test_enrich_command_ends_if_the_user_does_not_allow_the_clients_model(
     assert len(sampler.requests) == 1
 
 
-async def test_stopping_enrich_cancels_its_request_to_the_client(gateway: GatewayProcess) -> None:
+async def test_stopping_the_enrich_command_cancels_its_sampling_request_to_the_mcp_client(
+    gateway: GatewayProcess,
+) -> None:
     sampler = Sampler()
     sampler.waits = True
     async with connect_http(gateway, "slow", sampler), asyncio.timeout(TIMEOUT_S):
@@ -141,7 +145,9 @@ async def test_stopping_enrich_cancels_its_request_to_the_client(gateway: Gatewa
     assert process.returncode != 0
 
 
-async def test_enrich_explains_why_the_model_of_a_client_cannot_be_used(gateway: GatewayProcess) -> None:
+async def test_enrich_explains_that_the_mcp_client_is_not_connected_or_does_not_support_sampling(
+    gateway: GatewayProcess,
+) -> None:
     home = gateway.log.parent
     async with connect_http(gateway, "plain", None):
         code, _, err = await enrich(home, TOOL, "--through", "plain")
@@ -152,7 +158,9 @@ async def test_enrich_explains_why_the_model_of_a_client_cannot_be_used(gateway:
         assert "no client 'nobody' is connected" in err
 
 
-def test_control_socket_refuses_processes_of_tool_calls_and_invalid_requests(gateway: GatewayProcess) -> None:
+def test_control_socket_refuses_processes_started_by_a_tool_call_and_unknown_requests(
+    gateway: GatewayProcess,
+) -> None:
     home = gateway.log.parent
     (file,) = control_directory(home / "state").glob("*.sock")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -172,7 +180,7 @@ def test_control_socket_refuses_processes_of_tool_calls_and_invalid_requests(gat
     assert "does not know the request" in send_request("stop")
 
 
-def test_only_control_sockets_of_ended_gateways_are_removed(tmp_path: Path) -> None:
+def test_control_socket_of_a_killed_gateway_is_removed_but_not_that_of_a_running_one(tmp_path: Path) -> None:
     killed, running = tmp_path / "1-killed.sock", tmp_path / "2-running.sock"
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(killed))
@@ -187,7 +195,7 @@ def test_only_control_sockets_of_ended_gateways_are_removed(tmp_path: Path) -> N
     assert sorted(file.name for file in tmp_path.iterdir()) == ["2-running.sock", "3-starting.sock"]
 
 
-def test_process_at_the_other_end_of_a_socket_is_identified_on_linux_and_macos() -> None:
+def test_identify_peer_returns_the_process_id_at_the_other_end_of_a_unix_socket_on_linux_and_macos() -> None:
     class MacSocket(socket.socket):
         def getsockopt(self, level: int, option: int, size: int = 0) -> Any:
             assert (level, option, size) == (0, 2, 4)  # SOL_LOCAL, LOCAL_PEERPID
@@ -218,7 +226,7 @@ print(connection.recv(10_000).decode())
     assert "the process that opened the connection has ended" in done.stdout
 
 
-async def test_client_over_stdio_writes_example_messages_and_its_control_socket_is_removed(
+async def test_enrich_uses_the_model_of_a_stdio_client_and_the_gateway_removes_its_control_socket(
     tmp_path: Path,
 ) -> None:
     write_settings(tmp_path, SETTINGS)

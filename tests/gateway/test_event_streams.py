@@ -63,7 +63,7 @@ def read_events(response: httpx2.Response) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("message", [request("tools/list", {}), call("plain_echo")], ids=["list", "call"])
-def test_quick_request_is_answered_with_json_on_the_same_connection(
+def test_request_that_is_answered_quickly_gets_a_json_response_instead_of_an_event_stream(
     session: HttpSession, message: dict[str, Any]
 ) -> None:
     response = session.post(message)
@@ -83,17 +83,21 @@ def test_call_that_reports_progress_is_answered_with_an_event_stream(session: Ht
     assert "result" in events[-1]
 
 
-def test_call_that_takes_long_is_answered_with_an_event_stream(session: HttpSession) -> None:
+def test_slow_call_is_answered_with_an_event_stream_instead_of_a_json_response(session: HttpSession) -> None:
     response = session.post(call("silent_echo"))
     assert response.headers["content-type"].startswith("text/event-stream")
     assert [each["id"] for each in read_events(response)] == [7]
 
 
-def test_request_with_an_unknown_session_or_without_accept_is_refused(session: HttpSession) -> None:
+def test_request_with_an_unknown_session_id_or_an_unsuitable_accept_header_is_refused(
+    session: HttpSession,
+) -> None:
     assert session.post(call("plain_echo"), mcp_session_id="x").status_code == 404
     assert session.post(call("plain_echo"), accept="text/html").status_code == 406
 
 
-def test_two_requests_with_the_same_id_one_after_the_other_are_both_answered(session: HttpSession) -> None:
+def test_request_id_can_be_used_again_after_the_first_request_with_it_was_answered(
+    session: HttpSession,
+) -> None:
     answers = [session.post(call("plain_echo")).json() for _ in range(2)]
     assert [each["id"] for each in answers] == [7, 7]

@@ -47,7 +47,7 @@ async def tool_names(client: Client) -> list[str]:
 
 
 @both_revisions
-async def test_small_catalog_is_listed_to_clients_in_full_without_the_mcp_prefix(
+async def test_client_of_a_gateway_with_few_tools_lists_all_of_them_by_names_without_the_prefix_mcp(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -69,7 +69,7 @@ async def test_tool_search_is_annotated_as_read_only_but_tool_call_is_not(
 
 
 @both_revisions
-async def test_tools_of_a_large_catalog_are_deferred_and_clients_can_still_call_each_by_name(
+async def test_client_of_a_gateway_with_many_tools_lists_only_bridge_tools_but_can_call_any_tool_by_name(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -84,7 +84,9 @@ async def test_tools_of_a_large_catalog_are_deferred_and_clients_can_still_call_
 
 
 @both_revisions
-async def test_client_token_grants_only_its_toolsets(large_catalog: RunningGateway, revision: str) -> None:
+async def test_client_cannot_find_or_call_tools_outside_the_toolsets_of_its_token(
+    large_catalog: RunningGateway, revision: str
+) -> None:
     token = large_catalog.tokens.add(f"only-one-{revision}", ["mcp-one"])
     async with large_catalog.client(revision, token=token) as client:
         assert result_text(await client.call_tool("one_echo", {"text": "x"})) == "x"
@@ -105,7 +107,7 @@ async def test_client_token_grants_only_its_toolsets(large_catalog: RunningGatew
 
 
 @both_revisions
-async def test_file_and_terminal_tools_are_offered_to_clients_only_if_granted(
+async def test_file_and_terminal_tools_are_offered_only_to_clients_whose_token_names_their_toolset(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"shell-{revision}", ["file"])
@@ -121,7 +123,9 @@ async def test_client_with_a_wrong_token_is_refused(two_servers: RunningGateway)
             await client.list_tools()
 
 
-async def test_client_session_cannot_be_used_with_another_token(two_servers: RunningGateway) -> None:
+async def test_mcp_session_opened_with_one_token_cannot_be_used_with_another_token_or_without_one(
+    two_servers: RunningGateway,
+) -> None:
     import httpx2
 
     mine, other = two_servers.tokens.add("mine", ["mcp-one"]), two_servers.tokens.add("other", ["mcp-two"])
@@ -154,7 +158,7 @@ async def test_client_session_cannot_be_used_with_another_token(two_servers: Run
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_concurrent_clients_get_their_own_tools_and_results(
+async def test_concurrent_clients_with_different_tokens_get_only_their_own_tools_and_results(
     two_servers: RunningGateway, revision: str
 ) -> None:
     tokens = [two_servers.tokens.add(f"{name}-{revision}", [f"mcp-{name}"]) for name in ("one", "two")]
@@ -204,7 +208,9 @@ async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: P
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revision: str) -> None:
+async def test_server_that_crashes_or_hangs_or_floods_affects_only_the_client_that_calls_it(
+    tmp_path: Path, revision: str
+) -> None:
     flood_size = str(thorough_count(50_000, 2_000))  # the gateway passes each notification on to the client
     servers = {
         "good": fault_server(),
@@ -244,7 +250,9 @@ async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revi
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_stateful_server_has_one_process_per_client(tmp_path: Path, revision: str) -> None:
+async def test_server_named_shell_gets_one_process_per_client_while_other_servers_share_one_process(
+    tmp_path: Path, revision: str
+) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}
     with serve_gateway(tmp_path, servers) as served:
         shells: list[int] = []
@@ -267,7 +275,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-async def test_new_tool_is_announced_to_clients_and_listed(tmp_path: Path) -> None:
+async def test_clients_are_notified_of_a_tool_that_a_server_adds_and_then_list_it(tmp_path: Path) -> None:
     with serve_gateway(tmp_path, {"late": fault_server("--fault", "changing-list", trust="off")}) as served:
         notified = asyncio.Event()
 
@@ -287,7 +295,9 @@ async def test_new_tool_is_announced_to_clients_and_listed(tmp_path: Path) -> No
             assert "late_arrived_late" in await tool_names(client)
 
 
-async def test_changed_tool_is_not_offered_to_clients_before_review(tmp_path: Path) -> None:
+async def test_tool_that_its_server_changed_is_not_offered_to_clients_before_a_person_reviews_it(
+    tmp_path: Path,
+) -> None:
     with serve_gateway(tmp_path, {"late": fault_server("--fault", "changing-list", trust="pin")}) as served:
         async with served.client("legacy") as client:
             await client.call_tool("late_echo", {"text": "now"})
@@ -311,7 +321,7 @@ async def asked_client(served: RunningGateway, revision: str, answer: str) -> As
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_kind_of_finding_approved_through_a_client_applies_only_to_its_session(
+async def test_approving_all_commands_of_a_kind_through_a_client_applies_only_to_its_session(
     tmp_path: Path, revision: str
 ) -> None:
     victims = [tmp_path / name for name in ("build", "src", "other")]
@@ -332,7 +342,9 @@ async def test_kind_of_finding_approved_through_a_client_applies_only_to_its_ses
 
 
 @both_revisions
-async def test_dangerous_call_asks_the_user_through_the_client(tmp_path: Path, revision: str) -> None:
+async def test_dangerous_call_sends_an_approval_form_to_the_user_through_the_client(
+    tmp_path: Path, revision: str
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}
@@ -399,7 +411,9 @@ async def test_call_is_refused_if_the_client_cannot_ask_a_user(tmp_path: Path, r
     assert victim.exists()
 
 
-async def test_forged_or_already_used_state_of_an_approval_request_is_rejected(tmp_path: Path) -> None:
+async def test_approval_answer_with_a_forged_or_already_used_request_state_is_rejected(
+    tmp_path: Path,
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}
@@ -423,7 +437,7 @@ async def test_forged_or_already_used_state_of_an_approval_request_is_rejected(t
     assert victim.exists()
 
 
-async def test_search_without_results_names_tools_under_review_that_the_client_may_use(
+async def test_tool_search_names_matching_tools_that_await_review_only_to_clients_that_may_use_them(
     tmp_path: Path,
 ) -> None:
     servers = {"late": fault_server("--fault", "changing-list", trust="pin"), "other": fault_server()}
@@ -447,7 +461,7 @@ async def test_search_without_results_names_tools_under_review_that_the_client_m
 
 
 @both_revisions
-async def test_client_token_for_a_missing_toolset_grants_nothing(
+async def test_client_whose_token_names_only_an_unknown_toolset_has_no_tools(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"gone-{revision}", ["no-such-toolset"])

@@ -30,7 +30,7 @@ def get(gateway: GatewayProcess, path: str, **headers: str) -> httpx2.Response:
     return httpx2.get(f"http://127.0.0.1:{gateway.port}{path}", headers=headers, timeout=TIMEOUT_S)
 
 
-def test_gateway_is_healthy_and_ready_for_any_host_name(gateway: GatewayProcess) -> None:
+def test_health_and_readiness_endpoints_answer_requests_with_any_host_header(gateway: GatewayProcess) -> None:
     for path in ("/healthz", "/readyz"):
         response = get(gateway, path, host="10.1.2.3:8765")
         assert (response.status_code, response.json()) == (200, {"status": "ok"})
@@ -45,7 +45,9 @@ def test_metrics_are_served_in_the_format_of_prometheus(gateway: GatewayProcess)
     assert "toolfold_ready 1\n" in response.text
 
 
-def test_hangup_signal_reads_the_settings_again_and_keeps_streams_open(gateway: GatewayProcess) -> None:
+def test_gateway_reads_its_settings_again_after_sighup_and_keeps_client_streams_open(
+    gateway: GatewayProcess,
+) -> None:
     home = gateway.log.parent
     settings = json.loads((home / "config.yaml").read_text())
     info = {"name": "test", "version": "1"}
@@ -74,7 +76,7 @@ def read_log(home: Path) -> str:
     return "".join(each.read_text() for each in home.rglob("gateway.log"))
 
 
-def test_gateway_that_was_told_to_stop_still_answers_and_a_second_signal_ends_it_at_once(
+def test_gateway_reports_not_ready_but_still_answers_after_sigterm_and_exits_after_a_second_sigterm(
     gateway: GatewayProcess,
 ) -> None:
     gateway.process.send_signal(signal.SIGTERM)

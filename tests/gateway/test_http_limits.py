@@ -106,7 +106,7 @@ async def test_request_body_in_tiny_chunks_is_refused_while_another_client_is_se
         (("Content-Encoding: gzip",), "", "415"),
     ],
 )
-def test_request_refused_because_of_its_headers_is_closed_without_reading_its_body(
+def test_connection_of_a_request_refused_for_its_headers_is_closed_without_reading_the_body(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
@@ -123,7 +123,9 @@ def test_request_refused_because_of_its_headers_is_closed_without_reading_its_bo
 
 
 @check_cases("size", [MIN_CHUNK_BYTES + 8, 5_000])
-def test_large_request_body_in_chunks_of_usual_size_is_accepted(served: RunningGateway, size: int) -> None:
+def test_large_chunked_request_body_is_accepted_if_its_chunks_are_not_tiny(
+    served: RunningGateway, size: int
+) -> None:
     body = call(json.dumps("a" * 1_000_000))
     with RawClient(served) as raw:
         raw.start(*CHUNKED, "Connection: close")
@@ -133,7 +135,9 @@ def test_large_request_body_in_chunks_of_usual_size_is_accepted(served: RunningG
     assert "Missing session ID" in answer  # so the protocol has read the body
 
 
-def test_request_body_with_content_length_may_arrive_in_tiny_pieces(served: RunningGateway) -> None:
+def test_request_body_with_a_content_length_is_accepted_even_if_it_arrives_byte_by_byte(
+    served: RunningGateway,
+) -> None:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {len(PING)}", "Connection: close")
         for byte in PING:
@@ -181,14 +185,18 @@ async def test_client_message_with_too_many_json_values_is_refused(
         assert result_text(await other.call_tool("one_echo", {"text": "hello"})) == "hello"
 
 
-def test_content_length_above_the_limit_is_refused_without_reading_the_body(served: RunningGateway) -> None:
+def test_request_whose_content_length_exceeds_the_limit_is_refused_without_reading_its_body(
+    served: RunningGateway,
+) -> None:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {MAX_REQUEST_BYTES + 1}")
         answer = raw.receive()  # nothing of the body was sent
     assert answer.startswith("HTTP/1.1 413")
 
 
-def test_client_that_is_still_sending_its_request_receives_the_refusal(served: RunningGateway) -> None:
+def test_client_receives_the_error_about_a_too_long_body_while_it_is_still_sending_the_body(
+    served: RunningGateway,
+) -> None:
     body = b"[" + b" " * (MAX_REQUEST_BYTES + 1_000_000) + b"]"
     assert f"longer than {MAX_REQUEST_BYTES:,} bytes" in post(served, body)
 
@@ -203,7 +211,7 @@ def test_request_body_that_arrives_too_slowly_is_refused(
         assert raw.receive().startswith("HTTP/1.1 408")
 
 
-def test_request_bodies_of_one_client_share_a_memory_limit(
+def test_concurrent_request_bodies_of_one_client_are_refused_above_a_shared_memory_limit(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
@@ -229,7 +237,7 @@ def test_request_bodies_of_one_client_share_a_memory_limit(
     assert received[0].startswith("HTTP/1.1 503")
 
 
-def test_concurrent_request_bodies_per_client_are_limited(
+def test_number_of_request_bodies_that_one_client_may_send_concurrently_is_limited(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BODIES_PER_CLIENT", 2)
@@ -249,7 +257,7 @@ def test_concurrent_request_bodies_per_client_are_limited(
 
 
 @check_cases("method", ["GET", "DELETE", "OPTIONS"])
-def test_body_of_an_http_request_other_than_post_is_refused(served: RunningGateway, method: str) -> None:
+def test_get_delete_or_options_request_with_a_body_is_refused(served: RunningGateway, method: str) -> None:
     with RawClient(served) as raw:
         raw.start(*CHUNKED, method=method)
         answer = raw.receive()
@@ -263,7 +271,9 @@ async def test_large_call_arguments_within_the_limits_are_accepted(served: Runni
         assert "truncated" in result_text(await client.call_tool("one_echo", {"text": text}))
 
 
-async def test_client_session_continues_after_a_refused_message(served: RunningGateway) -> None:
+async def test_client_session_can_still_be_used_after_a_message_with_too_many_json_values_was_refused(
+    served: RunningGateway,
+) -> None:
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http:
         params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}

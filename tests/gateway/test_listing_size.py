@@ -35,7 +35,7 @@ def listed_names(runtime: Runtime) -> set[str]:
 
 
 @pytest.mark.parametrize(("tools", "is_deferred"), [(30, False), (31, True)])
-def test_gateway_defers_tools_if_there_are_more_than_thirty(
+def test_gateway_lists_up_to_thirty_tools_and_only_bridge_tools_if_there_are_more(
     tmp_path: Path, tools: int, is_deferred: bool
 ) -> None:
     with open_with_tools(tmp_path, tools) as runtime:
@@ -44,21 +44,23 @@ def test_gateway_defers_tools_if_there_are_more_than_thirty(
 
 
 @pytest.mark.parametrize(("setting", "count"), [(0, 40), (40, 40), (39, 3)])
-def test_setting_threshold_tools_sets_how_many_tools_are_listed_before_they_are_deferred(
+def test_gateway_lists_all_tools_up_to_the_setting_threshold_tools_and_only_bridge_tools_above(
     tmp_path: Path, setting: int, count: int
 ) -> None:
     with open_with_tools(tmp_path, 40, setting) as runtime:
         assert len(listed_names(runtime)) == count
 
 
-def test_sessions_without_a_gateway_defer_tools_by_their_token_count(tmp_path: Path) -> None:
+def test_session_outside_of_the_gateway_defers_tools_by_their_token_count_instead_of_their_number(
+    tmp_path: Path,
+) -> None:
     with open_with_tools(tmp_path, 40, behind_gateway=False) as runtime:
         assert len(listed_names(runtime)) == 40
     with open_with_tools(tmp_path, 40, 30, behind_gateway=False) as runtime:
         assert listed_names(runtime) == BRIDGE
 
 
-def test_size_of_the_tool_list_is_measured_in_tools_and_tokens(tmp_path: Path) -> None:
+def test_measure_listing_counts_listed_tools_deferred_tools_and_saved_tokens(tmp_path: Path) -> None:
     with open_with_tools(tmp_path, 40) as runtime:
         size = measure_listing(open_session(runtime, None), exact=True)
         about = measure_listing(open_session(runtime, None))
@@ -72,7 +74,7 @@ def test_size_of_the_tool_list_is_measured_in_tools_and_tokens(tmp_path: Path) -
 
 
 @pytest.mark.thorough
-def test_gateway_prints_the_size_of_its_tool_list_at_start(tmp_path: Path) -> None:
+def test_gateway_prints_how_many_tools_and_tokens_its_tool_list_has_when_it_starts(tmp_path: Path) -> None:
     write_settings(tmp_path, {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}})
     with gateway_process(tmp_path) as gateway:
         wait_until(lambda: "40 are behind tool_search" in gateway.log.read_text())

@@ -64,7 +64,7 @@ async def test_gateway_notifies_only_clients_whose_tool_list_has_changed(tmp_pat
 
 @pytest.mark.thorough
 @each_transport
-async def test_cli_commands_that_change_settings_take_effect_in_a_running_gateway(
+async def test_mcp_and_config_commands_change_the_tool_list_of_a_running_gateway(
     tmp_path: Path, transport: str
 ) -> None:
     home, changes = tmp_path / "home", ListChanges()
@@ -115,7 +115,7 @@ async def test_running_gateway_applies_edited_settings_and_ignores_an_invalid_fi
         )
 
 
-async def test_gateway_notifies_only_clients_that_could_use_a_tool_when_it_is_disabled(
+async def test_disabling_a_tool_in_the_settings_notifies_only_clients_that_could_use_it(
     tmp_path: Path,
 ) -> None:
     """Clients are also notified of a settings change that concerns no MCP server."""

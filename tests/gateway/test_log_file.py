@@ -22,7 +22,9 @@ for number in range(200):
 """
 
 
-def test_log_file_and_its_rotated_copy_are_private_and_limited_in_size(tmp_path: Path) -> None:
+def test_log_file_and_its_rotated_copy_are_readable_only_by_their_owner_and_limited_in_size(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "gateway.log"
     file = AppendOnlyFile(path, max_bytes=1_000)
     for number in range(200):
@@ -35,7 +37,9 @@ def test_log_file_and_its_rotated_copy_are_private_and_limited_in_size(tmp_path:
     assert path.read_text().splitlines()[-1] == "line 199"
 
 
-def test_several_processes_write_whole_lines_and_rotate_a_full_log_file_only_once(tmp_path: Path) -> None:
+def test_processes_that_share_a_log_file_write_whole_lines_and_rotate_it_once_when_it_is_full(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "gateway.log"
     command = [sys.executable, "-c", WRITER, str(path)]
     processes = [subprocess.Popen([*command, f"writer{number}"]) for number in range(4)]
@@ -56,7 +60,9 @@ def test_deleted_log_file_is_created_again_by_the_next_line(tmp_path: Path) -> N
     assert path.read_text() == "two\n"
 
 
-def test_secrets_in_log_records_are_redacted_and_line_breaks_cannot_forge_a_record(tmp_path: Path) -> None:
+def test_log_file_contains_no_secrets_and_no_records_forged_by_line_breaks_in_a_message(
+    tmp_path: Path,
+) -> None:
     path = gateway_log_path(tmp_path / "state")
     own, other = logging.getLogger("toolfold.gateway.server"), logging.getLogger("other")
     with log_to_file(path, Redaction(["hunter2secret"])):

@@ -81,7 +81,7 @@ def read_answer(file: Path, output: str = "") -> Any:
 @pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("start", STARTS)
-def test_client_process_started_by_a_tool_call_cannot_approve(
+def test_client_process_that_a_tool_call_started_is_not_asked_to_approve_calls(
     gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, start: str
 ) -> None:
     words, file = client_words(gateway, revision, victim)
@@ -94,7 +94,7 @@ def test_client_process_started_by_a_tool_call_cannot_approve(
 
 
 @pytest.mark.thorough
-def test_client_process_with_a_token_started_by_a_tool_call_cannot_approve(
+def test_process_started_by_a_tool_call_cannot_approve_calls_even_with_a_client_token(
     gateway: GatewayProcess, tmp_path: Path, victim: Path
 ) -> None:
     words, file = client_words(gateway, "legacy", victim, add_token(gateway, "stolen"))
@@ -114,7 +114,7 @@ def add_token(gateway: GatewayProcess, name: str) -> str:
 @pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("with_token", [False, True])
-def test_client_of_the_user_is_asked_for_approval_and_named_in_the_log(
+def test_client_process_that_the_user_started_is_asked_to_approve_and_named_in_the_audit_log(
     gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, with_token: bool
 ) -> None:
     name = f"desk-{revision}"
@@ -129,7 +129,9 @@ def test_client_of_the_user_is_asked_for_approval_and_named_in_the_log(
 
 
 @pytest.mark.thorough
-def test_stdio_gateway_started_by_a_tool_call_does_not_ask_for_approval(tmp_path: Path, victim: Path) -> None:
+def test_stdio_gateway_started_by_a_tool_call_refuses_risky_calls_without_asking_its_client(
+    tmp_path: Path, victim: Path
+) -> None:
     script = tmp_path / "stdio_client.py"
     answer = tmp_path / "answer.json"
     script.write_text(
@@ -191,7 +193,7 @@ def test_client_process_is_found_by_the_socket_of_its_connection(host: str, list
         assert find_origin(inode) is PeerOrigin.USER
 
 
-async def test_client_that_closed_its_connection_is_not_trusted_to_approve() -> None:
+async def test_client_that_closed_its_connection_is_not_trusted_to_approve_calls() -> None:
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
         client.close()
         for has_token in (False, True):
@@ -199,19 +201,19 @@ async def test_client_that_closed_its_connection_is_not_trusted_to_approve() -> 
                 await PeerProcesses().require_user(connection.client, connection.server, has_token=has_token)
 
 
-async def test_client_on_another_machine_may_approve() -> None:
+async def test_client_with_a_token_on_another_machine_may_approve_calls() -> None:
     await PeerProcesses().require_user(("192.0.2.7", 40_000), ("192.0.2.8", 443), has_token=True)
 
 
 @pytest.mark.parametrize("address", [None, ("testclient", 50_000), ("", 0)])
-async def test_client_without_an_address_needs_a_token_to_approve(address: Any) -> None:
+async def test_client_without_an_ip_address_may_approve_calls_only_with_a_token(address: Any) -> None:
     peers, server = PeerProcesses(), ("127.0.0.1", 80)
     with pytest.raises(Exception, match="create a token"):
         await peers.require_user(address, server, has_token=False)
     await peers.require_user(address, server, has_token=True)
 
 
-def test_client_process_of_another_user_has_unknown_origin() -> None:
+def test_origin_of_a_client_process_that_belongs_to_another_system_user_is_unknown() -> None:
     if os.getuid():
         pytest.skip("needs root")
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
@@ -221,7 +223,7 @@ def test_client_process_of_another_user_has_unknown_origin() -> None:
         )  # processes of other tool calls may run
 
 
-def test_client_process_whose_details_are_unreadable_is_suspected_to_belong_to_a_tool_call() -> None:
+def test_unreadable_process_of_a_tool_call_is_suspected_to_be_the_connected_client() -> None:
     """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

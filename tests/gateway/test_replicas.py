@@ -243,7 +243,7 @@ class RoundRobin(httpx2.AsyncHTTPTransport):
         return await super().handle_async_request(request)
 
 
-async def test_requests_of_a_client_without_sessions_can_go_to_any_replica(
+async def test_each_call_of_a_client_with_the_newest_protocol_revision_can_go_to_another_replica(
     replicas: tuple[Replica, Replica],
 ) -> None:
     async with (
@@ -257,7 +257,7 @@ async def test_requests_of_a_client_without_sessions_can_go_to_any_replica(
             assert f"note {number}" in result_text(result)
 
 
-async def test_session_with_an_older_protocol_revision_continues_on_another_replica(
+async def test_session_of_a_client_with_an_older_protocol_revision_can_be_used_on_every_replica(
     replicas: tuple[Replica, Replica],
 ) -> None:
     async with (
@@ -346,7 +346,7 @@ async def test_token_created_or_revoked_on_one_replica_is_valid_or_revoked_on_bo
     await wait_for(lambda: one.ask_status(token) == 401 and two.ask_status(token) == 401)
 
 
-async def test_rules_and_limits_that_a_command_changes_hold_on_both_replicas(
+async def test_access_rules_and_call_limits_set_by_a_command_on_one_replica_apply_on_both(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas

@@ -19,7 +19,9 @@ from toolfold.turn.weights import ToolTokenCounts
 TIMEOUT_S = 60.0
 
 
-async def test_tokens_that_a_client_saves_by_a_shorter_tool_list_are_published_once(tmp_path: Path) -> None:
+async def test_tokens_saved_by_a_shorter_tool_list_are_published_once_per_client_session(
+    tmp_path: Path,
+) -> None:
     events: queue.Queue[ToolsSelected] = queue.Queue()
     searching = {"tools.tool_search.enabled": "on"}
     with serve_gateway(tmp_path / "home", servers(tmp_path), **searching) as served:

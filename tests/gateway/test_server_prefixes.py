@@ -14,23 +14,23 @@ def prefixes_for(servers: list[str]) -> ServerPrefixes:
     return ServerPrefixes({server: f"{server}_" for server in servers})
 
 
-def test_resource_uri_for_clients_starts_with_the_server_name_before_the_scheme() -> None:
+def test_resource_uri_sent_to_clients_has_the_server_name_and_a_plus_sign_before_its_scheme() -> None:
     assert prefixes_for(["files"]).prefix_uri("files", "file:///a") == "files+file:///a"
 
 
-def test_server_without_a_prefix_keeps_its_resource_uris_and_names() -> None:
+def test_server_with_an_empty_prefix_has_unchanged_resource_uris_and_prompt_names() -> None:
     addresses = ServerPrefixes({"files": ""})
     assert addresses.prefix_uri("files", "file:///a") == "file:///a"
     assert addresses.prefix_prompt("files", "greet") == "greet"
 
 
-def test_longest_matching_server_prefix_is_tried_first() -> None:
+def test_prompt_name_that_matches_two_server_prefixes_is_resolved_with_the_longer_prefix_first() -> None:
     addresses = prefixes_for(["a", "a_b"])
     assert addresses.resolve_prompt("a_b_c") == [("a_b", "c"), ("a", "b_c")]
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), st.text(min_size=1, max_size=40))
-def test_uris_and_names_with_server_prefixes_are_resolved_to_their_servers(
+def test_any_prefixed_resource_uri_or_prompt_name_is_resolved_to_its_server(
     servers: list[str], own: str
 ) -> None:
     addresses = prefixes_for(servers)
@@ -40,7 +40,7 @@ def test_uris_and_names_with_server_prefixes_are_resolved_to_their_servers(
 
 
 @given(st.lists(names, min_size=2, max_size=6, unique=True))
-def test_uri_schemes_for_servers_are_unique_and_valid(servers: list[str]) -> None:
+def test_every_server_has_a_unique_and_valid_uri_scheme_for_its_resources(servers: list[str]) -> None:
     addresses = prefixes_for(servers)
     schemes = {addresses.prefix_uri(server, "") for server in servers}
     assert len(schemes) == len(servers)

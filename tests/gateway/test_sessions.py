@@ -77,7 +77,7 @@ async def open_stream(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("has_token", [False, True])
-async def test_abandoned_client_sessions_do_not_block_new_ones(
+async def test_client_at_its_session_limit_can_open_new_sessions_and_its_oldest_ones_are_closed(
     served: RunningGateway, has_token: bool
 ) -> None:
     token = served.tokens.add(f"abandoning-{has_token}") if has_token else ""
@@ -87,7 +87,9 @@ async def test_abandoned_client_sessions_do_not_block_new_ones(
     assert found == [404] * 2 * LIMIT + [200] * LIMIT
 
 
-async def test_least_recently_used_client_session_is_closed_first(served: RunningGateway) -> None:
+async def test_least_recently_used_session_is_closed_when_a_client_opens_one_above_its_limit(
+    served: RunningGateway,
+) -> None:
     async with http(served.tokens.add("recent")) as client:
         sessions = [await open_session(client, served) for _ in range(LIMIT)]
         assert await status(client, served, sessions[0]) == 200
@@ -96,7 +98,9 @@ async def test_least_recently_used_client_session_is_closed_first(served: Runnin
         assert await status(client, served, sessions[0]) == 200
 
 
-async def test_client_session_with_an_open_stream_is_not_evicted(served: RunningGateway) -> None:
+async def test_new_session_is_refused_if_all_sessions_of_the_client_have_open_event_streams(
+    served: RunningGateway,
+) -> None:
     async with http(served.tokens.add("streaming")) as client, AsyncExitStack() as streams:
         sessions = [await open_session(client, served) for _ in range(LIMIT)]
         for each in sessions:
@@ -110,7 +114,9 @@ async def test_client_session_with_an_open_stream_is_not_evicted(served: Running
             await open_session(other, served)  # and nobody else is refused
 
 
-async def test_http_session_with_a_call_in_progress_is_not_evicted(served: RunningGateway) -> None:
+async def test_opening_many_sessions_does_not_close_a_session_with_a_call_in_progress(
+    served: RunningGateway,
+) -> None:
     token = served.tokens.add("calling")
     async with served.client(token=token) as client, http(token) as abandoning:
         waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
@@ -121,7 +127,7 @@ async def test_http_session_with_a_call_in_progress_is_not_evicted(served: Runni
         assert result_text(await waiting) == "released"
 
 
-async def test_at_the_total_limit_the_client_with_most_sessions_loses_one(
+async def test_client_with_most_sessions_loses_one_when_another_opens_one_at_the_total_session_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_sessions, "MAX_HTTP_SESSIONS", LIMIT)
@@ -134,7 +140,9 @@ async def test_at_the_total_limit_the_client_with_most_sessions_loses_one(
             assert [await status(greedy, own, each) for each in theirs] == [404] + [200] * (LIMIT - 2)
 
 
-async def test_client_sessions_opened_concurrently_do_not_exceed_the_limit(served: RunningGateway) -> None:
+async def test_sessions_that_a_client_opens_concurrently_do_not_exceed_its_session_limit(
+    served: RunningGateway,
+) -> None:
     async with http(served.tokens.add("hasty")) as client:
         answers = await asyncio.gather(*(client.post(served.url, json=HELLO) for _ in range(4 * LIMIT)))
         sessions = [each.headers["mcp-session-id"] for each in answers if each.status_code == 200]
@@ -143,7 +151,7 @@ async def test_client_sessions_opened_concurrently_do_not_exceed_the_limit(serve
     assert {each.status_code for each in answers} <= {200, 503}
 
 
-def test_anonymous_clients_are_counted_by_ip_address() -> None:
+def test_session_limit_of_anonymous_clients_is_shared_by_all_clients_with_the_same_ip_address() -> None:
     anonymous, named = TokenClient(ANONYMOUS), TokenClient("a", created=1.0)
     one, two = {"client": ("127.0.0.1", 5)}, {"client": ("127.0.0.2", 5)}
     assert quota_key(anonymous, one) == quota_key(anonymous, {"client": ("127.0.0.1", 6)})
@@ -151,7 +159,7 @@ def test_anonymous_clients_are_counted_by_ip_address() -> None:
     assert quota_key(named, one) == quota_key(named, two)
 
 
-async def test_client_session_with_a_call_in_progress_is_not_evicted(
+async def test_new_session_is_refused_while_all_sessions_of_the_client_have_calls_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 2)
@@ -187,7 +195,9 @@ def never_busy(_session: str) -> bool:
 
 
 @check_cases("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
-def test_mcp_sdk_without_a_method_that_the_gateway_overrides_is_rejected(method: str) -> None:
+def test_error_names_the_method_of_the_mcp_sdk_that_the_gateway_overrides_if_the_sdk_lacks_it(
+    method: str,
+) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
     with pytest.raises(SourceError, match=f"Manager has no {method}"):
         http_sessions.make_limited_manager(reduced, lambda _: TokenClient(ANONYMOUS), never_busy)
@@ -201,11 +211,11 @@ def make_manager(is_busy: Callable[[str], bool]) -> Any:
     return base(Server("empty"))
 
 
-def test_session_manager_of_the_mcp_sdk_gets_the_total_session_limit() -> None:
+def test_session_manager_of_the_mcp_sdk_gets_the_limit_for_the_sessions_of_all_clients() -> None:
     assert make_manager(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 
-def test_sessions_are_checked_for_eviction_in_order_of_last_use() -> None:
+def test_session_to_evict_is_the_least_recently_used_one_that_is_not_busy() -> None:
     asked: list[str] = []
 
     def is_busy(session: str) -> bool:

@@ -56,7 +56,7 @@ async def test_disabled_tool_is_neither_listed_to_clients_nor_callable(
                 assert await call_text(client, called, {"text": "hello"}) != "hello"
 
 
-async def test_settings_pinned_and_toolsets_accept_the_full_tool_name(tmp_path: Path) -> None:
+async def test_settings_pinned_and_toolsets_accept_a_tool_name_with_the_prefix_mcp(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "tools.pinned": ["mcp_one_tool_7"],
         "tools.tool_search.threshold_tokens": 500,
@@ -70,7 +70,9 @@ async def test_settings_pinned_and_toolsets_accept_the_full_tool_name(tmp_path: 
             assert await tool_names(client) == {"one_tool_7"}
 
 
-async def test_allowlist_entry_with_the_tool_name_from_settings_applies_to_clients(tmp_path: Path) -> None:
+async def test_command_allowlist_entry_with_a_tool_name_and_arguments_allows_that_call_of_clients(
+    tmp_path: Path,
+) -> None:
     wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}
     server = {"command": sys.executable, "args": [ATTACKER, "--name", "one", "--tools", json.dumps([wipe])]}
     allowed = {"command_allowlist": ["tool:mcp_one_wipe " + json.dumps({"text": "these"})]}

@@ -202,7 +202,7 @@ def run_once(home: GatewayHome, env: dict[str, str] | None = None) -> dict[str, 
     return found
 
 
-def test_gateway_answers_list_requests_from_recorded_lists_before_the_runtime_is_open(
+def test_gateway_answers_list_requests_during_startup_with_the_lists_recorded_in_its_last_run(
     home: GatewayHome,
 ) -> None:
     first = run_once(home)
@@ -220,7 +220,9 @@ def test_gateway_answers_list_requests_from_recorded_lists_before_the_runtime_is
 
 
 @pytest.mark.thorough
-def test_clients_that_skip_the_handshake_are_answered_from_the_recorded_lists(home: GatewayHome) -> None:
+def test_client_that_skips_the_handshake_gets_the_recorded_tool_list_during_gateway_startup(
+    home: GatewayHome,
+) -> None:
     with home.start() as gateway:
         first = {each: gateway.ask(each, each, MODERN) for each in ("server/discover", "tools/list")}
         assert gateway.end() == 0, gateway.errors
@@ -233,7 +235,9 @@ def test_clients_that_skip_the_handshake_are_answered_from_the_recorded_lists(ho
 
 
 @pytest.mark.thorough
-def test_calls_sent_during_gateway_startup_are_answered_by_the_runtime(home: GatewayHome) -> None:
+def test_tool_call_sent_during_gateway_startup_is_answered_when_the_startup_has_finished(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -246,7 +250,9 @@ def test_calls_sent_during_gateway_startup_are_answered_by_the_runtime(home: Gat
 
 
 @pytest.mark.thorough
-def test_tool_list_that_differs_from_the_recorded_one_is_announced_once(home: GatewayHome) -> None:
+def test_client_is_notified_once_if_the_tool_list_after_startup_differs_from_the_recorded_one(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     with home.start(held=True, env=EXTRA) as gateway:
         gateway.initialize()
@@ -265,7 +271,7 @@ def test_tool_list_that_differs_from_the_recorded_one_is_announced_once(home: Ga
         assert gateway.count_notifications("tools") == 0
 
 
-def test_call_of_a_recorded_tool_that_no_longer_exists_is_refused(home: GatewayHome) -> None:
+def test_call_of_a_tool_in_the_recorded_tool_list_that_no_longer_exists_is_refused(home: GatewayHome) -> None:
     run_once(home, EXTRA)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -276,7 +282,9 @@ def test_call_of_a_recorded_tool_that_no_longer_exists_is_refused(home: GatewayH
 
 
 @pytest.mark.thorough
-def test_recorded_lists_are_not_used_if_one_of_their_inputs_has_changed(home: GatewayHome) -> None:
+def test_recorded_tool_lists_are_not_used_if_settings_lock_file_or_plugins_changed_since(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     folder, record = home.folder, ListingRecord(home.record)
     inputs = [
@@ -303,7 +311,9 @@ def test_recorded_lists_are_not_used_if_one_of_their_inputs_has_changed(home: Ga
 
 
 @pytest.mark.thorough
-def test_recorded_lists_are_not_used_after_a_change_of_settings(home: GatewayHome) -> None:
+def test_gateway_answers_only_after_startup_if_its_settings_differ_from_those_of_the_recorded_lists(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     settings = json.loads((home.folder / "config.yaml").read_text())
     settings["mcp"]["servers"]["a"]["exclude"] = ["echo"]
@@ -319,7 +329,9 @@ def test_recorded_lists_are_not_used_after_a_change_of_settings(home: GatewayHom
 
 
 @pytest.mark.thorough
-def test_different_gateway_arguments_and_clients_have_separate_recorded_lists(home: GatewayHome) -> None:
+def test_recorded_tool_lists_are_not_used_for_another_environment_or_other_client_capabilities(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     with home.start(held=True, env={"TOOLFOLD_LOG_LEVEL": "error"}) as gateway:
         gateway.send("initialize", HELLO, 1)
@@ -333,7 +345,9 @@ def test_different_gateway_arguments_and_clients_have_separate_recorded_lists(ho
         assert gateway.messages == []
 
 
-def test_unsafe_or_damaged_file_of_recorded_lists_is_not_used(home: GatewayHome) -> None:
+def test_file_of_recorded_tool_lists_is_ignored_if_damaged_or_symlinked_or_readable_by_others(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     file, other = home.record, home.folder / "other"
     text = file.read_text()
@@ -366,7 +380,9 @@ def test_unsafe_or_damaged_file_of_recorded_lists_is_not_used(home: GatewayHome)
 
 
 @pytest.mark.thorough
-def test_invalid_input_lines_are_handled_during_gateway_startup_as_they_are_later(home: GatewayHome) -> None:
+def test_gateway_skips_invalid_input_lines_during_startup_and_answers_the_valid_ones(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -381,7 +397,7 @@ def test_invalid_input_lines_are_handled_during_gateway_startup_as_they_are_late
 
 
 @pytest.mark.thorough
-def test_very_long_input_line_during_startup_is_handled_after_the_gateway_has_opened(
+def test_gateway_answers_requests_after_a_very_long_input_line_was_sent_during_its_startup(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -397,7 +413,7 @@ def test_very_long_input_line_during_startup_is_handled_after_the_gateway_has_op
 
 
 @pytest.mark.thorough
-def test_end_of_input_during_startup_ends_the_gateway_after_all_requests_are_answered(
+def test_gateway_whose_input_ends_during_startup_answers_all_requests_and_then_exits(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -412,7 +428,9 @@ def test_end_of_input_during_startup_ends_the_gateway_after_all_requests_are_ans
 
 
 @pytest.mark.thorough
-def test_client_that_leaves_during_startup_does_not_damage_the_recorded_lists(home: GatewayHome) -> None:
+def test_file_of_recorded_tool_lists_is_unchanged_after_a_client_left_during_gateway_startup(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     before = home.record.read_bytes()
     with home.start() as gateway:
@@ -434,7 +452,7 @@ def test_signal_during_startup_ends_the_gateway(home: GatewayHome, number: signa
 
 
 @pytest.mark.thorough
-def test_listing_recorded_resources_and_prompts_does_not_start_their_server(
+def test_listing_cached_resources_and_prompts_does_not_start_their_server(
     home: GatewayHome, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -449,7 +467,7 @@ def test_listing_recorded_resources_and_prompts_does_not_start_their_server(
 
 
 @pytest.mark.thorough
-def test_start_of_a_server_with_unchanged_tools_is_not_announced_to_clients(
+def test_clients_are_not_notified_when_a_server_with_unchanged_tools_has_started(
     home: GatewayHome, tmp_path: Path
 ) -> None:
     run_once(home)
@@ -467,7 +485,7 @@ def test_start_of_a_server_with_unchanged_tools_is_not_announced_to_clients(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "kind"), [("changing-list", "tools"), ("more-resources", "resources")])
-def test_change_of_a_servers_tools_is_announced_to_clients_once(
+def test_clients_are_notified_once_when_a_running_server_adds_a_tool_or_resource(
     tmp_path: Path, fault: str, kind: str
 ) -> None:
     server = fault_server("--fault", fault, "--resources", "2", trust="off")
@@ -489,7 +507,7 @@ def test_change_of_a_servers_tools_is_announced_to_clients_once(
 
 
 @pytest.mark.thorough
-def test_tools_of_slow_new_servers_are_announced_when_they_are_ready(tmp_path: Path) -> None:
+def test_clients_are_notified_of_tools_of_a_slow_new_server_when_it_has_started(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     servers = {"slow": fault_server("--fault", "slow-at-start", "--until", str(ready))}
     home = GatewayHome(tmp_path, servers)
@@ -508,7 +526,9 @@ def test_tools_of_slow_new_servers_are_announced_when_they_are_ready(tmp_path: P
         st.binary(max_size=200) | st.from_regex(rb'\{"jsonrpc":"2.0","id":.{0,9},"method":"tools/list"}')
     )
 )
-def test_arbitrary_input_lines_do_not_break_answers_during_gateway_startup(lines: list[bytes]) -> None:
+def test_initialize_request_is_answered_during_gateway_startup_after_any_other_input_lines(
+    lines: list[bytes],
+) -> None:
     record = ListingRecord(Path("unused"), {digest_json(HELLO): {"initialize": "{}", "tools/list": "{}"}})
     conversation = _EarlyConversation(record)
     for line in lines:
@@ -523,7 +543,7 @@ JSON = PLAIN | MAPS | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_
 
 
 @given(JSON, JSON)
-def test_file_of_recorded_lists_with_arbitrary_content_is_not_used(
+def test_file_of_recorded_tool_lists_with_any_json_content_is_read_or_ignored_without_an_error(
     tmp_path_factory: pytest.TempPathFactory, inputs: Any, clients: Any
 ) -> None:
     file = tmp_path_factory.mktemp("records") / "record.json"

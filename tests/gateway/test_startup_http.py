@@ -178,7 +178,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_first_list_over_http_is_answered_while_the_gateway_loads_and_calls_wait_for_it(
+async def test_http_client_gets_the_recorded_tool_list_during_gateway_startup_and_its_calls_wait(
     home: HttpGatewayHome, revision: str
 ) -> None:
     with home.start():
@@ -194,7 +194,9 @@ async def test_first_list_over_http_is_answered_while_the_gateway_loads_and_call
 
 
 @pytest.mark.thorough
-async def test_list_that_differs_from_the_recorded_one_is_announced_over_http(home: HttpGatewayHome) -> None:
+async def test_http_client_is_notified_if_the_tool_list_after_startup_differs_from_the_recorded_one(
+    home: HttpGatewayHome,
+) -> None:
     changed = asyncio.Event()
 
     async def note(message: Any) -> None:
@@ -215,7 +217,7 @@ async def test_list_that_differs_from_the_recorded_one_is_announced_over_http(ho
         await asyncio.to_thread(home.record_lists)
 
 
-def test_requests_with_a_wrong_host_origin_or_token_are_not_answered_while_the_gateway_loads(
+def test_recorded_tool_list_is_not_sent_to_requests_with_a_wrong_host_header_origin_or_token(
     home: HttpGatewayHome,
 ) -> None:
     wrong: list[tuple[dict[str, str], int]] = [
@@ -240,7 +242,9 @@ def test_requests_with_a_wrong_host_origin_or_token_are_not_answered_while_the_g
         assert [client.read()[0] for client in clients] == [status for _, status in wrong]
 
 
-def test_recorded_lists_are_not_used_over_http_after_a_change_of_settings(home: HttpGatewayHome) -> None:
+def test_recorded_tool_lists_are_not_sent_to_http_clients_after_a_change_of_settings(
+    home: HttpGatewayHome,
+) -> None:
     record = ListingRecord(home.record)
     assert record.read()
     home.write({**home.settings, "gateway": {"origins": ["http://page.example"]}})
@@ -249,7 +253,7 @@ def test_recorded_lists_are_not_used_over_http_after_a_change_of_settings(home: 
     assert record.read()
 
 
-def test_recorded_lists_are_not_sent_to_clients_without_a_token_once_a_token_exists(
+def test_recorded_tool_lists_are_not_sent_without_a_token_after_the_first_token_was_created(
     home: HttpGatewayHome,
 ) -> None:
     token = [sys.executable, "-m", "toolfold", "token"]
@@ -265,7 +269,7 @@ def test_recorded_lists_are_not_sent_to_clients_without_a_token_once_a_token_exi
     assert not ListingRecord(home.record).read()
 
 
-def test_lists_are_recorded_only_for_the_latest_clients(tmp_path: Path) -> None:
+def test_tool_lists_are_recorded_only_for_the_most_recently_connected_clients(tmp_path: Path) -> None:
     record = ListingRecord(tmp_path / "record.json")
     names = [f"client-{number}" for number in range(3 * MAX_CLIENTS)]
     for name in names:
@@ -275,7 +279,7 @@ def test_lists_are_recorded_only_for_the_latest_clients(tmp_path: Path) -> None:
     assert list(record.clients)[-1] == names[-2]
 
 
-async def test_list_request_without_a_session_is_not_recorded_for_the_client_that_sent_the_previous_one(
+async def test_tool_list_sent_without_a_session_is_not_recorded_for_the_client_that_initialized_before(
     tmp_path: Path,
 ) -> None:
     async def answer(_scope: Any, receive: Any, send: Any) -> None:

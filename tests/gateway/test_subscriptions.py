@@ -116,7 +116,7 @@ async def test_subscribed_client_is_notified_of_a_resource_update(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_subscribing_and_unsubscribing_does_not_affect_other_resources(
+async def test_unsubscribing_from_a_resource_ends_only_the_subscription_of_that_client_to_that_resource(
     served: RunningGateway, revision: str
 ) -> None:
     a, b = "new+note://a", "new+note://b"
@@ -132,7 +132,7 @@ async def test_subscribing_and_unsubscribing_does_not_affect_other_resources(
         assert set(other.received) == {b}
 
 
-async def test_slow_resource_subscription_completes_while_the_stream_is_open(
+async def test_client_gets_updates_of_a_resource_whose_server_is_slow_to_confirm_the_subscription(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "SUBSCRIBE_TIMEOUT_S", 0.0)
@@ -147,7 +147,7 @@ async def test_slow_resource_subscription_completes_while_the_stream_is_open(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_resource_subscription_survives_a_restart_of_the_server(
+async def test_subscribed_client_still_gets_resource_updates_after_the_server_was_restarted(
     served: RunningGateway, revision: str
 ) -> None:
     uri = f"new+note://lasting-{revision}"
@@ -192,7 +192,9 @@ async def test_resource_subscriptions_end_when_the_client_disconnects(tmp_path: 
         await wait_for(lambda: "unsubscribed note://secret" in read_server_log(served, "old"))
 
 
-async def test_resource_subscriptions_are_limited_and_end_with_the_stream(tmp_path: Path) -> None:
+async def test_client_can_subscribe_to_at_most_1000_resources_and_all_end_when_its_streams_close(
+    tmp_path: Path,
+) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:
@@ -207,7 +209,9 @@ async def test_resource_subscriptions_are_limited_and_end_with_the_stream(tmp_pa
 
 
 @pytest.mark.thorough
-async def test_concurrent_streams_share_the_subscription_limit(tmp_path: Path) -> None:
+async def test_concurrent_streams_of_one_client_share_its_limit_of_1000_resource_subscriptions(
+    tmp_path: Path,
+) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:
@@ -230,7 +234,9 @@ async def test_concurrent_streams_share_the_subscription_limit(tmp_path: Path) -
 
 
 @pytest.mark.thorough
-async def test_cancelled_streams_leave_no_resource_subscriptions(tmp_path: Path) -> None:
+async def test_resource_subscriptions_at_the_server_end_when_the_streams_of_the_client_are_cancelled(
+    tmp_path: Path,
+) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:

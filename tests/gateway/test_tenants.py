@@ -116,7 +116,9 @@ async def test_user_cannot_resume_a_call_of_another_user_that_waits_for_approval
     assert (tmp_path / "victim").exists()
 
 
-async def test_call_that_waits_for_approval_is_counted_once(tenants: Tenants, tmp_path: Path) -> None:
+async def test_call_that_is_sent_again_with_its_approval_answer_counts_once_towards_the_call_limit(
+    tenants: Tenants, tmp_path: Path
+) -> None:
     tokens = tenants.served.tokens
     user = tokens.users.add_user("waiting")
     tokens.users.change_user("waiting", lambda each: replace(each, limits={"calls_per_day": 1.0}))
@@ -168,7 +170,7 @@ async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None
         assert "slept" in response.text
 
 
-async def test_user_cannot_read_files_with_accounts_results_settings_use_or_credentials(
+async def test_read_file_refuses_files_of_toolfold_with_users_tokens_credentials_or_stored_results(
     tenants: Tenants,
 ) -> None:
     runtime = tenants.served.runtime
@@ -205,7 +207,9 @@ async def test_user_cannot_read_files_with_accounts_results_settings_use_or_cred
         assert "secret.txt" not in found
 
 
-def test_user_cannot_read_or_subscribe_to_resources_of_another_user(tenants: Tenants) -> None:
+def test_user_who_may_use_only_one_tool_cannot_list_read_or_subscribe_to_resources_of_its_server(
+    tenants: Tenants,
+) -> None:
     user = tenants.served.tokens.users.add_user("carl")
     token = tenants.served.tokens.add("carl", ["tool:notes_echo"], user_id=user.id)
     with tenants.open_http(tenants.ann) as ann, tenants.open_http(token) as carl:
@@ -233,7 +237,7 @@ def limited_token(tenants: Tenants) -> Iterator[str]:
     tokens.users.remove_user("eve")
 
 
-async def test_arguments_of_prompts_and_resources_of_a_denied_server_cannot_be_completed(
+async def test_completion_of_prompt_arguments_of_a_denied_server_fails_as_for_an_unknown_server(
     tenants: Tenants, limited_token: str
 ) -> None:
     def list_references(server: str) -> list[mcp_types.PromptReference | mcp_types.ResourceTemplateReference]:
@@ -263,7 +267,7 @@ async def test_arguments_of_prompts_and_resources_of_a_denied_server_cannot_be_c
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_tool_denied_by_a_rule_cannot_be_called_under_any_spelling_or_by_tool_call(
+async def test_tool_denied_by_an_access_rule_cannot_be_called_under_any_spelling_or_through_tool_call(
     tenants: Tenants, limited_token: str, revision: str
 ) -> None:
     wanted = {"text": "reached"}
@@ -314,7 +318,7 @@ async def test_metrics_contain_no_names_of_users_teams_clients_or_tools(
         assert name not in metrics
 
 
-async def test_session_approval_of_one_user_does_not_apply_to_another_user(
+async def test_approval_that_one_user_gave_for_a_session_does_not_apply_to_calls_of_another_user(
     tenants: Tenants, tmp_path: Path
 ) -> None:
     (tmp_path / "one").mkdir()
@@ -331,7 +335,7 @@ async def test_session_approval_of_one_user_does_not_apply_to_another_user(
     assert (tmp_path / "one").exists()
 
 
-def test_scheduled_jobs_of_a_user_follow_the_access_rules_and_stop_when_the_user_is_disabled(
+def test_scheduled_job_gets_only_tools_that_its_user_may_use_and_is_refused_if_the_user_is_disabled(
     tenants: Tenants,
 ) -> None:
     tokens = tenants.served.tokens

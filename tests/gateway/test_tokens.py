@@ -16,14 +16,18 @@ def tokens(tmp_path: Path) -> Tokens:
     return Tokens(tmp_path / "gateway" / "tokens.json")
 
 
-def test_client_token_is_found_with_its_client_and_toolsets(tokens: Tokens) -> None:
+def test_finding_a_client_token_returns_the_client_name_and_toolsets_it_was_created_with(
+    tokens: Tokens,
+) -> None:
     token = tokens.add("bob", ["mcp-github"])
     found = tokens.find(token)
     assert found is not None
     assert (found.name, found.toolsets) == ("bob", ("mcp-github",))
 
 
-def test_token_file_is_private_and_does_not_contain_the_token(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_file_is_readable_only_by_its_owner_and_contains_no_token_in_plain_text(
+    tokens: Tokens, tmp_path: Path
+) -> None:
     token = tokens.add("bob")
     file = tmp_path / "gateway" / "tokens.json"
     assert token not in file.read_text()
@@ -45,7 +49,9 @@ def test_stored_hash_of_a_token_is_not_accepted_as_a_token(tokens: Tokens, tmp_p
     assert tokens.find(kept) is None
 
 
-def test_revoked_token_is_refused_at_once_by_a_running_gateway(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_revoked_by_another_process_is_refused_without_a_restart_of_the_gateway(
+    tokens: Tokens, tmp_path: Path
+) -> None:
     token = tokens.add("bob")
     assert tokens.find(token)
     assert Tokens(tmp_path / "gateway" / "tokens.json").revoke("bob")

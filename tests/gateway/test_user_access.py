@@ -78,7 +78,7 @@ async def list_names(client: Client) -> set[str]:
         (("tool:",), (), None, (), None),
     ],
 )
-async def test_user_sees_tools_that_rules_allow_and_a_token_can_only_narrow_them(
+async def test_user_sees_only_tools_allowed_by_access_rules_and_a_token_can_only_reduce_them(
     served: RunningGateway,
     allowed: tuple[str, ...],
     denied: tuple[str, ...],
@@ -185,7 +185,7 @@ def test_open_stream_of_a_disabled_or_removed_user_is_closed_and_the_next_reques
             assert session.post(request("tools/list", {})).status_code == 200
 
 
-def test_local_tools_are_granted_only_if_a_rule_or_token_names_them(
+def test_terminal_tool_is_granted_to_a_user_only_if_an_access_rule_or_the_token_names_it(
     served: RunningGateway, tmp_path: Path
 ) -> None:
     from toolfold.gateway.server import open_session
@@ -210,7 +210,9 @@ def test_local_tools_are_granted_only_if_a_rule_or_token_names_them(
         tokens.revoke(client.name)
 
 
-def test_explanation_of_an_access_decision_names_every_rule_that_decided_it(served: RunningGateway) -> None:
+def test_explain_access_names_every_rule_that_allows_or_denies_a_tool_to_a_user(
+    served: RunningGateway,
+) -> None:
     runtime, toolsets = served.runtime, served.runtime.toolsets()
     configured = frozenset(toolsets.snapshot) - runtime.switched_off()
     red = Team("red", allowed=("server:notes",), denied=("tool:notes_tool_2",))
@@ -235,7 +237,9 @@ def test_explanation_of_an_access_decision_names_every_rule_that_decided_it(serv
     assert explain("mail_echo", disabled, free.with_user(disabled)) == ((), ("the user ann is disabled",))
 
 
-async def test_resources_of_a_denied_server_are_not_found(served: RunningGateway) -> None:
+async def test_resources_of_a_server_denied_to_a_user_are_not_listed_and_reading_them_fails_as_unknown(
+    served: RunningGateway,
+) -> None:
     user = add_user(served.tokens, "ann")
     key = served.tokens.add("laptop", user_id=user.id)
     async with served.client("2026-07-28", token=key) as client:
@@ -260,7 +264,7 @@ def quotas(served: RunningGateway, tmp_path: Path) -> Iterator[Quotas]:
 
 
 @pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
-async def test_calls_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
+async def test_calls_above_the_call_limit_of_a_user_are_refused_with_the_seconds_to_wait(
     served: RunningGateway, quotas: Quotas, revision: str
 ) -> None:
     user = add_user(served.tokens, "ann")
@@ -285,7 +289,7 @@ async def test_calls_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
 
 
 @pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
-async def test_calls_with_an_invented_request_state_are_counted(
+async def test_calls_with_a_forged_request_state_count_towards_the_call_limit_of_the_user(
     served: RunningGateway, quotas: Quotas, revision: str
 ) -> None:
     user = add_user(served.tokens, "ann")
@@ -299,7 +303,7 @@ async def test_calls_with_an_invented_request_state_are_counted(
     assert quotas.refusals["calls_per_day"] == 1
 
 
-async def test_calls_are_refused_if_the_usage_limits_of_a_user_cannot_be_checked(
+async def test_calls_of_a_user_with_limits_are_refused_if_the_database_of_usage_counts_is_damaged(
     served: RunningGateway, quotas: Quotas, tmp_path: Path
 ) -> None:
     user = add_user(served.tokens, "ann")

@@ -71,7 +71,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("server", ["local", "web"])
-async def test_each_user_is_served_with_their_own_credentials(
+async def test_mcp_server_gets_the_stored_credentials_of_the_user_who_makes_the_call(
     setup: Setup, server: str, revision: str
 ) -> None:
     for user in ("ann", "bob", "ann"):
@@ -79,7 +79,9 @@ async def test_each_user_is_served_with_their_own_credentials(
         assert text.startswith(f"secret-of-{user}-{server} ")
 
 
-async def test_users_with_own_credentials_never_share_a_server_process(setup: Setup) -> None:
+async def test_two_users_of_a_server_with_user_credentials_get_separate_server_processes(
+    setup: Setup,
+) -> None:
     gateway = setup.gateway
     async with (
         gateway.client(token=setup.tokens["ann"]) as ann,
@@ -90,18 +92,22 @@ async def test_users_with_own_credentials_never_share_a_server_process(setup: Se
     assert processes[0] == processes[2] != processes[1]
 
 
-async def test_client_without_a_user_cannot_use_a_server_with_user_credentials(setup: Setup) -> None:
+async def test_client_token_without_a_user_cannot_call_tools_of_a_server_with_user_credentials(
+    setup: Setup,
+) -> None:
     text = await setup.call("stranger", "local_whoami")
     assert "belongs to no user" in text
 
 
-async def test_user_without_stored_credentials_cannot_use_the_server(setup: Setup) -> None:
+async def test_call_of_a_user_without_stored_credentials_is_refused_with_the_command_to_store_them(
+    setup: Setup,
+) -> None:
     text = await setup.call("new", "web_whoami")
     assert "no stored credentials of yours" in text
     assert "toolfold credentials set web" in text
 
 
-async def test_resources_of_other_users_are_not_listed_or_read(setup: Setup) -> None:
+async def test_user_of_a_server_with_user_credentials_sees_no_resources_of_other_users(setup: Setup) -> None:
     setup.credentials.set(OWNER, "web", "TOKEN", "secret-of-owner")
     async with setup.gateway.client(token=setup.tokens["new"]) as client:
         assert "secret-of" not in repr(await client.list_resources())
@@ -115,7 +121,9 @@ async def test_resources_of_other_users_are_not_listed_or_read(setup: Setup) -> 
         assert "notes of secret-of-ann-web" in repr(await client.read_resource(uri))
 
 
-async def test_changed_and_removed_credentials_take_effect_with_the_next_call(setup: Setup) -> None:
+async def test_next_call_of_a_user_uses_changed_credentials_and_is_refused_after_their_removal(
+    setup: Setup,
+) -> None:
     user_id = setup.users["bob"]
     async with setup.gateway.client(token=setup.tokens["bob"]) as client:
         for server in ("local", "web"):
@@ -128,7 +136,9 @@ async def test_changed_and_removed_credentials_take_effect_with_the_next_call(se
             setup.credentials.set(user_id, server, "TOKEN", f"secret-of-bob-{server}")
 
 
-async def test_open_sessions_continue_after_the_encryption_key_was_replaced(setup: Setup) -> None:
+async def test_open_client_session_can_still_call_tools_after_the_credential_encryption_key_was_rotated(
+    setup: Setup,
+) -> None:
     config = setup.gateway.runtime.config
     async with setup.gateway.client(token=setup.tokens["ann"]) as client:
         assert "secret-of-ann" in result_text(await client.call_tool("local_whoami", {}))

@@ -85,7 +85,7 @@ def encode_part(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
-def test_access_token_for_the_gateway_is_accepted(gateway: ProtectedGateway) -> None:
+def test_request_with_an_access_token_issued_for_the_gateway_is_accepted(gateway: ProtectedGateway) -> None:
     response = gateway.send(gateway.issuer.token())
     assert response.status_code == 200
     assert response.headers["mcp-session-id"]
@@ -172,7 +172,7 @@ def test_token_signed_with_the_public_key_as_a_shared_secret_is_refused(
         ({"cnf": {"jkt": "abc"}}, "bound to a key of the client"),
     ],
 )
-def test_token_with_wrong_claims_is_refused(
+def test_access_token_with_a_wrong_or_missing_issuer_audience_or_time_claim_is_refused(
     gateway: ProtectedGateway, changes: dict[str, Any], reason: str
 ) -> None:
     assert refused(gateway.send(gateway.issuer.token(**changes)), reason)
@@ -189,7 +189,9 @@ def test_token_signed_by_a_different_key_with_the_same_key_id_is_refused(gateway
     assert refused(gateway.send(forged), "its signature is wrong")
 
 
-def test_keys_embedded_in_a_token_are_not_used_to_verify_it(gateway: ProtectedGateway) -> None:
+def test_token_signed_with_a_key_that_its_own_header_contains_or_links_to_is_refused(
+    gateway: ProtectedGateway,
+) -> None:
     with serve_issuer(SigningKey("evil")) as evil:
         own = evil.keys[0]
         for header in (
@@ -214,14 +216,16 @@ def test_id_token_is_refused(gateway: ProtectedGateway, claims: dict[str, str]) 
     assert refused(gateway.send(token), "it is an ID token; send the access token instead")
 
 
-def test_access_token_with_a_nonce_is_accepted_if_it_says_that_it_is_one(gateway: ProtectedGateway) -> None:
+def test_token_with_a_nonce_is_accepted_if_its_type_says_that_it_is_an_access_token(
+    gateway: ProtectedGateway,
+) -> None:
     claims = gateway.issuer.claims(nonce="n")
     assert gateway.send(gateway.issuer.keys[0].sign(claims)).status_code == 200
     of_keycloak = gateway.issuer.keys[0].sign({**claims, "typ": "Bearer"}, typ="JWT")
     assert gateway.send(of_keycloak).status_code == 200
 
 
-def test_token_with_a_critical_extension_is_refused(gateway: ProtectedGateway) -> None:
+def test_token_whose_header_declares_a_critical_extension_is_refused(gateway: ProtectedGateway) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), crit=["exp"])
     assert gateway.send(token).status_code == 401
 
@@ -247,7 +251,9 @@ def test_valid_token_whose_subject_is_not_a_known_user_is_refused(gateway: Prote
     assert gateway.users.find_identity(gateway.issuer.url, "nobody") is None
 
 
-def test_token_is_refused_once_its_user_is_disabled(gateway: ProtectedGateway) -> None:
+def test_access_token_is_refused_while_its_user_is_disabled_even_in_an_open_session(
+    gateway: ProtectedGateway,
+) -> None:
     gateway.users.add_user("mallory", issuer=gateway.issuer.url, subject="mallory-1")
     token = gateway.issuer.token("mallory-1")
     opened = gateway.send(token)
@@ -260,7 +266,7 @@ def test_token_is_refused_once_its_user_is_disabled(gateway: ProtectedGateway) -
     assert gateway.send(token).status_code == 200
 
 
-def test_client_with_an_access_token_is_valid_while_its_user_is_active(tmp_path: Path) -> None:
+def test_gateway_client_of_a_logged_in_user_becomes_invalid_when_the_user_is_disabled(tmp_path: Path) -> None:
     from toolfold.gateway.tokens import GatewayClient, Tokens
 
     tokens = Tokens(tmp_path / "tokens.json")
@@ -296,7 +302,9 @@ def test_request_with_two_authorization_headers_is_refused(gateway: ProtectedGat
 @pytest.mark.parametrize(
     "value", ["Bearer {0}, Bearer {0}", "Basic {0}", "{0}", "Bearer {0} {0}", "DPoP {0}", "Bearer\t{0}"]
 )
-def test_token_in_a_malformed_header_is_refused(gateway: ProtectedGateway, value: str) -> None:
+def test_valid_token_in_a_malformed_authorization_header_is_refused(
+    gateway: ProtectedGateway, value: str
+) -> None:
     headers = {**HEADERS, "Authorization": value.format(gateway.issuer.token())}
     assert httpx2.post(gateway.url, json=INITIALIZE, headers=headers, timeout=60).status_code == 401
 
@@ -306,7 +314,7 @@ def test_token_in_the_query_string_is_not_accepted(gateway: ProtectedGateway) ->
     assert httpx2.post(url, json=INITIALIZE, headers=HEADERS, timeout=60).status_code == 401
 
 
-def test_new_signing_key_is_fetched_and_a_withdrawn_key_is_refused(
+def test_token_signed_with_a_new_key_is_accepted_and_with_a_key_the_issuer_withdrew_refused(
     gateway: ProtectedGateway, keys: tuple[SigningKey, SigningKey]
 ) -> None:
     issuer, (old, new) = gateway.issuer, keys
@@ -353,7 +361,7 @@ def test_access_token_cannot_be_used_to_sign_in_to_the_dashboard(tmp_path: Path)
         assert find_full_client(policy, issuer.token()) is None
 
 
-def test_token_of_common_size_is_accepted(gateway: ProtectedGateway) -> None:
+def test_access_token_with_250_groups_is_accepted(gateway: ProtectedGateway) -> None:
     assert gateway.send(gateway.issuer.token(groups=["a group of the directory"] * 250)).status_code == 200
 
 
@@ -361,7 +369,7 @@ def test_token_larger_than_the_header_limit_is_refused(gateway: ProtectedGateway
     assert gateway.send(gateway.issuer.token(filler="x" * 20_000)).status_code in (401, 431, 400)
 
 
-def test_text_that_is_not_a_token_is_refused(gateway: ProtectedGateway) -> None:
+def test_text_that_is_not_a_valid_json_web_token_gets_status_401(gateway: ProtectedGateway) -> None:
     head = encode_part({"alg": "RS256", "kid": 7})
     for token in (
         "a.b.c",
@@ -374,7 +382,7 @@ def test_text_that_is_not_a_token_is_refused(gateway: ProtectedGateway) -> None:
         assert gateway.send(token).status_code == 401
 
 
-def test_weak_rsa_keys_of_an_issuer_are_not_used() -> None:
+def test_too_short_rsa_keys_of_an_issuer_are_not_used_to_verify_tokens() -> None:
     weak = SigningKey("weak", bits=1_024)
     assert issuers._parse_keys({"keys": [weak.to_jwk()]}) == {}
 
@@ -387,7 +395,7 @@ def test_symmetric_keys_and_encryption_keys_are_not_used_to_verify_tokens(
     assert issuers._parse_keys({"keys": [secret, encryption, "text", {}]}) == {}
 
 
-def test_pss_signature_is_verified_with_an_rsa_key(gateway: ProtectedGateway) -> None:
+def test_token_with_an_rsa_pss_signature_is_verified(gateway: ProtectedGateway) -> None:
     key = gateway.issuer.keys[0]
     token = jwt.encode(gateway.issuer.claims(), key.private, "PS256", headers={"kid": key.key_id})
     assert gateway.send(token).status_code == 200

@@ -36,7 +36,9 @@ async def load_key(issuer: IssuerServer) -> Issuer:
     return loaded
 
 
-async def test_signing_keys_are_found_through_the_metadata_of_the_issuer(issuer: IssuerServer) -> None:
+async def test_signing_keys_are_fetched_once_from_the_url_in_the_metadata_of_the_issuer(
+    issuer: IssuerServer,
+) -> None:
     loaded = await load_key(issuer)
     assert loaded.find_key("one") is not None
     assert loaded.find_key("two") is None
@@ -44,7 +46,9 @@ async def test_signing_keys_are_found_through_the_metadata_of_the_issuer(issuer:
     assert issuer.requests == [METADATA, "/jwks"]
 
 
-async def test_metadata_of_an_oauth_server_without_openid_connect_are_found(issuer: IssuerServer) -> None:
+async def test_signing_keys_are_found_through_oauth_metadata_if_there_are_no_openid_connect_metadata(
+    issuer: IssuerServer,
+) -> None:
     set_metadata(issuer)
     issuer.replies["/.well-known/oauth-authorization-server"] = issuer.replies[METADATA]
     issuer.replies[METADATA] = 404, {}, b""
@@ -125,7 +129,7 @@ async def test_known_signing_keys_stay_in_use_while_the_identity_provider_does_n
     assert loaded.find_key("one") is None
 
 
-async def test_new_url_of_the_signing_keys_is_found_after_a_failed_request(
+async def test_issuer_metadata_are_fetched_again_if_the_old_url_of_the_signing_keys_fails(
     issuer: IssuerServer, key: SigningKey
 ) -> None:
     now = 0.0
@@ -141,7 +145,7 @@ async def test_new_url_of_the_signing_keys_is_found_after_a_failed_request(
     assert loaded.find_key("one") is None
 
 
-async def test_known_key_is_used_while_the_provider_takes_long_to_send_newer_keys(
+async def test_known_signing_key_stays_in_use_while_the_request_for_newer_keys_is_not_answered(
     issuer: IssuerServer,
     key: SigningKey,
     monkeypatch: pytest.MonkeyPatch,

@@ -127,7 +127,9 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
             yield Setup(issuer, gateway, users, models)
 
 
-async def test_python_client_registers_logs_in_and_calls_a_tool(setup: Setup) -> None:
+async def test_python_sdk_client_registers_at_the_identity_provider_logs_in_and_calls_a_gateway_tool(
+    setup: Setup,
+) -> None:
     browser, storage = Browser("alice"), MemoryStorage()
     async with setup.client(browser, storage) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["one_echo"]
@@ -157,7 +159,9 @@ async def test_access_rules_of_a_user_apply_to_their_access_tokens(setup: Setup)
     assert await initialize(setup.gateway.url, storage.tokens.access_token) == 403
 
 
-async def test_typescript_client_registers_logs_in_and_calls_a_tool(setup: Setup) -> None:
+async def test_typescript_sdk_client_registers_at_the_identity_provider_logs_in_and_calls_a_gateway_tool(
+    setup: Setup,
+) -> None:
     packages = Path(sys.prefix, "test_tools/mcp/node")
     if not (packages / "node_modules/@modelcontextprotocol/sdk").exists():
         pytest.skip("the TypeScript SDK is not installed: run scripts/prepare_tests.sh")
@@ -182,7 +186,9 @@ async def test_typescript_client_registers_logs_in_and_calls_a_tool(setup: Setup
             await process.wait()
 
 
-async def test_token_of_a_real_provider_for_another_resource_is_refused(setup: Setup) -> None:
+async def test_access_token_that_a_real_identity_provider_issued_for_another_service_is_refused(
+    setup: Setup,
+) -> None:
     """A token that the same provider issued for another service must not open this gateway."""
     token = await fetch_token(setup.issuer, "https://other.example/mcp")
     assert await initialize(setup.gateway.url, token) == 401
