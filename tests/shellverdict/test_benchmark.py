@@ -37,7 +37,9 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_benchmark_reports_recall_and_false_alarms_and_latencies(data: Path) -> None:
+def test_benchmark_reports_recall_false_alarm_rate_and_latency_percentiles_of_the_detector(
+    data: Path,
+) -> None:
     (row,) = json.loads(run("--data", str(data), "--json").stdout)["detectors"]
     assert row["name"] == "toolfold"
     assert row["recall"] == 75.0
@@ -58,7 +60,7 @@ def test_benchmark_runs_other_detectors_on_the_same_commands_and_names_missing_o
     assert "left out: nah: ModuleNotFoundError" in done.stderr
 
 
-def test_benchmark_of_a_directory_without_commands_is_an_error(data: Path) -> None:
+def test_benchmark_with_a_data_directory_without_commands_exits_with_an_error(data: Path) -> None:
     done = run("--data", str(data), "--only", "nowhere")
     assert done.returncode == 1
     assert "holds no dangerous*.jsonl" in done.stderr

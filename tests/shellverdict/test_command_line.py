@@ -64,7 +64,7 @@ def test_harmless_command_exits_with_0() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
 
 
-def test_closing_the_pipe_of_the_output_early_causes_no_traceback() -> None:
+def test_command_line_prints_no_traceback_if_the_reader_of_its_output_has_closed_the_pipe() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -113,7 +113,7 @@ def test_argument_dash_reads_the_command_from_standard_input() -> None:
     assert run("-", stdin=b"").returncode == 0
 
 
-def test_command_on_standard_input_over_the_size_limit_is_dangerous() -> None:
+def test_command_on_standard_input_over_the_size_limit_is_reported_as_dangerous_and_not_analyzed() -> None:
     done = run("--json", "-", stdin=b"true;" * 400_000)
     assert done.returncode == 1
     assert json.loads(done.stdout)["unread"]
@@ -177,13 +177,13 @@ def test_control_characters_are_escaped_in_the_output() -> None:
     assert b"\\x1b" in done.stdout
 
 
-def test_output_works_on_a_terminal_that_cannot_encode_a_character() -> None:
+def test_character_that_the_terminal_cannot_encode_is_escaped_in_the_output() -> None:
     done = run_process("rm -rf /é", PYTHONIOENCODING="ascii")
     assert done.returncode == 1
     assert b"part: rm -rf /\\xe9" in done.stdout
 
 
-def test_findings_beyond_the_display_limit_are_counted() -> None:
+def test_output_lists_20_findings_and_says_how_many_more_there_are() -> None:
     command = ";".join(f"rm -rf /srv/{number}" for number in range(30))
     assert run(command).stdout.decode().splitlines()[-1] == "  and 10 more; --json lists all"
     assert len(json.loads(run("--json", command).stdout)["findings"]) == 30

@@ -55,7 +55,9 @@ def test_no_benign_command_is_blocked(name: str) -> None:
 
 
 @check_cases("name", SETS)
-def test_every_dangerous_verdict_names_reason_category_and_part_of_the_command(name: str) -> None:
+def test_every_finding_in_the_corpus_has_a_reason_a_category_and_the_dangerous_part_of_the_command(
+    name: str,
+) -> None:
     for _, verdict in judge_data_set(f"dangerous_{name}"):
         if verdict.dangerous:
             assert verdict.reason

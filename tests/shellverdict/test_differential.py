@@ -66,13 +66,13 @@ def _is_flagged(judge: Judge, template: Template) -> bool:
     return verdict.dangerous or verdict.unread
 
 
-def test_random_commands_are_made_from_many_distinct_templates() -> None:
+def test_corpus_has_enough_distinct_command_templates_and_no_duplicate_template_names() -> None:
     templates = [template for part in PARTS for template in load_templates(part)]
     assert len({template.command for template in templates}) >= MIN_TEMPLATES
     assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []
 
 
-def test_nearly_every_dangerous_command_template_is_flagged(judge: Judge) -> None:
+def test_nearly_every_command_made_from_a_dangerous_template_is_flagged(judge: Judge) -> None:
     """Needs no sandbox, so programs that are not installed are covered too."""
     templates = [template for part in PARTS for template in load_templates(part)]
     missed = find_unseen(judge, templates)
@@ -80,7 +80,7 @@ def test_nearly_every_dangerous_command_template_is_flagged(judge: Judge) -> Non
     assert set(missed) <= KNOWN_UNSEEN
 
 
-def test_harmless_commands_are_not_reported_to_cause_damage_when_run_in_the_sandbox() -> None:
+def test_running_harmless_commands_in_the_test_sandbox_detects_no_damage() -> None:
     harmless = [
         Template("delete", "bash", "harmless", "ls ~/victim; rm -rf a.txt", "bash"),
         Template(
@@ -99,7 +99,7 @@ def test_harmless_commands_are_not_reported_to_cause_damage_when_run_in_the_sand
         pytest.skip(str(reason))
 
 
-def test_few_commands_that_cause_damage_in_the_sandbox_are_missed(judge: Judge) -> None:
+def test_nearly_every_command_that_really_causes_damage_in_the_test_sandbox_is_flagged(judge: Judge) -> None:
     installed, executed, missed = 0, 0, []
     for part in PARTS:
         results = outcomes(part)

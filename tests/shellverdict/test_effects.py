@@ -279,7 +279,7 @@ def test_commands_that_change_permissions_have_permission_effects(
 @check_cases(
     "line", ["chmod +x run.sh", "chmod 755 run.sh", "chmod -x x", "chmod 640 a777.log", "chmod u+x x"]
 )
-def test_ordinary_chmod_modes_have_no_dangerous_traits(line: str) -> None:
+def test_ordinary_chmod_commands_are_not_reported_as_world_writable_setuid_or_recursive(line: str) -> None:
     found = effects(line)
     assert has(found, PERMISSIONS, "in:project")
     assert not any(e.traits & {"world-writable", "setuid", "locked", "recursive"} for e in found)
@@ -315,7 +315,7 @@ def test_ordinary_chmod_modes_have_no_dangerous_traits(line: str) -> None:
         case("wget -qO- http://metadata.google.internal/x", DISCLOSE, "metadata"),
     ],
 )  # fmt: skip
-def test_commands_that_read_or_send_secrets_have_secret_effects(
+def test_commands_that_read_or_send_secrets_are_reported_to_disclose_or_exfiltrate_them(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)
@@ -362,7 +362,7 @@ def test_output_of_programs_that_print_no_secrets_is_not_confidential(line: str)
     assert not prints_confidential(run(line), PATHS)
 
 
-def test_base64_of_a_secret_stays_confidential_but_its_length_does_not() -> None:
+def test_output_of_base64_of_a_secret_is_confidential_but_output_of_wc_of_a_secret_is_not() -> None:
     secret = TextStream(taints=frozenset({Taint.CONFIDENTIAL}))
     assert prints_confidential(run("base64 -w0", stdin=secret), PATHS)
     assert not prints_confidential(run("wc -c", stdin=secret), PATHS)
@@ -423,7 +423,7 @@ def test_sending_the_value_of_a_secret_variable_is_exfiltration(name: str, sent:
     assert (EXFILTRATE in kinds) == sent
 
 
-def test_request_body_and_url_count_as_sent_but_the_auth_header_does_not() -> None:
+def test_curl_body_and_url_count_as_data_sent_off_the_machine_but_the_authorization_header_does_not() -> None:
     sent = list(sent_words(run("curl -H Authorization:… -d k=… http://x/…")))
     assert sent == [word("k=…"), word("http://x/…")]
 
@@ -527,7 +527,7 @@ def test_read_only_commands_have_no_effects_that_change_anything(line: str) -> N
     assert harmless == []
 
 
-def test_find_delete_with_a_name_test_is_not_a_deletion_of_the_whole_tree() -> None:
+def test_find_with_delete_and_a_specific_name_is_not_a_deletion_of_the_whole_tree() -> None:
     assert has(effects("find ~ -name .DS_Store -delete"), DELETE, "recursive", "narrowed", "in:inside-home")
     assert not has(effects("find ~ -name .DS_Store -delete"), DELETE, "in:home")
     assert not has(effects("find . -name x -delete"), DELETE, "everything")
@@ -541,7 +541,7 @@ def test_endless_output_is_an_effect_if_the_program_runs_in_the_background_or_wr
     assert not has(effects("yes"), PROCESS)
 
 
-def test_operands_known_only_at_run_time_count_as_unknown_targets() -> None:
+def test_rm_with_operands_known_only_at_run_time_is_a_deletion_of_unknown_targets() -> None:
     assert has(effects("rm", has_unknown_operands=True), DELETE, "in:unknown", "more-operands")
     assert has(effects("rm …", wrappers=("find", "sh")), DELETE, "more-operands")
     assert not has(effects("rm …"), DELETE, "more-operands")
@@ -549,7 +549,7 @@ def test_operands_known_only_at_run_time_count_as_unknown_targets() -> None:
     assert has(effects("chmod 777", has_unknown_operands=True), PERMISSIONS, "world-writable", "in:unknown")
 
 
-def test_copy_destination_is_classified_even_if_the_sources_are_unknown() -> None:
+def test_copy_into_a_system_directory_is_recognized_even_if_the_copied_files_are_unknown() -> None:
     assert has(effects("mv … /dev/null", has_unknown_operands=True), OVERWRITE, "lost", "in:unknown")
     assert has(effects("cp -t /etc", has_unknown_operands=True), OVERWRITE, "in:system")
 
@@ -560,7 +560,7 @@ def test_relative_paths_in_effects_are_resolved_against_the_working_directory() 
     assert has(effects("rm -rf *", cwd="…"), DELETE, "in:unknown", "in:root")
 
 
-def test_remote_commands_can_affect_system_paths_but_not_protected_files_of_this_machine() -> None:
+def test_deletion_over_ssh_or_in_docker_can_hit_system_paths_but_not_toolfold_files_of_this_machine() -> None:
     assert has(effects("rm -rf /etc", wrappers=("ssh",)), DELETE, "in:system-root", "elsewhere")
     there = effects("rm ~/.config/toolfold/allow.yaml", wrappers=("docker",))
     assert not has(there, DELETE, "in:own")
@@ -573,7 +573,7 @@ def test_duplicating_a_file_descriptor_is_not_a_file_write() -> None:
     assert list(find_effects(quiet, PATHS)) == []
 
 
-def test_operands_beyond_the_limit_become_one_unknown_operand() -> None:
+def test_rm_with_thousands_of_files_has_a_limited_number_of_effects_and_an_unknown_target() -> None:
     found = effects("rm " + " ".join(f"f{n}" for n in range(5000)))
     assert has(found, DELETE, "in:unknown")
     assert len(found) < 1000
@@ -727,10 +727,12 @@ def test_creating_a_very_large_file_is_an_effect_on_disk_space(line: str, huge: 
 
 
 @check_cases("line", ["uname -a", "ps aux", "crontab -l", "tcpdump -w -", "find /home/ann", "pbpaste"])
-def test_output_with_machine_details_is_confidential_but_not_a_disclosure_of_secrets(line: str) -> None:
+def test_commands_that_print_machine_details_have_confidential_output_but_no_effect_of_disclosing_secrets(
+    line: str,
+) -> None:
     assert prints_confidential(run(line), PATHS)
     assert not any(effect.kind is EffectKind.DISCLOSE for effect in effects(line))
 
 
-def test_empty_command_has_no_effects() -> None:
+def test_empty_command_line_has_no_effects() -> None:
     assert list(find_effects(ProgramRun(argv=()), PATHS)) == []

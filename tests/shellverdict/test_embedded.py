@@ -34,7 +34,7 @@ def judge() -> Judge:
         "%{lua:os.execute('/bin/rm -rf ~/x')}",
     ],
 )
-def test_command_inside_another_text_format_is_found(text: str) -> None:
+def test_shell_command_is_found_inside_configuration_files_and_source_code(text: str) -> None:
     found = [command.removeprefix("/bin/").strip() for command in find_embedded_commands(text)]
     assert "rm -rf ~/x" in found
 
@@ -45,13 +45,15 @@ def test_program_name_inside_a_longer_word_is_not_an_embedded_command(text: str)
 
 
 @given(st.text(alphabet=st.sampled_from("rm -f~/x\"',;|&()[]{}\\\n%20$IFS\ufdd0"), max_size=400))
-def test_embedded_command_candidates_are_limited_in_number_and_length_and_have_one_line(text: str) -> None:
+def test_search_for_commands_in_arbitrary_text_returns_a_limited_number_of_short_single_lines(
+    text: str,
+) -> None:
     found = list(find_embedded_commands(text))
     assert len(found) <= MAX_CANDIDATES
     assert all(len(command) <= MAX_CANDIDATE_LENGTH and "\n" not in command for command in found)
 
 
-def test_judging_many_embedded_commands_stays_within_the_work_budget(judge: Judge) -> None:
+def test_command_with_thousands_of_embedded_commands_gets_a_dangerous_verdict(judge: Judge) -> None:
     verdict = judge("tmux " + " ".join(f"-c 'rm a{number}; rm b{number}'" for number in range(2_000)))
     assert verdict.dangerous
     assert verdict.unread or verdict.findings
@@ -63,7 +65,7 @@ def test_harmful_embedded_command_after_many_harmless_ones_is_detected(judge: Ju
     assert judge(f"cat > conf <<'E'\n{recipes}hook = rm -rf ~/photos\nE\nsometool").dangerous
 
 
-def test_reason_of_a_finding_names_the_file_with_the_embedded_command(judge: Judge) -> None:
+def test_reason_of_a_verdict_names_the_makefile_that_contains_the_harmful_command(judge: Judge) -> None:
     verdict = judge("printf 'x:\\n\\trm -rf ~/photos\\n' > Makefile; make")
     assert "Makefile" in verdict.reason
 
@@ -137,7 +139,7 @@ touch ./--help
 
 
 @check_cases("command", EVERYDAY)
-def test_everyday_commands_of_programs_that_can_run_code_are_not_dangerous(
+def test_everyday_uses_of_programs_that_can_run_embedded_code_are_not_dangerous(
     command: str, judge: Judge
 ) -> None:
     verdict = judge(command)

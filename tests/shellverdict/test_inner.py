@@ -127,7 +127,9 @@ def find_code(line: str) -> list[tuple[str, str]]:
         "screen -S name -d -m",
     ],
 )
-def test_command_wrapped_by_a_program_such_as_sudo_is_found_after_its_options(wrapper: str) -> None:
+def test_command_run_by_sudo_env_nice_or_a_similar_wrapper_is_found_after_the_options_of_the_wrapper(
+    wrapper: str,
+) -> None:
     assert "rm -rf /x" in find_commands(f"{wrapper} rm -rf /x")
 
 
@@ -185,7 +187,7 @@ def test_command_wrapped_by_a_program_such_as_sudo_is_found_after_its_options(wr
         ("nc h 1 -e 'rm -rf /'", "rm -rf /"),
     ],
 )
-def test_shell_code_in_arguments_of_a_program_is_found(line: str, code: str) -> None:
+def test_shell_code_that_a_program_takes_as_an_argument_is_found(line: str, code: str) -> None:
     assert ("sh", code) in find_code(line)
 
 
@@ -206,7 +208,7 @@ def test_shell_code_in_arguments_of_a_program_is_found(line: str, code: str) -> 
         "/bin/ash -c X",
     ],
 )
-def test_code_of_sh_c_is_found_among_its_options(line: str) -> None:
+def test_code_after_the_option_c_of_a_shell_is_found_among_other_options(line: str) -> None:
     assert find_code(line) == [("sh", "X")]
 
 
@@ -253,7 +255,9 @@ def test_code_of_sh_c_is_found_among_its_options(line: str) -> None:
         ("make --eval=X", "make"),
     ],
 )
-def test_language_of_code_in_arguments_is_detected(line: str, language: str) -> None:
+def test_language_of_code_passed_as_an_argument_follows_from_the_program_and_its_option(
+    line: str, language: str
+) -> None:
     assert (language, "X") in find_code(line)
 
 
@@ -294,11 +298,11 @@ def test_language_of_code_in_arguments_is_detected(line: str, language: str) -> 
         "sh -s",
     ],
 )
-def test_programs_that_run_no_other_program_have_no_inner_commands(line: str) -> None:
+def test_commands_that_start_no_other_program_have_no_inner_commands(line: str) -> None:
     assert find_inner(line) == ()
 
 
-def test_interpreter_script_is_read_from_a_file_or_from_standard_input() -> None:
+def test_script_of_an_interpreter_is_looked_up_in_its_file_argument_or_standard_input() -> None:
     assert find_inner("bash x.sh a") == (
         InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),
     )
@@ -339,7 +343,7 @@ def test_shell_without_arguments_runs_unknown_code_from_standard_input() -> None
     assert find_inner_commands(waiting) == (InnerCommand(source="stdin"),)
 
 
-def test_program_named_by_an_environment_variable_is_found() -> None:
+def test_program_and_library_named_in_pager_and_ld_preload_variables_are_found_as_inner_commands() -> None:
     run = ProgramRun(
         argv=(Word("git"), Word("log")),
         env_assignments={"PAGER": Word("less -R"), "LD_PRELOAD": Word("./evil.so")},
@@ -352,7 +356,7 @@ def test_base64_encoded_powershell_command_is_decoded() -> None:
     assert find_code("powershell -enc !") == [("powershell", GAP)]
 
 
-def test_every_entry_of_the_program_table_can_be_parsed() -> None:
+def test_search_for_inner_commands_does_not_raise_for_any_program_in_the_built_in_table() -> None:
     for name in load_programs():
         find_inner_commands(ProgramRun(argv=(Word(name), Word("--help"))))
         find_inner_commands(ProgramRun(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
@@ -399,32 +403,32 @@ def test_search_for_inner_commands_in_arbitrary_arguments_does_not_raise(
     assert isinstance(find_inner_commands(run), tuple)
 
 
-def test_awk_variable_option_is_assigned_in_the_analyzed_program() -> None:
+def test_variable_set_by_the_awk_option_v_is_assigned_in_the_awk_code_that_is_analyzed() -> None:
     assert find_code("""awk -v c='rm "x"' 'BEGIN { system(c) }'""") == [
         ("awk", 'BEGIN { c = "rm \\"x\\"" }\nBEGIN { system(c) }'),
     ]
 
 
-def test_command_in_a_git_ext_url_is_found() -> None:
+def test_shell_command_in_an_ext_url_passed_to_git_clone_is_found() -> None:
     assert find_inner("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
 
 
-def test_option_missing_from_the_program_table_does_not_hide_the_inner_command() -> None:
+def test_unknown_option_of_a_wrapper_command_does_not_hide_the_command_that_it_runs() -> None:
     assert "rm -rf /" in find_commands("strace --no-such-option value rm -rf /")
     assert "rm -rf /" in find_commands("kubectl --no-such-option value exec pod -- rm -rf /")
 
 
-def test_wrapper_that_starts_a_shell_takes_code_from_standard_input() -> None:
+def test_standard_input_of_sudo_or_chroot_without_a_command_is_treated_as_shell_code() -> None:
     assert find_inner("sudo -s", "rm -rf /") == (InnerCommand(source="stdin", wrapper="sudo"),)
     assert find_inner("chroot /mnt", "rm -rf /") == (InnerCommand(source="stdin", wrapper="chroot"),)
     assert find_inner("sudo -s") == ()
 
 
-def test_docker_entrypoint_option_is_the_program_that_runs() -> None:
+def test_docker_run_with_the_entrypoint_option_is_treated_as_running_that_program() -> None:
     assert find_commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
 
 
-def test_commands_in_git_settings_are_read_from_environment_variables() -> None:
+def test_command_in_a_git_setting_passed_by_environment_variables_is_found() -> None:
     assigned = {
         "GIT_CONFIG_COUNT": Word("1"),
         "GIT_CONFIG_KEY_0": Word("core.pager"),
@@ -434,12 +438,12 @@ def test_commands_in_git_settings_are_read_from_environment_variables() -> None:
     assert [each.code for each in found] == ["rm -rf /"]
 
 
-def test_helper_program_outside_system_directories_counts_as_unreviewed_code() -> None:
+def test_program_named_by_an_option_is_an_inner_command_unless_it_is_in_a_system_directory() -> None:
     assert [each.file for each in find_inner("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_library_path_variable_for_a_program_of_the_project_is_harmless() -> None:
+def test_ld_library_path_is_a_finding_for_system_programs_but_not_for_programs_of_the_project() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))
@@ -451,7 +455,7 @@ def test_library_path_variable_for_a_program_of_the_project_is_harmless() -> Non
     )
 
 
-def test_inner_commands_over_the_limit_become_one_unknown_command() -> None:
+def test_inner_commands_beyond_the_limit_are_replaced_by_one_unknown_command() -> None:
     found = find_inner("perl " + "-e x " * 1000)
     assert len(found) < 300
     assert found[-1].argv == (GAP,)

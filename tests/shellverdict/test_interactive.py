@@ -74,7 +74,7 @@ def judge_text(judge: Judge, text: str, before: str = "", command: str = "bash",
     )
 
 
-def test_only_the_process_input_that_causes_a_finding_is_flagged(judge: Judge) -> None:
+def test_harmless_process_input_after_earlier_dangerous_input_is_not_flagged(judge: Judge) -> None:
     assert judge_text(judge, "rm -rf /srv/x\n").dangerous
     assert not judge_text(judge, "ls\n", before="rm -rf /srv/x\n").dangerous
     assert judge_text(judge, "rm -rf /srv/x\n", before="rm -rf /srv/x\n").dangerous
@@ -101,7 +101,7 @@ def test_any_process_input_is_flagged_if_the_earlier_input_is_unknown(judge: Jud
     assert (verdict.unread, verdict.reason) == (True, "the process was started by another runtime")
 
 
-def test_process_input_without_context_is_judged_as_having_unknown_earlier_input() -> None:
+def test_earlier_process_input_counts_as_unknown_if_the_command_of_the_process_is_not_known() -> None:
     assert ProcessInput.from_arguments(None, "ls\n").unknown_reason
     assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown_reason
     assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown_reason
@@ -112,17 +112,19 @@ def test_process_input_over_the_size_limit_is_flagged(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("command", ["python3", "psql app", "irb"])
-def test_typed_code_over_the_size_limit_is_flagged(judge: Judge, command: str) -> None:
+def test_code_typed_into_an_interpreter_is_flagged_if_all_typed_code_exceeds_the_size_limit(
+    judge: Judge, command: str
+) -> None:
     assert judge_text(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
 
 
-def test_typed_python_that_exceeds_the_parsing_limit_is_flagged(judge: Judge) -> None:
+def test_unfinished_python_statement_typed_over_too_many_lines_is_flagged(judge: Judge) -> None:
     text = "x = [\n" + "1,\n" * 300
     written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, history=(), text=text)
     assert judge.judge_input(written).dangerous
 
 
-def test_work_spent_on_parsing_unfinished_python_input_is_limited() -> None:
+def test_parsing_unfinished_python_input_uses_up_a_budget_and_raises_when_it_is_exceeded() -> None:
     reader = CodeReader()
     reader.analyze_new("python", (), ["x = [", *["1," * 100] * 20])
     assert reader.chars_left < MAX_ANALYZED_CHARS - 20 * 21 / 2 * 200
@@ -141,13 +143,17 @@ def test_typed_function_of_ordinary_length_is_not_flagged(judge: Judge) -> None:
     assert not any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
-def test_unfinished_command_is_judged_as_if_the_end_of_the_input_ran_it(judge: Judge) -> None:
+def test_closing_the_input_of_a_shell_is_flagged_if_an_unfinished_dangerous_command_would_run(
+    judge: Judge,
+) -> None:
     assert not judge_text(judge, "", before="ls\n", closes_input=True).dangerous
     assert judge_text(judge, "", before="cat <<EOF | sh\nrm -rf /\n", closes_input=True).dangerous
     assert judge_text(judge, "", before="echo 'half\n", closes_input=True).dangerous
 
 
-def test_interrupt_signal_discards_the_unfinished_command(judge: Judge) -> None:
+def test_command_typed_after_an_interrupt_signal_is_not_taken_as_part_of_the_unfinished_command(
+    judge: Judge,
+) -> None:
     before = (("write", "echo '\n"), ("signal", "INT"))
     written = ProcessInput(command="bash", workdir=WORKDIR, history=before, text="rm -rf /\n")
     assert judge.judge_input(written).blocked

@@ -96,7 +96,7 @@ def test_emptying_a_directory_that_is_not_build_output_is_a_recursive_deletion(
 
 
 @check_cases("command", CLEARING_NOTHING)
-def test_commands_that_empty_only_build_output_or_no_directory_are_not_flagged(
+def test_commands_that_may_empty_directories_are_not_flagged_for_build_output_or_with_nothing_to_empty(
     judge: Judge, command: str
 ) -> None:
     assert not judge(command).dangerous
@@ -116,11 +116,13 @@ def test_writing_files_that_are_executed_later_is_flagged(judge: Judge, command:
 
 
 @check_cases("command", HARMLESS)
-def test_harmless_commands_similar_to_lasting_changes_are_not_flagged(judge: Judge, command: str) -> None:
+def test_harmless_commands_similar_to_those_with_effects_on_later_programs_are_not_flagged(
+    judge: Judge, command: str
+) -> None:
     assert not judge(command).dangerous
 
 
-def test_emptying_an_existing_directory_is_flagged_but_a_missing_one_is_not(tmp_path: Path) -> None:
+def test_venv_clear_is_flagged_for_an_existing_directory_but_not_for_a_missing_one(tmp_path: Path) -> None:
     project = make_workspace(tmp_path)
     assert not judge_in(project, tmp_path)("python3 -m venv --clear fresh").dangerous
     (project / "fresh").mkdir()

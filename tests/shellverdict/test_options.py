@@ -37,14 +37,14 @@ def parse_line(
         "rm -vr /",
     ],
 )
-def test_option_is_found_in_every_spelling_of_a_command_line(line: str) -> None:
+def test_option_is_found_alone_in_a_cluster_abbreviated_or_after_the_operand(line: str) -> None:
     options = parse_line(line)
     assert options.has("-r", "-R", "--recursive")
     assert options.operands == ("/",)
 
 
 @check_cases("line", ["rm -f x", "rm -- -r", "rm --recursively x", "rm -", "rm --force x"])
-def test_option_that_is_not_given_is_not_found(line: str) -> None:
+def test_recursive_option_is_not_found_in_command_lines_without_it(line: str) -> None:
     assert not parse_line(line).has("-r", "-R", "--recursive")
 
 
@@ -59,7 +59,7 @@ def test_option_value_is_found_attached_or_in_the_next_word(line: str) -> None:
     assert options.operands == ("in",)
 
 
-def test_abbreviated_long_option_takes_its_value() -> None:
+def test_word_after_an_abbreviated_long_option_is_its_value() -> None:
     options = parse_line("sort --outp out in", "--output")
     assert (options.value("--output"), options.operands) == ("out", ("in",))
 
@@ -77,7 +77,7 @@ def test_option_with_an_attached_value_does_not_consume_the_next_word() -> None:
     assert Options.parse([Word("sed"), Word("-i.rf")], attached=frozenset({"-i"})).value("-i") == ".rf"
 
 
-def test_single_dash_name_is_one_option_if_clusters_are_disabled() -> None:
+def test_long_name_after_a_single_dash_is_one_option_if_clusters_of_short_options_are_disabled() -> None:
     options = parse_line("find . -name x -delete", "-name", clusters=False)
     assert options.has("-delete")
     assert not options.has("-d")
@@ -85,7 +85,7 @@ def test_single_dash_name_is_one_option_if_clusters_are_disabled() -> None:
     assert parse_line("terraform -target=a", clusters=False).value("-target") == "a"
 
 
-def test_options_of_a_wrapper_command_end_at_the_first_operand() -> None:
+def test_words_after_the_first_operand_of_a_wrapper_command_are_operands_and_not_options() -> None:
     options = parse_line("nice -n 5 rm -r x", "-n", permuted=False)
     assert options.operands == ("rm", "-r", "x")
 
@@ -94,18 +94,18 @@ def test_long_option_must_match_fully_if_abbreviations_are_disabled() -> None:
     assert not parse_line("kubectl --al", abbreviated=False).has("--all")
 
 
-def test_option_with_unknown_text_is_reported_as_unknown() -> None:
+def test_option_parser_reports_an_option_whose_name_is_known_only_at_run_time() -> None:
     assert Options.parse([Word("rm"), Word("-" + GAP), Word("/")]).has_unknown_option
     assert not Options.parse([Word("rm"), Word("-r"), Word(GAP)]).has_unknown_option
 
 
-def test_options_are_found_by_name_prefix() -> None:
+def test_option_delete_after_is_found_by_its_prefix_delete() -> None:
     assert parse_line("rsync --delete-after a b").has_prefix("--delete")
     assert not parse_line("rsync -a a b").has_prefix("--delete")
 
 
 @given(st.lists(WORDS, max_size=8), st.booleans(), st.booleans(), st.booleans())
-def test_option_parsing_never_raises_and_loses_no_operand(
+def test_parsing_arbitrary_options_never_raises_and_keeps_every_word_as_operand_or_value(
     argv: list[Word], clusters: bool, abbreviated: bool, permuted: bool
 ) -> None:
     options = Options.parse(
@@ -122,7 +122,7 @@ def test_option_parsing_never_raises_and_loses_no_operand(
     assert all(w in options.operands or w in values for w in plain)
 
 
-def test_long_cluster_of_short_options_is_parsed_in_one_pass() -> None:
+def test_cluster_of_60000_short_options_is_parsed_and_repeated_options_are_listed_once() -> None:
     options = Options.parse([Word("rm"), Word("-" + "v" * 60_000 + "r")])
     assert options.has("-r")
     assert len(options.flags) == 2

@@ -88,16 +88,18 @@ def test_output_of_simple_programs_is_predicted_exactly(line: str, text: str) ->
         ("curl http://x | some-filter", {Taint.NETWORK}),
     ],
 )
-def test_origin_of_unknown_text_is_kept_through_a_pipeline(line: str, taints: set[Taint]) -> None:
+def test_output_of_a_pipeline_is_marked_as_downloaded_decoded_or_read_from_an_unknown_file(
+    line: str, taints: set[Taint]
+) -> None:
     assert run_pipeline(line).taints == taints
 
 
-def test_unknown_part_of_predicted_output_keeps_its_position() -> None:
+def test_predicted_output_of_echo_marks_where_text_known_only_at_run_time_stands() -> None:
     assert predict_output(ProgramRun(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
     assert run_pipeline("echo x").text == "x\n"
 
 
-def test_decoding_partly_unknown_text_gives_unknown_text_that_is_marked_as_decoded() -> None:
+def test_output_of_base64_decoding_partly_unknown_text_is_unknown_and_marked_as_decoded() -> None:
     stream = predict_output(create_run("base64 -d", TextStream(Word(f"cm0{GAP}"))))
     assert stream == TextStream(None, frozenset({Taint.DECODED}))
 
@@ -123,17 +125,17 @@ def test_predicted_output_of_cat_is_the_known_file_content() -> None:
         "minikube docker-env",
     ],
 )
-def test_shell_setup_commands_have_empty_output(line: str) -> None:
+def test_output_of_shell_setup_commands_such_as_direnv_hook_is_treated_as_empty(line: str) -> None:
     assert is_shell_setup_command(create_run(line))
     assert predict_output(create_run(line)) == TextStream(Word(""))
 
 
 @check_cases("line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"])
-def test_commands_that_only_resemble_shell_setup_are_not_taken_for_it(line: str) -> None:
+def test_commands_similar_to_shell_setup_commands_are_not_recognized_as_shell_setup(line: str) -> None:
     assert not is_shell_setup_command(create_run(line))
 
 
-def test_predicted_decompression_has_a_size_limit() -> None:
+def test_predicted_output_of_gunzip_of_a_zip_bomb_is_cut_at_a_size_limit() -> None:
     bomb = base64.b64encode(gzip.compress(b"\0" * 50_000_000)).decode()
     text = run_pipeline(f"echo {bomb[:60000]} | base64 -d | gunzip").text
     assert text is not None

@@ -64,7 +64,7 @@ def test_path_that_is_the_root_if_an_unknown_part_is_empty_is_classified_as_root
 
 
 @check_cases("spelling", ["…", "…/build", "build/…", "x…/"])
-def test_unknown_text_next_to_a_name_is_not_classified_as_root(spelling: str) -> None:
+def test_path_of_unknown_text_beside_a_known_name_is_not_classified_as_root(spelling: str) -> None:
     assert PathKind.ROOT not in classify_text(spelling).kinds_if_empty | classify_text(spelling).kinds
 
 
@@ -299,7 +299,7 @@ def test_ordinary_files_about_agents_are_not_agent_configuration(spelling: str) 
 
 
 @check_cases("spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"])
-def test_agent_instruction_files_and_commit_checks_are_classified_as_guard_files(spelling: str) -> None:
+def test_claude_md_agents_md_and_commit_check_files_are_classified_as_guard_files(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
 
 
@@ -327,7 +327,7 @@ def test_ordinary_files_are_not_classified_as_files_of_toolfold(spelling: str) -
     assert PathKind.OWN not in classify_text(spelling)
 
 
-def test_recursive_operation_on_a_parent_directory_counts_as_affecting_files_of_toolfold() -> None:
+def test_parent_of_the_toolfold_directory_is_classified_as_toolfold_files_for_recursive_operations() -> None:
     assert PathKind.OWN in classify_text("~/.config", recursive=True)
     assert PathKind.OWN not in classify_text("~/.config")
 
@@ -337,7 +337,7 @@ def test_paths_in_the_working_directory_are_in_the_project(spelling: str) -> Non
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
-def test_relative_path_is_classified_relative_to_the_working_directory() -> None:
+def test_relative_path_is_classified_by_the_working_directory_it_is_used_in() -> None:
     assert PathKind.SYSTEM in classify_text("passwd", "/etc")
     assert PathKind.ROOT in classify_text("*", "/")
     assert PathKind.HOME in classify_text("*", "~")
@@ -347,16 +347,18 @@ def test_relative_path_is_classified_relative_to_the_working_directory() -> None
 
 
 @check_cases("spelling", ["*", "./*", "src/*", ".*", "?*", "[!.]*", "*.*"])
-def test_glob_patterns_that_match_all_files_are_classified_as_everything(spelling: str) -> None:
+def test_glob_patterns_such_as_star_are_classified_as_all_files_of_a_directory(spelling: str) -> None:
     assert classify_text(spelling).covers_everything
 
 
 @check_cases("spelling", ["*.pyc", "a*", "src", "…", "*/x", "test_*"])
-def test_glob_patterns_that_match_some_files_are_not_classified_as_everything(spelling: str) -> None:
+def test_glob_patterns_that_match_some_files_are_not_classified_as_all_files_of_a_directory(
+    spelling: str,
+) -> None:
     assert not classify_text(spelling).covers_everything
 
 
-def test_recursive_operation_on_the_working_directory_is_classified_as_everything() -> None:
+def test_recursive_operation_on_the_working_directory_is_classified_as_covering_all_its_files() -> None:
     for spelling in (".", "./", "..", WORK, f"{WORK}/src/.."):
         assert classify_text(spelling, recursive=True).covers_everything
         assert not classify_text(spelling).covers_everything
@@ -383,7 +385,7 @@ def test_relative_paths_are_in_the_project_if_the_working_directory_is_unknown()
     assert classifier.classify(Word("~/..")).kinds == {PathKind.HOME}
 
 
-def test_classifier_for_other_machines_knows_no_files_of_toolfold() -> None:
+def test_path_of_toolfold_files_is_not_classified_as_protected_on_another_machine() -> None:
     remote = make_classifier().for_other_machine()
     assert PathKind.SYSTEM in remote.classify(Word("/etc"))
     assert PathKind.OWN not in remote.classify(Word(PROTECTED[0]))
@@ -420,15 +422,15 @@ class TestLinks:
     def test_deleting_a_symbolic_link_does_not_count_as_deleting_its_target(self, work: Path) -> None:
         assert PathKind.SYSTEM not in self.make_classifier(work).classify(Word("etc"), follow_link=False)
 
-    def test_parent_reference_after_a_symbolic_link_is_resolved_on_disk(self, work: Path) -> None:
+    def test_dot_dot_after_a_symbolic_link_means_the_parent_of_the_link_target(self, work: Path) -> None:
         assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/../usr/x"))
 
-    def test_circular_symbolic_links_do_not_raise(self, work: Path) -> None:
+    def test_path_through_circular_symbolic_links_is_classified_as_a_project_path(self, work: Path) -> None:
         (work / "work" / "a").symlink_to("b")
         (work / "work" / "b").symlink_to("a")
         assert PathKind.PROJECT in self.make_classifier(work).classify(Word("a/x"))
 
-    def test_number_of_symbolic_links_followed_per_command_is_limited(self, work: Path) -> None:
+    def test_symbolic_link_is_not_followed_after_too_many_paths_in_one_command(self, work: Path) -> None:
         classifier = self.make_classifier(work)
         for n in range(400):
             classifier.classify(Word(f"f{n}"))
@@ -451,12 +453,12 @@ def test_pth_file_is_a_startup_file_only_in_site_packages() -> None:
     assert PathKind.STARTUP in classify_text("/usr/lib/python3/dist-packages/x.pth")
 
 
-def test_wildcard_directly_below_the_root_means_everything_unless_a_path_component_follows() -> None:
+def test_wildcard_directly_below_the_root_is_classified_as_root_unless_a_path_component_follows() -> None:
     assert PathKind.ROOT in classify_text("/s*")
     assert PathKind.ROOT not in classify_text("/s*/www/shop")
 
 
-def test_number_of_glob_matches_per_command_is_limited() -> None:
+def test_path_with_a_glob_is_classified_as_unknown_after_too_many_globs_in_one_command() -> None:
     classifier = make_classifier()
     for n in range(400):
         classifier.classify(word(f".a{n}*"))
@@ -464,7 +466,7 @@ def test_number_of_glob_matches_per_command_is_limited() -> None:
     assert PathKind.SECRET in classifier.with_fresh_limits().classify(word(".ss*/x"))
 
 
-def test_origin_of_unknown_text_does_not_affect_path_classification() -> None:
+def test_path_with_unknown_text_is_classified_the_same_whether_the_text_was_downloaded_or_not() -> None:
     marked = Word(unknown_word(frozenset(Taint)) + "/" + STAR)
     assert make_classifier().classify(marked) == make_classifier().classify(word("…/*"))
 
@@ -497,7 +499,7 @@ _ANY_WORD = st.lists(_PARTS, max_size=12).map("".join).map(word)
 
 
 @given(_ANY_WORD, _ANY_WORD, st.booleans(), st.booleans())
-def test_every_word_is_classified_as_at_least_one_kind_of_path(
+def test_classifying_an_arbitrary_word_gives_at_least_one_kind_of_path(
     path: Word, cwd: Word, follow_link: bool, recursive: bool
 ) -> None:
     for classifier in (
@@ -510,7 +512,7 @@ def test_every_word_is_classified_as_at_least_one_kind_of_path(
 
 
 @given(_ANY_WORD)
-def test_dot_components_do_not_affect_path_classification(path: Word) -> None:
+def test_path_with_extra_dot_components_is_classified_like_the_path_without_them(path: Word) -> None:
     doubled = Word(path.replace("/", "/./"))
     if not path.startswith("\\") and ":" not in path and "\\" not in path:
         assert make_classifier().classify(doubled).kinds == make_classifier().classify(path).kinds
@@ -528,7 +530,7 @@ def test_known_path_is_normalized_like_os_path_normpath(path: str) -> None:
     ).map("".join),
     st.text("abcd", min_size=1, max_size=7),
 )
-def test_path_pattern_matches_the_same_names_as_fnmatch(pattern: str, name: str) -> None:
+def test_glob_pattern_in_a_path_matches_the_same_names_as_pythons_fnmatch(pattern: str, name: str) -> None:
     text = Word("".join(_SPECIAL_CHARACTERS.get(c, c) for c in pattern))
     assert could_match(text, name) == fnmatchcase(name, pattern)
 

@@ -193,7 +193,7 @@ class TestDeletionSeverity:
             assert judge(f"rm -rf {path}").dangerous, path
             assert judge(f"echo {path} | xargs rm -rf {path}").dangerous, path
 
-    def test_parent_directory_named_build_does_not_make_sources_build_output(self) -> None:
+    def test_deleting_sources_in_a_project_below_a_directory_named_build_is_flagged(self) -> None:
         judge = Judge(
             builtin_rules(), PathClassifier(home="/home/ann", cwd="/home/ann/build/shop", follow_links=False)
         )
@@ -323,7 +323,7 @@ class TestUnknownWrappers:
             "brew install dd",
         ],
     )
-    def test_program_names_without_destructive_arguments_are_not_flagged(
+    def test_name_of_a_destructive_program_in_harmless_arguments_is_not_flagged(
         self, judge: Judge, command: str
     ) -> None:
         assert not {"destroyer-behind-unknown"} & rules(judge(command))
@@ -343,7 +343,7 @@ class TestUnknownWrappers:
             *("timelimit -t 5", "nsjail -Mo --chroot / --", "rootlesskit --net=host", "minijail0 -u x --"),
         ],
     )
-    def test_known_wrapper_commands_are_judged_by_the_command_they_run(
+    def test_command_behind_a_known_wrapper_such_as_timeout_gets_the_same_findings_as_without_it(
         self, judge: Judge, wrapper: str
     ) -> None:
         assert rules(judge(f"{wrapper} rm -rf build")) == {"delete-tree"}

@@ -65,7 +65,7 @@ def test_cwd_argument_is_used_to_resolve_relative_paths(tmp_path: Path) -> None:
     assert not judge("rm -rf ../..", cwd=tmp_path / "a" / "b" / "c").blocked
 
 
-def test_judge_object_and_judge_function_give_the_same_verdicts(tmp_path: Path) -> None:
+def test_reusable_judge_object_and_judge_function_give_the_same_verdicts(tmp_path: Path) -> None:
     reusable = Judge.for_this_machine(cwd=tmp_path, home=tmp_path)
     for command in ("rm -rf ~", "git push --force", "ls"):
         assert reusable(command) == judge(command, cwd=tmp_path, home=tmp_path)
@@ -83,7 +83,9 @@ def test_rules_of_a_file_are_added_to_the_built_in_rules(rule_file: Path) -> Non
     assert not judge("ourtool deploy production").dangerous
 
 
-def test_rule_file_can_describe_which_options_of_a_program_take_values(rule_file: Path) -> None:
+def test_rule_file_that_declares_an_option_with_a_value_prevents_its_value_being_taken_as_subcommand(
+    rule_file: Path,
+) -> None:
     verdict = judge("ourtool --zone deploy status", rules=load_rules(rule_file))
     assert verdict.dangerous  # the value of --zone is mistaken for the subcommand
     rule_file.write_text(DEPLOY + '[[program]]\nnames = ["ourtool"]\nvalued = ["--zone"]\n')

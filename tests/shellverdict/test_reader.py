@@ -44,7 +44,9 @@ def test_programs_that_a_command_starts_in_bash_are_predicted(part: int, shell: 
     assert unpredicted == []
 
 
-def test_few_predictions_of_which_programs_start_are_marked_as_uncertain(shell: RecordingShell) -> None:
+def test_at_most_a_tenth_of_hard_commands_start_a_program_that_was_not_predicted_exactly(
+    shell: RecordingShell,
+) -> None:
     doubted = 0
     for command in HARD_COMMANDS:
         reading = analyze_command(command, shell)
@@ -63,7 +65,7 @@ def test_few_predictions_of_which_programs_start_are_marked_as_uncertain(shell: 
         "/usr/bin/env -i /usr/bin/id",
     ],
 )
-def test_commands_recorded_for_the_prediction_test_cannot_leave_their_sandbox(
+def test_dangerous_commands_run_by_the_recording_test_shell_cannot_affect_this_machine(
     command: str, shell: RecordingShell
 ) -> None:
     recorded = shell.run(command, seconds=60)
@@ -82,7 +84,7 @@ def test_commands_recorded_for_the_prediction_test_cannot_leave_their_sandbox(
         "zip a.zip /bin/rm; unzip a.zip; mv bin/rm foo; ./foo -rf ~/docs",
     ],
 )
-def test_copy_of_a_program_is_recognized_under_its_new_name(line: str) -> None:
+def test_running_a_renamed_copy_of_rm_made_in_the_same_command_is_recognized_as_rm(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert ("rm", "-rf", "/home/ann/docs") in [run.argv for run in runs]
 
@@ -94,6 +96,6 @@ def test_copy_of_a_program_is_recognized_under_its_new_name(line: str) -> None:
         *("alias -s x='rm -rf'; /srv/x.x", "abbr -a ll rm; ll -rf /srv/x"),
     ],
 )
-def test_expansions_of_zsh_and_fish_are_analyzed(line: str) -> None:
+def test_rm_hidden_in_an_expansion_or_abbreviation_of_zsh_or_fish_is_found(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert any(run.argv[:2] == ("rm", "-rf") and len(run.argv) == 3 for run in runs)

@@ -65,7 +65,9 @@ def test_no_benign_command_of_the_shared_corpus_is_flagged(judge: Judge) -> None
     assert [command for command in all_commands if judge(command).dangerous] == []
 
 
-def test_modified_gitignore_is_not_trusted(tmp_path: Path) -> None:
+def test_deleting_a_directory_that_only_an_uncommitted_gitignore_line_ignores_is_flagged(
+    tmp_path: Path,
+) -> None:
     project = make_workspace(tmp_path)
     assert not judge_in(project, tmp_path)("rm -rf logs").dangerous
     with (project / ".gitignore").open("a") as file:
@@ -88,7 +90,9 @@ def test_every_version_of_the_git_index_format_is_read(tmp_path: Path, version: 
 
 
 @pytest.mark.parametrize("how", ["sha256", "split", "skip-hash", "untracked-cache"])
-def test_unusual_git_index_is_read_correctly_or_reported_as_unknown(tmp_path: Path, how: str) -> None:
+def test_git_index_with_sha256_or_split_format_is_unknown_and_other_unusual_formats_are_read(
+    tmp_path: Path, how: str
+) -> None:
     form = ["--object-format=sha256"] if how == "sha256" else []
     subprocess.run(["git", "init", "-q", *form, str(tmp_path)], check=True)
     (tmp_path / "build").mkdir()
@@ -159,11 +163,11 @@ def test_arbitrary_gitignore_patterns_never_raise(pattern: str, path: str) -> No
     assert is_ignored(read_patterns(pattern), parts) in (True, False, None)
 
 
-def test_gitignore_pattern_that_causes_backtracking_is_matched_quickly() -> None:
+def test_gitignore_pattern_with_200_stars_is_matched_without_catastrophic_backtracking() -> None:
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_outside_a_repository_a_directory_counts_as_build_output_only_beside_a_manifest(
+def test_directory_build_outside_a_git_repository_is_build_output_only_beside_a_package_manifest(
     tmp_path: Path,
 ) -> None:
     for name in ("build", "node_modules", "app/build"):
@@ -177,7 +181,9 @@ def test_outside_a_repository_a_directory_counts_as_build_output_only_beside_a_m
     assert not project_files.is_regenerable(str(tmp_path))
 
 
-def test_tracked_paths_are_found_in_the_git_index(tmp_path: Path) -> None:
+def test_files_and_directories_tracked_by_git_are_found_in_its_index_and_other_paths_are_not(
+    tmp_path: Path,
+) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     for path in ("src", "SRC", "src/app.ts", "public/build", "package.json", "submodule"):
@@ -186,7 +192,7 @@ def test_tracked_paths_are_found_in_the_git_index(tmp_path: Path) -> None:
         assert repository.tracks_anything(path) is False, path
 
 
-def test_gitignore_file_is_read_only_once(tmp_path: Path) -> None:
+def test_gitignore_patterns_are_cached_after_the_file_was_read(tmp_path: Path) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     assert repository.ignores("logs")

@@ -141,7 +141,7 @@ def test_every_builtin_rule_has_a_documented_category() -> None:
     assert {rule.category for rule in BUILTIN_RULES.rules} <= CATEGORIES
 
 
-def test_every_kind_of_effect_has_a_rule() -> None:
+def test_every_kind_of_effect_is_matched_by_a_built_in_rule() -> None:
     kinds = {rule.condition.kind for rule in BUILTIN_RULES.rules if not rule.matches_runs}  # type: ignore[union-attr]
     assert kinds == set(EffectKind)
 
@@ -184,7 +184,9 @@ def test_deleting_a_single_project_file_has_no_finding() -> None:
 # --- rules for programs
 
 
-def test_rule_matches_a_subcommand_after_options_with_values() -> None:
+def test_rule_for_a_subcommand_matches_after_options_with_values_but_not_an_option_value_of_that_name() -> (
+    None
+):
     assert "kubernetes-delete" in matching_rules(
         BUILTIN_RULES, "kubectl -n prod --context=x delete deploy web"
     )
@@ -209,7 +211,7 @@ def test_letter_h_inside_a_longer_option_does_not_mean_help() -> None:
     assert matching_rules(custom_rules(), "shipit -fh now") == {"deploy"}
 
 
-def test_unknown_option_before_the_subcommand_does_not_prevent_a_match() -> None:
+def test_rule_for_a_subcommand_matches_after_an_unknown_option_with_a_value() -> None:
     rules = custom_rules(words=["destroy"])
     for hidden in ("--cafile /x/ca.pem destroy", "-v 8 destroy", "--a 1 --b ./x destroy"):
         assert matching_rules(rules, f"shipit {hidden}") == {"deploy"}
@@ -221,7 +223,7 @@ def test_command_with_a_disabled_dry_run_option_has_a_finding() -> None:
         assert matching_rules(custom_rules(), f"shipit now {meant}") == {"deploy"}
 
 
-def test_rule_ignores_options_after_double_dash_or_of_an_inner_command() -> None:
+def test_options_after_double_dash_or_of_an_inner_command_neither_trigger_nor_suppress_a_rule() -> None:
     assert matching_rules(custom_rules(), "shipit now -- --help") == {"deploy"}
     assert "container-privileged" in matching_rules(BUILTIN_RULES, "docker run --privileged alpine ls --help")
     assert matching_rules(BUILTIN_RULES, "docker run alpine ls --privileged") == set()
@@ -250,7 +252,7 @@ def test_subcommand_patterns_support_alternatives_globs_and_any_depth() -> None:
         assert matching_rules(rules, f"shipit {command}") == set()
 
 
-def test_rule_can_require_variables_wrappers_remote_execution_and_operands() -> None:
+def test_rule_can_match_only_with_given_variables_wrappers_remote_execution_or_no_operands() -> None:
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=production shipit") == {"deploy"}
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=test shipit") == set()
     assert matching_rules(custom_rules(through=["sudo"]), "sudo shipit") == {"deploy"}
@@ -269,7 +271,7 @@ def test_variable_names_in_a_rule_can_be_globs() -> None:
     assert matching_rules(guarded, "OTHER=off shipit") == set()
 
 
-def test_rule_can_require_text_in_standard_input() -> None:
+def test_rule_with_an_input_pattern_matches_only_if_the_standard_input_matches() -> None:
     matching_input = custom_rules(input=["flush*", "*\nflush*"])
     assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("FLUSHALL\n"))) == {"deploy"}
     assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("get a\nflushall"))) == {"deploy"}
@@ -278,19 +280,19 @@ def test_rule_can_require_text_in_standard_input() -> None:
     assert matching_rules(matching_input, "shipit") == set()
 
 
-def test_subcommand_known_only_at_run_time_gives_one_finding_of_low_severity() -> None:
+def test_command_with_a_subcommand_known_only_at_run_time_has_one_finding_of_low_severity() -> None:
     run = ProgramRun(argv=(Word("kubectl"), Word(GAP), Word("pods")))
     (finding,) = BUILTIN_RULES.match_run(run)
     assert (finding.rule, finding.severity) == ("unknown-subcommand", Severity.LOW)
     assert "kubectl" in finding.reason
 
 
-def test_unknown_argument_that_cannot_make_a_command_dangerous_has_no_finding() -> None:
+def test_harmless_subcommand_with_an_argument_known_only_at_run_time_has_no_finding() -> None:
     for argv in (["git", "push", "origin", GAP], ["kubectl", "get", GAP], ["docker", "logs", GAP]):
         assert list(BUILTIN_RULES.match_run(ProgramRun(argv=tuple(map(Word, argv))))) == []
 
 
-def test_known_prefix_of_an_unknown_subcommand_decides_which_rules_match() -> None:
+def test_subcommand_of_which_only_the_prefix_is_known_matches_rules_by_that_prefix() -> None:
     assert (
         list(BUILTIN_RULES.match_run(ProgramRun(argv=(Word("aws"), Word("ec2"), Word("describe-" + GAP)))))
         == []
@@ -330,7 +332,7 @@ def test_reason_of_a_finding_names_program_and_target_without_control_characters
     assert finding.span == (1, 2)
 
 
-def test_braces_in_a_command_are_not_expanded_in_the_reason() -> None:
+def test_placeholders_in_braces_inside_a_command_are_shown_literally_in_the_reason_of_its_finding() -> None:
     (finding,) = custom_rules().match_run(run_of("shipit '{program}{words}{0.__class__}'"))
     assert finding.reason == "shipit deploys {program}{words}{0.__class__}"
 
@@ -345,7 +347,7 @@ def test_configured_rules_are_added_to_the_built_in_rules() -> None:
     assert matching_rules(BUILTIN_RULES, "shipit now") == set()
 
 
-def test_configured_rule_uses_the_known_option_syntax_of_a_program() -> None:
+def test_custom_rule_for_kubectl_skips_the_values_of_options_that_built_in_rules_know() -> None:
     rules = BUILTIN_RULES.merge(custom_rules(programs=["kubectl"], words=["apply"]))
     assert matching_rules(rules, "kubectl -n prod apply -f k8s/") == {"deploy"}
 
@@ -385,7 +387,7 @@ def test_error_for_a_misspelled_effect_suggests_the_right_name() -> None:
         Rules.from_tables([{**about, "effect": "delet"}])
 
 
-def test_rule_without_a_condition_is_rejected() -> None:
+def test_rule_with_neither_effect_nor_programs_is_rejected() -> None:
     about = {key: value for key, value in RULE_TABLE.items() if key != "programs"}
     with pytest.raises(RuleError, match="`effect` or `programs` must be set"):
         Rules.from_tables([about])
@@ -418,6 +420,6 @@ def test_reading_a_rule_from_an_arbitrary_table_gives_a_rule_or_a_rule_error(cha
     list(rules.match_run(run_of("shipit now --force")))
 
 
-def test_rule_table_of_a_wrong_type_is_rejected() -> None:
+def test_rule_given_as_text_instead_of_a_table_is_rejected_with_its_number() -> None:
     with pytest.raises(RuleError, match="rule number 2 must be a table"):
         Rules.from_tables([RULE_TABLE, "rm -rf"])  # type: ignore[list-item]

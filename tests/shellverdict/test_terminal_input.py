@@ -24,27 +24,27 @@ def lines(text: str, *, pty: bool = True) -> list[str]:
         ("a\rb\x7f\x7f\x7fc", ["a", "c"]),
     ],
 )
-def test_delete_and_kill_keys_edit_the_typed_line(text: str, expected: list[str]) -> None:
+def test_backspace_and_ctrl_u_in_terminal_input_edit_the_typed_line(text: str, expected: list[str]) -> None:
     assert lines(text) == expected
 
 
 @check_cases("key", ["\x1b[A", "\x12", "\x16", "\x17", "\x08", "\x1a", "\x01", "\x0c", "a\t", "a\x04"])
-def test_line_edited_with_unknown_keys_counts_as_uncertain(key: str) -> None:
+def test_terminal_input_with_keys_whose_effect_is_unknown_is_marked_as_unclear(key: str) -> None:
     assert transcribe([("write", key)], pty=True).unclear_key
     assert not transcribe([("write", key)], pty=False).unclear_key
 
 
-def test_ctrl_c_and_ctrl_d_are_input_events() -> None:
+def test_ctrl_c_ctrl_d_and_the_int_signal_are_recorded_as_break_and_end_of_input() -> None:
     transcript = transcribe([("write", "half\x03\x04"), ("signal", "INT"), ("signal", "CONT")], pty=True)
     assert transcript.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
-def test_without_line_editing_the_editing_keys_are_removed_and_their_use_is_recorded() -> None:
+def test_editing_keys_typed_into_a_program_without_line_editing_are_removed_and_reported() -> None:
     transcript = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
     assert (transcript.events, transcript.has_editing) == ([InputEvent("line", "abc")], True)
 
 
-def test_input_through_a_pipe_is_unchanged_except_for_nul() -> None:
+def test_process_input_through_a_pipe_loses_nul_bytes_and_is_otherwise_unchanged() -> None:
     assert lines("r\0m\x7f\rx\n", pty=False) == ["rm\x7f\rx", ""]
 
 
@@ -59,7 +59,9 @@ def test_input_split_over_several_writes_gives_the_same_lines_as_one_write(
 @given(
     st.text(alphabet="ab\n\r\x7f\x15\x03", max_size=20), st.text(alphabet="ab\n\r\x7f\x15\x03", max_size=20)
 )
-def test_new_write_does_not_change_earlier_input_events(first: str, second: str) -> None:
+def test_lines_entered_by_earlier_writes_do_not_change_when_more_input_is_written(
+    first: str, second: str
+) -> None:
     before = transcribe([("write", first)], pty=True)
     after = transcribe([("write", first), ("write", second)], pty=True)
     assert after.events == [*before.events, *new_events(before, after)]
