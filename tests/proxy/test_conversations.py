@@ -27,7 +27,7 @@ def start(known: Conversations, *, text: str = "", call_ids: tuple[str, ...] = (
     return key
 
 
-def test_conversations_with_the_same_first_message_are_distinguished_by_the_reply() -> None:
+def test_two_conversations_with_the_same_first_message_are_distinguished_by_the_first_reply() -> None:
     known = Conversations()
     first, second, third = start(known, text="One"), start(known, text="Two"), start(known, call_ids=("a",))
     assert len({first, second, third}) == 3
@@ -36,32 +36,32 @@ def test_conversations_with_the_same_first_message_are_distinguished_by_the_repl
     assert known.find("client", [HELLO, call("a"), NEXT], WIRE) == third
 
 
-def test_conversation_is_recognised_if_the_format_or_cache_marker_of_its_first_message_changes() -> None:
+def test_conversation_is_recognised_although_its_first_message_now_has_a_cache_marker() -> None:
     known = Conversations()
     first = start(known, text="One")
     block = {"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}
     assert known.find("client", [{"role": "user", "content": [block]}, say("One")], WIRE) == first
 
 
-def test_equal_messages_of_two_clients_are_separate_conversations() -> None:
+def test_equal_messages_from_two_clients_belong_to_two_conversations() -> None:
     known = Conversations()
     assert known.find("other", [HELLO, say("One")], WIRE) != start(known, text="One")
 
 
-def test_conversation_that_began_before_the_proxy_started_is_identified_by_its_first_reply() -> None:
+def test_conversation_unknown_to_the_proxy_is_identified_by_its_first_message_and_reply() -> None:
     known = Conversations()
     first = known.find("client", [HELLO, say("One"), NEXT], WIRE)
     assert known.find("client", [HELLO, say("One"), NEXT, say("Two"), NEXT], WIRE) == first
     assert known.find("client", [HELLO, say("Other"), NEXT], WIRE) != first
 
 
-def test_request_that_only_counts_tokens_starts_no_conversation() -> None:
+def test_request_to_count_tokens_does_not_start_a_new_conversation() -> None:
     known = Conversations()
     counted = [known.find("client", [HELLO], WIRE, is_counted=True) for _ in range(2)]
     assert counted[0] == counted[1] != known.find("client", [HELLO], WIRE)
 
 
-def test_oldest_conversations_are_forgotten_above_the_limit() -> None:
+def test_proxy_forgets_the_oldest_conversation_above_the_maximum_number_of_conversations() -> None:
     known = Conversations()
     first = start(known, text="first")
     for number in range(conversations.MAX_CONVERSATIONS):

@@ -142,7 +142,7 @@ def names_called(text: str) -> set[str]:
 @folding_on_and_off
 @with_and_without_streaming
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
-def test_error_status_of_the_provider_is_passed_on_with_its_headers_and_not_retried(
+def test_error_response_of_the_provider_reaches_the_client_with_its_headers_and_is_not_retried(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
 ) -> None:
     upstream.answer = refuse(status, retry_after="7", x_should_retry="true", request_id="req_1")
@@ -158,7 +158,7 @@ def test_error_status_of_the_provider_is_passed_on_with_its_headers_and_not_retr
 @each_api
 @folding_on_and_off
 @with_and_without_streaming
-def test_provider_that_does_not_answer_in_time_gives_an_error_in_the_format_of_the_api(
+def test_provider_that_does_not_answer_in_time_gives_the_client_status_504(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     gate = threading.Event()
@@ -171,7 +171,7 @@ def test_provider_that_does_not_answer_in_time_gives_an_error_in_the_format_of_t
 
 
 @each_api
-def test_rewritten_stream_ends_with_an_error_event_if_the_provider_stops_sending(
+def test_stream_of_a_request_with_hidden_tools_ends_with_an_error_event_if_the_provider_falls_silent(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = keep_parts(say(Say(TEXT)), slice(0, 5), waits_for_close=True)
@@ -183,7 +183,7 @@ def test_rewritten_stream_ends_with_an_error_event_if_the_provider_stops_sending
 
 @each_api
 @pytest.mark.parametrize("served", ["off"], indirect=True)
-def test_forwarded_stream_stays_incomplete_if_the_provider_stops_sending(
+def test_stream_of_an_unchanged_request_is_cut_off_for_the_client_if_the_provider_falls_silent(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = keep_parts(say(Say(TEXT)), slice(0, 5), waits_for_close=True)
@@ -194,7 +194,7 @@ def test_forwarded_stream_stays_incomplete_if_the_provider_stops_sending(
 
 @each_api
 @with_and_without_streaming
-def test_follow_up_request_of_the_proxy_that_is_not_answered_times_out(
+def test_client_gets_status_504_if_the_provider_does_not_answer_after_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     gate = threading.Event()
@@ -207,7 +207,7 @@ def test_follow_up_request_of_the_proxy_that_is_not_answered_times_out(
 
 
 @each_api
-def test_stream_ends_with_an_error_event_if_a_follow_up_request_after_streamed_text_times_out(
+def test_stream_with_text_ends_with_an_error_event_if_the_provider_is_silent_after_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate = threading.Event()
@@ -223,7 +223,7 @@ def test_stream_ends_with_an_error_event_if_a_follow_up_request_after_streamed_t
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("fault", ["cut", "dropped"])
-def test_lost_connection_in_a_follow_up_request_is_an_error_and_not_retried(
+def test_connection_lost_in_the_request_after_a_tool_search_gives_an_error_without_a_retry(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, fault: str
 ) -> None:
     broken: Answer = lambda _: Prepared(is_dropped=True)  # noqa: E731
@@ -243,7 +243,7 @@ def test_lost_connection_in_a_follow_up_request_is_an_error_and_not_retried(
 @each_api
 @folding_on_and_off
 @with_and_without_streaming
-def test_connection_that_the_provider_closes_without_a_response_is_an_error_and_not_retried(
+def test_provider_that_closes_the_connection_without_a_response_gives_status_502_without_a_retry(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = lambda _: Prepared(is_dropped=True)
@@ -255,7 +255,7 @@ def test_connection_that_the_provider_closes_without_a_response_is_an_error_and_
 
 @each_api
 @with_and_without_streaming
-def test_malformed_reply_to_a_follow_up_request_is_passed_on_and_a_stream_ends_with_an_error(
+def test_malformed_reply_after_a_tool_search_reaches_the_client_and_a_stream_ends_with_an_error(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     headers = EVENT_STREAM if stream else {"content-type": "application/json"}
@@ -270,7 +270,7 @@ def test_malformed_reply_to_a_follow_up_request_is_passed_on_and_a_stream_ends_w
 
 
 @each_api
-def test_rewritten_stream_that_breaks_off_ends_with_an_error_event(
+def test_stream_of_a_request_with_hidden_tools_ends_with_an_error_event_if_the_provider_breaks_off(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -283,7 +283,7 @@ def test_rewritten_stream_that_breaks_off_ends_with_an_error_event(
 @each_api
 @pytest.mark.parametrize("served", ["off"], indirect=True)
 @with_and_without_streaming
-def test_forwarded_response_that_breaks_off_stays_incomplete(
+def test_response_to_an_unchanged_request_stays_incomplete_if_the_provider_breaks_off(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -293,7 +293,7 @@ def test_forwarded_response_that_breaks_off_stays_incomplete(
 
 
 @each_api
-def test_reply_to_a_rewritten_request_that_breaks_off_gives_an_error_in_the_format_of_the_api(
+def test_reply_to_a_request_with_hidden_tools_that_breaks_off_gives_the_client_status_502(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -305,7 +305,7 @@ def test_reply_to_a_rewritten_request_that_breaks_off_gives_an_error_in_the_form
 
 @each_api
 @folding_on_and_off
-def test_malformed_stream_events_are_passed_on_unchanged(
+def test_malformed_event_in_the_stream_of_the_provider_reaches_the_client_unchanged(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     strange = b'data: {"choices": [{"delta": \n\n'
@@ -324,7 +324,7 @@ def test_malformed_stream_events_are_passed_on_unchanged(
 @each_api
 @folding_on_and_off
 @pytest.mark.parametrize("reply", [b"<html>gateway</html>", b"[]", b'{"unexpected": 1}', b""])
-def test_malformed_reply_is_passed_on_unchanged(
+def test_malformed_reply_of_the_provider_reaches_the_client_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, reply: bytes
 ) -> None:
     upstream.answer = lambda _: Prepared([reply])
@@ -335,7 +335,7 @@ def test_malformed_reply_is_passed_on_unchanged(
 
 @each_api
 @folding_on_and_off
-def test_html_page_instead_of_an_event_stream_is_passed_on_to_the_client(
+def test_html_page_that_the_provider_sends_instead_of_an_event_stream_reaches_the_client(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = lambda _: Prepared([b"<html>gateway</html>"], headers={"content-type": "text/html"})
@@ -364,7 +364,7 @@ def test_disconnect_of_the_client_cancels_the_request_at_the_provider(
 
 @each_api
 @with_and_without_streaming
-def test_disconnect_of_the_client_cancels_a_follow_up_request_of_the_proxy(
+def test_disconnect_of_the_client_cancels_the_request_that_the_proxy_sent_after_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     model = ScriptedModel([Say("", [SEARCH]), Say(TEXT)])
@@ -383,7 +383,7 @@ def test_disconnect_of_the_client_cancels_a_follow_up_request_of_the_proxy(
 
 @each_api
 @with_and_without_streaming
-def test_original_request_is_sent_if_the_provider_rejects_a_follow_up_request(
+def test_original_request_of_the_client_is_sent_if_the_provider_rejects_the_one_after_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), refuse(400), say(Say(TEXT)))
@@ -398,7 +398,7 @@ def test_original_request_is_sent_if_the_provider_rejects_a_follow_up_request(
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
-def test_error_status_of_a_follow_up_request_is_passed_on(
+def test_error_response_to_the_request_after_a_tool_search_reaches_the_client_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
 ) -> None:
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), refuse(status, retry_after="9"))
@@ -409,7 +409,7 @@ def test_error_status_of_a_follow_up_request_is_passed_on(
 
 
 @each_api
-def test_error_status_after_text_was_streamed_ends_the_stream_with_an_error_event(
+def test_stream_with_text_ends_with_an_error_event_if_the_request_after_a_tool_search_fails(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = answer_in_turn(say(Say(TEXT, [SEARCH])), refuse(529))
@@ -429,7 +429,7 @@ ERROR_EVENTS: dict[str, Json] = {
 
 @each_api
 @folding_on_and_off
-def test_error_event_of_the_provider_reaches_the_client(
+def test_error_event_in_the_stream_of_the_provider_is_the_last_event_that_the_client_gets(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     event = ERROR_EVENTS[api]
@@ -447,7 +447,7 @@ def test_error_event_of_the_provider_reaches_the_client(
     assert len(upstream.received) == 1
 
 
-def test_start_of_a_stream_is_sent_before_a_slow_model_has_finished(
+def test_client_gets_the_start_event_of_a_stream_before_the_model_has_written_text(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     gate, ping = threading.Event(), b'event: ping\ndata: {"type": "ping"}\n\n'
@@ -472,7 +472,7 @@ def count_events(response: httpx2.Response, kind: str) -> int:
     return response.text.replace('": "', '":"').count(f'"type":"{kind}"')
 
 
-def test_stream_merged_from_several_replies_has_one_start_and_one_end(
+def test_stream_merged_from_the_replies_around_tool_searches_has_one_start_event_and_one_end_event(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     script: Sequence[Say] = (Say("One. ", [SEARCH]), Say("Two. ", [SEARCH]), Say("Three."))
@@ -488,7 +488,7 @@ def test_stream_merged_from_several_replies_has_one_start_and_one_end(
 
 
 @with_and_without_streaming
-def test_reply_with_a_tool_call_has_the_stop_reason_tool_use(
+def test_reply_with_a_tool_search_and_a_client_tool_call_has_the_stop_reason_tool_use(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     upstream.answer = say(Say("", [SEARCH, FORECAST_CALL]))
@@ -497,7 +497,7 @@ def test_reply_with_a_tool_call_has_the_stop_reason_tool_use(
     assert "end_turn" not in response.text
 
 
-def test_every_search_call_gets_a_result_in_the_responses_api(
+def test_each_of_two_parallel_tool_searches_gets_a_result_in_the_responses_api(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     upstream.answer = say(Say("", [SEARCH, SEARCH]), Say(TEXT))
@@ -512,7 +512,7 @@ COUNTING = {"messages": "messages/count_tokens", "responses": "responses/input_t
 
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
-def test_token_count_is_that_of_the_rewritten_request(
+def test_token_counting_request_is_sent_with_hidden_tools_like_the_model_request(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = lambda received: Prepared([b'{"input_tokens":%d}' % len(received.body)])
@@ -530,7 +530,7 @@ def test_token_count_is_that_of_the_rewritten_request(
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
 @pytest.mark.parametrize("status", [400, 404])
-def test_token_count_is_that_of_the_original_request_if_the_provider_rejects_the_rewritten_one(
+def test_token_counting_request_is_sent_with_all_tools_if_the_provider_rejects_it_with_hidden_tools(
     served: RunningProxy, upstream: Upstream, api: str, status: int
 ) -> None:
     upstream.answer = answer_in_turn(refuse(status), lambda _: Prepared([b'{"input_tokens":5}']))

@@ -69,7 +69,7 @@ def converse(
 
 @each_api
 @with_and_without_streaming
-def test_call_through_a_bridge_tool_reaches_the_client_as_a_call_of_its_own_tool(
+def test_call_of_a_hidden_tool_through_tool_call_reaches_the_client_as_a_direct_call_of_that_tool(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, requests = converse(served, upstream, api, stream, Say("Let me look.", [FORECAST_CALL]))
@@ -82,7 +82,7 @@ def test_call_through_a_bridge_tool_reaches_the_client_as_a_call_of_its_own_tool
 
 @each_api
 @with_and_without_streaming
-def test_tool_searches_of_the_model_are_answered_by_the_proxy(
+def test_proxy_answers_tool_search_and_tool_describe_calls_which_the_client_does_not_see(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     describe = ("tool_describe", {"name": "get_forecast"})
@@ -100,7 +100,7 @@ def test_tool_searches_of_the_model_are_answered_by_the_proxy(
 
 @each_api
 @with_and_without_streaming
-def test_follow_up_request_repeats_the_previous_request_and_only_adds_messages(
+def test_request_after_a_tool_search_repeats_the_previous_request_and_only_adds_messages(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     _, requests = converse(served, upstream, api, stream, Say("One.", [SEARCH], thinking="Hm."), Say("Done."))
@@ -112,7 +112,7 @@ def test_follow_up_request_repeats_the_previous_request_and_only_adds_messages(
 
 @each_api
 @with_and_without_streaming
-def test_text_that_the_model_writes_before_a_search_precedes_its_answer(
+def test_client_gets_the_text_written_before_a_tool_search_followed_by_the_text_after_it(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, _ = converse(served, upstream, api, stream, Say("Searching. ", [SEARCH]), Say("It will be sunny."))
@@ -123,7 +123,7 @@ def test_text_that_the_model_writes_before_a_search_precedes_its_answer(
 
 @each_api
 @with_and_without_streaming
-def test_calls_of_client_tools_in_a_reply_with_a_search_keep_their_order(
+def test_client_gets_the_calls_of_its_tools_in_order_from_a_reply_that_also_has_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     invoice: tuple[str, Json] = ("tool_call", {"name": "send_invoice", "arguments": {"customer": "Ada"}})
@@ -146,7 +146,7 @@ def _choose(api: str, name: str) -> Json:
 
 @each_api
 @with_and_without_streaming
-def test_invalid_tool_call_is_returned_to_the_model_with_the_reason(
+def test_call_of_a_hidden_tool_with_a_missing_argument_is_returned_to_the_model_with_the_reason(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     wrong = ("tool_call", {"name": "get_forecast", "arguments": {"city": "Porto"}})
@@ -157,7 +157,7 @@ def test_invalid_tool_call_is_returned_to_the_model_with_the_reason(
 
 @each_api
 @with_and_without_streaming
-def test_request_is_sent_with_all_tools_after_too_many_searches(
+def test_request_is_sent_with_all_tools_of_the_client_after_too_many_tool_searches(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     script = (
@@ -170,7 +170,7 @@ def test_request_is_sent_with_all_tools_after_too_many_searches(
 
 
 @each_api
-def test_tools_called_in_the_history_or_named_by_tool_choice_stay_in_the_request(
+def test_tools_called_earlier_in_the_conversation_or_named_by_tool_choice_are_not_hidden(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     history: dict[str, list[Json]] = {
@@ -210,7 +210,7 @@ def test_tools_called_in_the_history_or_named_by_tool_choice_stay_in_the_request
 
 @each_api
 @with_and_without_streaming
-def test_each_request_of_a_conversation_starts_with_the_whole_previous_request(
+def test_each_request_to_the_provider_begins_with_all_messages_of_the_previous_one_and_the_same_tools(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     asked: list[Json] = [{"role": "user", "content": f"What will the weather be in Porto ({stream})?"}]
@@ -252,7 +252,7 @@ def _result(api: str, call_id: str) -> list[Json]:
     return [{"type": "function_call_output", "call_id": call_id, "output": "sunny"}]
 
 
-def test_tools_that_the_provider_runs_and_cache_markers_are_kept_in_the_request(
+def test_tools_that_the_provider_runs_itself_and_cache_markers_stay_in_the_request(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     own = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
@@ -264,7 +264,7 @@ def test_tools_that_the_provider_runs_and_cache_markers_are_kept_in_the_request(
     assert sum("cache_control" in tool for tool in request["tools"]) == 1
 
 
-def test_own_tools_of_the_client_stay_in_the_request_while_tools_of_its_mcp_servers_are_hidden(
+def test_built_in_tools_of_a_client_stay_in_the_request_while_tools_of_its_mcp_servers_are_hidden(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     served_tools = [
@@ -276,7 +276,7 @@ def test_own_tools_of_the_client_stay_in_the_request_while_tools_of_its_mcp_serv
 
 
 @pytest.mark.parametrize("placement", ["replace", "append"])
-def test_own_tools_of_the_client_stay_in_the_request_if_other_tools_are_selected(
+def test_built_in_tools_of_a_client_stay_in_the_request_beside_the_tools_selected_for_the_message(
     tmp_path: Path, upstream: Upstream, placement: str
 ) -> None:
     settings = {
@@ -297,7 +297,7 @@ def test_own_tools_of_the_client_stay_in_the_request_if_other_tools_are_selected
 
 
 @with_and_without_streaming
-def test_signed_thinking_goes_back_to_the_provider_unchanged(
+def test_thinking_before_a_tool_search_is_sent_back_to_the_provider_with_its_signature(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     thought = "I must find a tool for the weather."
@@ -310,7 +310,7 @@ def test_signed_thinking_goes_back_to_the_provider_unchanged(
 
 
 @with_and_without_streaming
-def test_response_object_lists_the_tools_that_the_client_sent(
+def test_response_object_lists_all_tools_that_the_client_sent_although_they_were_hidden(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     seen, _ = converse(served, upstream, "responses", stream, Say("", [SEARCH]), Say("Done."))
@@ -318,7 +318,7 @@ def test_response_object_lists_the_tools_that_the_client_sent(
     assert seen.raw.id == "resp_2"
 
 
-def test_search_in_a_reply_with_a_client_call_is_answered_when_the_stored_response_is_continued(
+def test_continuing_a_stored_response_sends_the_result_of_its_tool_search_and_of_the_client_call(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     seen, _ = converse(served, upstream, "responses", False, Say("", [SEARCH, FORECAST_CALL]))
@@ -336,7 +336,7 @@ def test_search_in_a_reply_with_a_client_call_is_answered_when_the_stored_respon
     assert "Weather forecast for a city." in request["input"][0]["output"]
 
 
-def test_stored_response_of_one_client_cannot_be_continued_by_another(
+def test_tool_search_result_of_a_stored_response_is_sent_only_for_the_client_that_received_it(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     first, second = ({"x-toolfold-token": served.tokens.add(name)} for name in ("first", "second"))
@@ -351,7 +351,7 @@ def test_stored_response_of_one_client_cannot_be_continued_by_another(
         assert len(request["input"]) == results
 
 
-def test_response_that_began_with_a_search_can_be_continued_by_the_id_that_the_client_knows(
+def test_stored_response_is_continued_by_its_first_id_although_a_tool_search_led_to_a_second_id(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     seen, _ = converse(served, upstream, "responses", True, Say("Searching.", [SEARCH]), Say("Sunny."))
@@ -362,7 +362,9 @@ def test_response_that_began_with_a_search_can_be_continued_by_the_id_that_the_c
     assert request["previous_response_id"] == "resp_2"
 
 
-def test_text_is_streamed_before_the_reply_is_complete(served: RunningProxy, upstream: Upstream) -> None:
+def test_client_gets_the_first_text_of_a_stream_before_the_provider_has_sent_the_rest(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     gate = threading.Event()
     whole = ScriptedModel([Say("Hello there, this is the weather.", [FORECAST_CALL])])
 
@@ -393,7 +395,7 @@ def _request_body(api: str, *, stream: bool) -> Json:
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("status", [401, 429, 500, 529])
-def test_error_of_the_provider_reaches_the_client_unchanged(
+def test_error_response_of_the_provider_to_a_request_with_hidden_tools_reaches_the_client_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, status: int
 ) -> None:
     problem = b'{"error": {"message": "as the provider says"}}'
@@ -407,7 +409,7 @@ def test_error_of_the_provider_reaches_the_client_unchanged(
 
 @each_api
 @with_and_without_streaming
-def test_request_is_sent_as_the_client_wrote_it_if_the_provider_rejects_the_rewritten_one(
+def test_request_is_sent_again_as_the_client_wrote_it_if_the_provider_rejects_it_with_hidden_tools(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.prepared += [Prepared([b'{"error": {}}'], 400), Prepared([b"the answer"])]
@@ -440,7 +442,7 @@ def test_stream_that_the_provider_breaks_off_ends_with_an_error_event(
 
 
 @each_api
-def test_error_in_a_follow_up_request_ends_the_stream_with_an_error_event(
+def test_error_response_after_a_streamed_tool_search_ends_the_stream_with_an_error_event(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     model = ScriptedModel([Say("Searching.", [SEARCH])])
@@ -454,7 +456,7 @@ def test_error_in_a_follow_up_request_ends_the_stream_with_an_error_event(
 
 @each_api
 @pytest.mark.parametrize("reply", [b"<html>", b'{"error": "strange"}', b"[]"])
-def test_reply_that_cannot_be_parsed_is_passed_on_unchanged(
+def test_reply_of_the_provider_that_cannot_be_parsed_reaches_the_client_unchanged(
     served: RunningProxy, upstream: Upstream, api: str, reply: bytes
 ) -> None:
     upstream.prepared.append(Prepared([reply]))
@@ -465,7 +467,7 @@ def test_reply_that_cannot_be_parsed_is_passed_on_unchanged(
     assert len(upstream.received) == 1
 
 
-def test_rewritten_request_is_cancelled_at_the_provider_if_the_client_disconnects(
+def test_request_with_hidden_tools_is_cancelled_at_the_provider_if_the_client_disconnects(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     model = ScriptedModel([Say("Hello.")])
@@ -501,7 +503,7 @@ def test_rewritten_request_is_cancelled_at_the_provider_if_the_client_disconnect
     ],
     ids=["reserved name", "repeated name", "no list", "empty", "several answers", "no messages"],
 )
-def test_request_that_cannot_be_rewritten_is_forwarded_unchanged(
+def test_request_whose_tools_cannot_be_hidden_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, change: Json
 ) -> None:
     body = _request_body("chat", stream=False) | change
@@ -512,7 +514,7 @@ def test_request_that_cannot_be_rewritten_is_forwarded_unchanged(
 
 @each_api
 @pytest.mark.parametrize("placement", ["replace", "append", "tail"])
-def test_tools_that_fit_the_message_are_selected_and_sent_as_in_a_session_of_toolfold(
+def test_tools_selected_for_the_message_are_sent_at_the_configured_place_and_stay_in_later_requests(
     tmp_path: Path, upstream: Upstream, api: str, placement: str
 ) -> None:
     settings = {

@@ -58,7 +58,7 @@ def post(served: RunningProxy, path: str, body: bytes, **headers: str) -> httpx2
 
 
 @pytest.mark.parametrize(("path", "body"), PATHS, ids=[path for path, _ in PATHS])
-def test_request_body_reaches_the_provider_byte_for_byte(
+def test_request_body_and_response_body_are_forwarded_byte_for_byte(
     served: RunningProxy, upstream: Upstream, path: str, body: bytes
 ) -> None:
     answer = b'{"ok":  true, "text": "\\u00e9"}\n'
@@ -88,7 +88,9 @@ def test_stream_is_forwarded_to_the_client_event_by_event(served: RunningProxy, 
     assert received == b"".join(events)
 
 
-def test_compressed_response_is_passed_on_compressed(served: RunningProxy, upstream: Upstream) -> None:
+def test_gzip_compressed_response_of_the_provider_is_forwarded_without_decompression(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     import gzip
 
     data = gzip.compress(b'{"a": 1}', mtime=0)
@@ -99,7 +101,7 @@ def test_compressed_response_is_passed_on_compressed(served: RunningProxy, upstr
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
-def test_error_of_the_provider_is_passed_on_unchanged(
+def test_error_response_of_the_provider_is_forwarded_with_its_status_body_and_headers(
     served: RunningProxy, upstream: Upstream, status: int
 ) -> None:
     problem = b'{"error": {"message": "as the provider says"}}'
@@ -154,7 +156,7 @@ def test_request_at_the_provider_is_cancelled_if_the_client_disconnects(
     wait_until(lambda: served.proxy.open_requests == 0)
 
 
-def test_requests_other_than_model_calls_are_passed_on_with_their_method_and_body(
+def test_file_and_model_list_requests_are_forwarded_with_their_method_path_and_body(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     upload = b"\x00binary" * 50_000
@@ -185,7 +187,9 @@ def test_request_is_sent_to_the_first_provider_whose_pattern_matches_the_model(
     assert to_default.header("authorization") == "Bearer sk-client"
 
 
-def test_unknown_provider_in_the_settings_is_reported(tmp_path: Path) -> None:
+def test_proxy_with_a_misspelt_provider_in_its_settings_does_not_start_and_suggests_a_name(
+    tmp_path: Path,
+) -> None:
     settings = {"proxy.upstreams": {"*": {"provider": "opnai"}}}
     with (
         pytest.raises(ConfigError, match="openai"),
@@ -194,7 +198,7 @@ def test_unknown_provider_in_the_settings_is_reported(tmp_path: Path) -> None:
         raise AssertionError("the proxy started")
 
 
-def test_gateway_token_of_a_client_is_accepted_and_never_forwarded_to_the_provider(
+def test_client_token_is_accepted_in_either_header_and_never_forwarded_to_the_provider(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve_proxy(tmp_path, upstream.url, allow_anonymous=False) as served:
@@ -215,7 +219,7 @@ def test_gateway_token_of_a_client_is_accepted_and_never_forwarded_to_the_provid
     assert token not in f"{with_key.headers} {with_token.headers}"
 
 
-def test_token_limited_to_toolsets_uses_the_configured_api_key_only_if_it_is_allowed_to(
+def test_client_token_limited_to_toolsets_may_use_the_configured_api_key_only_with_may_use_keys(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -244,7 +248,7 @@ def test_token_limited_to_toolsets_uses_the_configured_api_key_only_if_it_is_all
     assert [each.header("authorization") for each in upstream.received] == ["Bearer sk-house"] * 2 + [None]
 
 
-def test_requests_with_a_foreign_host_header_or_from_a_web_page_are_refused(
+def test_request_with_the_host_header_or_origin_of_another_site_is_refused(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     wrong_host = post(served, "chat/completions", CHAT, host="evil.example")
@@ -253,7 +257,9 @@ def test_requests_with_a_foreign_host_header_or_from_a_web_page_are_refused(
     assert upstream.received == []
 
 
-def test_too_many_requests_at_once_are_refused(tmp_path: Path, upstream: Upstream) -> None:
+def test_request_above_the_setting_max_requests_gets_status_503_while_another_is_open(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     gate = threading.Event()
     upstream.prepared.append(Prepared([b"a", b"b"], gate=gate, chunked=True))
     with serve_proxy(tmp_path, upstream.url, {"proxy.max_requests": 1}) as served:
@@ -267,7 +273,9 @@ def test_too_many_requests_at_once_are_refused(tmp_path: Path, upstream: Upstrea
     assert len(upstream.received) == 1
 
 
-def test_too_long_request_is_refused(served: RunningProxy, upstream: Upstream) -> None:
+def test_request_body_above_the_size_limit_is_refused_and_not_forwarded(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     from toolfold.proxy.app import MAX_BODY_BYTES
 
     response = post(served, "messages", b" " * (MAX_BODY_BYTES + 1))
@@ -275,7 +283,7 @@ def test_too_long_request_is_refused(served: RunningProxy, upstream: Upstream) -
     assert upstream.received == []
 
 
-def test_api_keys_and_messages_are_not_logged(
+def test_api_keys_and_message_texts_of_requests_are_not_logged(
     served: RunningProxy, upstream: Upstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="toolfold")
@@ -293,7 +301,7 @@ TRAVERSALS = ["house-x%2f..%2f..%2fapi%2fdelete%3Fq=1", "house-x/%2e%2e/%2e%2e/a
 
 
 @check_cases("path", TRAVERSALS)
-def test_request_path_outside_the_api_of_the_provider_is_refused(
+def test_request_path_with_parent_directories_is_refused_and_not_forwarded(
     served: RunningProxy, upstream: Upstream, path: str
 ) -> None:
     response = send_raw(served, f"GET /v1/models/{path} HTTP/1.1")
@@ -301,14 +309,16 @@ def test_request_path_outside_the_api_of_the_provider_is_refused(
     assert upstream.received == []
 
 
-def test_percent_encoded_characters_of_a_path_stay_encoded(served: RunningProxy, upstream: Upstream) -> None:
+def test_percent_encoded_characters_of_a_request_path_are_forwarded_encoded(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     upstream.prepared.append(Prepared([b"{}"]))
     send_raw(served, "GET /v1/models/a%3Fb%252e%01 HTTP/1.1")
     (received,) = upstream.received
     assert received.path == "/v1/models/a%3Fb%252e%01"
 
 
-def test_request_of_a_web_page_without_an_origin_header_is_refused(
+def test_cross_site_browser_request_without_an_origin_header_is_refused(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     url = f"{served.url}/v1/models/x"
@@ -322,7 +332,7 @@ def test_request_with_two_api_key_headers_is_refused(served: RunningProxy, upstr
     assert upstream.received == []
 
 
-def test_provider_with_a_configured_api_key_gets_no_credentials_of_the_client(
+def test_provider_with_a_configured_api_key_gets_no_cookies_or_api_keys_of_the_client(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -344,7 +354,7 @@ def test_provider_with_a_configured_api_key_gets_no_credentials_of_the_client(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
-def test_api_key_of_a_client_is_not_sent_if_the_model_in_the_request_cannot_be_read(
+def test_request_whose_model_cannot_be_read_is_refused_without_sending_the_api_key_to_any_provider(
     tmp_path: Path, upstream: Upstream, encoding: str
 ) -> None:
     settings = {

@@ -68,7 +68,7 @@ def post(served: RunningProxy, body: bytes, token: str = "") -> httpx2.Response:
     return httpx2.post(url, content=body, headers=headers, timeout=TIMEOUT_S)
 
 
-def test_request_bodies_count_towards_the_memory_limit_while_requests_are_open(
+def test_large_request_is_refused_while_open_requests_of_the_client_use_up_its_memory_limit(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_CLIENT_BODY_BYTES", 250_000)
@@ -87,7 +87,7 @@ def test_request_bodies_count_towards_the_memory_limit_while_requests_are_open(
     assert "Too many large requests" in refused.json()["error"]["message"]
 
 
-def test_request_bodies_of_all_clients_share_a_memory_limit(
+def test_large_request_is_refused_while_another_client_uses_up_the_memory_limit_of_all_clients(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_TOTAL_BODY_BYTES", 150_000)
@@ -103,7 +103,9 @@ def test_request_bodies_of_all_clients_share_a_memory_limit(
     assert refused.status_code == 503
 
 
-def test_one_client_cannot_use_up_the_limit_of_open_requests(tmp_path: Path, upstream: Upstream) -> None:
+def test_one_client_may_have_only_half_of_the_maximum_number_of_open_requests(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     gate = threading.Event()
     upstream.prepared += [Prepared(start=gate), Prepared(start=gate)]
     with (
@@ -123,7 +125,7 @@ def test_one_client_cannot_use_up_the_limit_of_open_requests(tmp_path: Path, ups
     assert len(upstream.received) == 4
 
 
-def test_memory_of_refused_requests_is_freed(
+def test_body_of_a_refused_request_no_longer_counts_towards_the_memory_limit(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_BODY_BYTES", 50_000)
@@ -133,7 +135,7 @@ def test_memory_of_refused_requests_is_freed(
         wait_until(lambda: served.proxy.open_requests == 0)
 
 
-def test_requests_over_the_limit_of_a_user_are_refused_with_the_time_to_wait(
+def test_model_request_above_the_daily_call_limit_of_a_user_is_refused_with_the_seconds_to_wait(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve_proxy(tmp_path, upstream.url) as served:
@@ -171,7 +173,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Ite
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
-def test_tokens_and_cost_of_replies_count_towards_the_limits_of_the_user(
+def test_tokens_and_cost_of_model_replies_count_towards_the_daily_limits_of_the_user(
     counted: CountedUser, upstream: Upstream, api: str, stream: bool, tools: list[Json]
 ) -> None:
     script = [Say("", [SEARCH]), Say("Sunny.")] if tools else [Say("Sunny.")]
@@ -197,7 +199,7 @@ def test_tokens_and_cost_of_replies_count_towards_the_limits_of_the_user(
     assert "limit of 1 tokens per day for you is reached" in refused.json()["error"]["message"]
 
 
-def test_tokens_that_the_provider_does_not_tell_are_estimated(
+def test_tokens_of_a_reply_without_usage_figures_are_estimated_for_the_daily_limit_of_the_user(
     counted: CountedUser, upstream: Upstream
 ) -> None:
     before = counted.read_used()["tokens_per_day"]
@@ -215,7 +217,7 @@ def test_tokens_that_the_provider_does_not_tell_are_estimated(
 
 
 @pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
-def test_reply_that_the_client_does_not_read_to_its_end_is_counted(
+def test_tokens_of_a_stream_that_the_client_stops_reading_count_towards_the_limit_of_the_user(
     counted: CountedUser, upstream: Upstream, tools: list[Json]
 ) -> None:
     before = counted.read_used()["tokens_per_day"]

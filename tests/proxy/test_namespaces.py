@@ -96,7 +96,7 @@ def places(request: Json) -> set[tuple[str, str]]:
 
 
 @with_and_without_streaming
-def test_function_in_a_namespace_is_found_and_called_in_its_namespace(
+def test_hidden_function_in_a_namespace_is_found_by_search_and_called_with_its_namespace(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     call = ("mcp__weather:get_forecast", ARGUMENTS) if is_native(served) else BRIDGE_CALL
@@ -120,7 +120,7 @@ def test_function_in_a_namespace_is_found_and_called_in_its_namespace(
 
 
 @with_and_without_streaming
-def test_call_by_namespace_and_function_name_in_one_word_reaches_the_client_with_its_namespace(
+def test_call_named_namespace_double_underscore_function_reaches_the_client_split_into_both(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("mcp__weather__get_forecast", ARGUMENTS)])
@@ -129,7 +129,7 @@ def test_call_by_namespace_and_function_name_in_one_word_reaches_the_client_with
 
 
 @with_and_without_streaming
-def test_namespace_that_the_client_did_not_send_is_shown_to_the_provider_only(
+def test_namespace_that_only_the_provider_uses_for_a_function_is_removed_for_the_client(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("exec_command:exec_command", {"cmd": "date"})])
@@ -143,7 +143,7 @@ def test_namespace_that_the_client_did_not_send_is_shown_to_the_provider_only(
 
 
 @with_and_without_streaming
-def test_function_with_the_name_of_a_bridge_tool_in_a_namespace_belongs_to_the_client(
+def test_call_of_a_client_function_named_tool_search_in_a_namespace_reaches_the_client(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     gateway = group("mcp__toolfold", define("tool_search", "Find tools of the gateway.", query="string"))
@@ -154,7 +154,7 @@ def test_function_with_the_name_of_a_bridge_tool_in_a_namespace_belongs_to_the_c
     assert len(requests) == 1
 
 
-def test_functions_called_in_the_history_or_named_by_tool_choice_stay_in_their_namespace(
+def test_functions_of_a_namespace_called_earlier_or_named_by_tool_choice_are_not_hidden(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     call = {"type": "function_call", "call_id": "c1", "namespace": "mcp__weather", "name": "get_forecast"}
@@ -173,7 +173,7 @@ def test_functions_called_in_the_history_or_named_by_tool_choice_stay_in_their_n
     assert request["input"][: len(history)] == history
 
 
-def test_namespace_with_tools_that_are_not_functions_is_unchanged(
+def test_namespace_that_contains_a_tool_other_than_a_function_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     patch = {"type": "custom", "name": "apply_patch", "format": {"type": "text"}}
@@ -183,7 +183,7 @@ def test_namespace_with_tools_that_are_not_functions_is_unchanged(
     assert mixed in request["tools"]
 
 
-def test_functions_are_grouped_by_namespace_in_the_given_order() -> None:
+def test_join_entries_groups_functions_by_namespace_in_the_order_of_their_first_occurrence() -> None:
     wire = WIRES["responses"]
     groups = [group("a", *TOOLS[:3]), *make_tools("responses", [OWN]), group("b", *TOOLS[3:5])]
     entries = [tool.entry for each in groups for tool in wire.read_tools(each)]

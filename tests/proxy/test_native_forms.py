@@ -63,7 +63,7 @@ def conversation_of(api: str, request: Json) -> list[Json]:
 
 @each_api
 @with_and_without_streaming
-def test_provider_loads_the_deferred_tools_that_the_proxy_finds(
+def test_proxy_answers_a_tool_search_with_references_to_tools_deferred_by_the_providers_own_feature(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))
@@ -91,7 +91,7 @@ def test_provider_loads_the_deferred_tools_that_the_proxy_finds(
 
 @each_api
 @with_and_without_streaming
-def test_each_request_of_a_conversation_starts_with_the_previous_request(
+def test_each_request_with_natively_deferred_tools_begins_with_all_messages_of_the_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, before = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))
@@ -119,7 +119,7 @@ def written_by_client(api: str, seen: Seen) -> list[Json]:
 
 
 @each_api
-def test_provider_that_refuses_deferred_tools_gets_bridge_tools_in_all_later_requests(
+def test_provider_that_refuses_natively_deferred_tools_gets_bridge_tools_in_all_later_requests(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.native": "on", "tools.rag_embed_model": "light"}
@@ -141,7 +141,7 @@ def test_provider_that_refuses_deferred_tools_gets_bridge_tools_in_all_later_req
     assert received[1] == received[2] == BRIDGE_NAMES
 
 
-def test_selected_tools_are_added_to_the_conversation_with_the_definitions_of_the_client(
+def test_tools_selected_for_a_message_are_added_to_the_input_with_the_clients_full_definitions(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -165,7 +165,7 @@ def test_selected_tools_are_added_to_the_conversation_with_the_definitions_of_th
     assert after["tools"] == before["tools"]
 
 
-def test_cache_marker_of_a_deferred_tool_moves_to_a_tool_that_is_not_deferred(
+def test_cache_marker_of_a_natively_deferred_tool_moves_to_a_bridge_tool(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     mark = {"cache_control": {"type": "ephemeral"}}
@@ -176,7 +176,9 @@ def test_cache_marker_of_a_deferred_tool_moves_to_a_tool_that_is_not_deferred(
     assert [each["name"] in BRIDGE_NAMES for each in marked] == [True]
 
 
-def test_tool_that_tool_choice_names_is_not_deferred(served: RunningProxy, upstream: Upstream) -> None:
+def test_tool_that_tool_choice_names_is_sent_without_defer_loading(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     choice = {"type": "tool", "name": "get_forecast"}
     _, (request,) = converse(served, upstream, "messages", False, Say("", [DIRECT]), tool_choice=choice)
     (entry,) = (each for each in request["tools"] if each["name"] == "get_forecast")
@@ -207,7 +209,7 @@ OWN_FORMS: dict[str, tuple[str, list[Json]]] = {
 
 
 @pytest.mark.parametrize("form", OWN_FORMS)
-def test_request_of_a_client_that_defers_tools_itself_is_forwarded_unchanged(
+def test_request_in_which_the_client_itself_defers_tools_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, form: str
 ) -> None:
     api, added = OWN_FORMS[form]
@@ -219,7 +221,7 @@ def test_request_of_a_client_that_defers_tools_itself_is_forwarded_unchanged(
     assert [each.body for each in upstream.received] == [sent]
 
 
-def test_native_deferred_tools_are_used_by_default_only_with_providers_that_define_them() -> None:
+def test_native_tool_deferral_is_used_by_default_only_for_provider_models_that_support_it() -> None:
     auto, forced, off = NativeForms("auto"), NativeForms("on"), NativeForms("off")
     messages, responses = WIRES["messages"], WIRES["responses"]
     anthropic = Provider("anthropic", "anthropic", "https://api.anthropic.com", 60, True)
@@ -238,7 +240,7 @@ def test_native_deferred_tools_are_used_by_default_only_with_providers_that_defi
     assert auto.are_used(openai, responses, "gpt-5.5")
 
 
-def test_beta_header_keeps_the_values_that_the_client_sent() -> None:
+def test_adding_a_value_to_the_anthropic_beta_header_keeps_the_values_that_the_client_sent() -> None:
     headers = [(b"Anthropic-Beta", b"one, two"), (b"x", b"y")]
     assert add_header_value(headers, "anthropic-beta", "three") == [
         (b"x", b"y"),

@@ -212,7 +212,7 @@ def test_real_client_program_runs_its_own_tool_through_a_proxy_that_hides_tools(
 CLOCK = Path(sys.prefix, "test_tools/mcp/servers/bin/mcp-server-time")
 
 
-def test_codex_runs_the_tool_of_an_mcp_server_that_it_sends_in_a_namespace(tmp_path: Path) -> None:
+def test_codex_runs_a_hidden_mcp_tool_that_it_sends_to_the_proxy_in_a_namespace(tmp_path: Path) -> None:
     agent = AGENTS["codex"]
     command = agent.program.command(agent.arguments)
     if not CLOCK.exists():

@@ -63,7 +63,7 @@ def read_until(events: queue.Queue[Event], last: type[Event], count: int) -> lis
 @pytest.mark.thorough(keep=("stream-chat", "whole-messages"))
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_every_model_request_that_the_proxy_makes_for_a_client_request_is_published(
+def test_proxy_publishes_events_for_each_model_request_and_tool_search_of_a_client_request(
     served: RunningProxy, upstream: Upstream, events: queue.Queue[Event], api: str, stream: bool
 ) -> None:
     upstream.answer = ScriptedModel([Say("", [SEARCH]), Say("Here.", [FORECAST_CALL])])
@@ -85,7 +85,7 @@ def test_every_model_request_that_the_proxy_makes_for_a_client_request_is_publis
     assert "get_forecast" in searched.found
 
 
-def test_usage_history_shows_the_tokens_that_the_proxy_saved_and_that_its_searches_were_used(
+def test_usage_history_counts_the_tokens_saved_by_the_proxy_and_its_successful_tool_searches(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     upstream.answer = ScriptedModel([Say("", [SEARCH]), Say("Here.", [FORECAST_CALL])])
@@ -100,7 +100,7 @@ def test_usage_history_shows_the_tokens_that_the_proxy_saved_and_that_its_search
     assert (totals["searches"], totals["hits"]) == (1, 1)
 
 
-def test_failed_and_forwarded_requests_are_published_as_events(
+def test_proxy_publishes_an_event_for_a_failed_request_and_for_a_request_without_tools(
     served: RunningProxy, upstream: Upstream, events: queue.Queue[Event]
 ) -> None:
     body = {"model": "test-model-1", "messages": MESSAGES}

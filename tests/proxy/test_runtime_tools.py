@@ -106,7 +106,7 @@ def names_of(request: Json) -> set[str]:
 
 @each_api
 @with_and_without_streaming
-def test_tool_that_the_proxy_adds_runs_in_the_proxy_and_the_client_sees_only_the_answer(
+def test_call_of_a_tool_that_the_proxy_added_runs_in_the_proxy_and_the_client_gets_only_the_answer(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [NOTE]), Say("Done."))
@@ -119,7 +119,7 @@ def test_tool_that_the_proxy_adds_runs_in_the_proxy_and_the_client_sees_only_the
 
 
 @each_api
-def test_call_that_needs_approval_is_refused_because_nobody_can_be_asked(
+def test_call_of_a_proxy_tool_that_needs_approval_is_refused_without_asking_anybody(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     burn: tuple[str, Json] = ("burn_notes", {"text": "all"})
@@ -131,7 +131,7 @@ def test_call_that_needs_approval_is_refused_because_nobody_can_be_asked(
 
 @each_api
 @with_and_without_streaming
-def test_reply_with_calls_of_client_and_added_tools_gives_the_client_its_own_calls_in_order(
+def test_client_gets_only_its_own_calls_from_a_reply_that_also_calls_a_tool_of_the_proxy(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     forecast: tuple[str, Json] = ("get_forecast", {"city": "Porto", "days": 2})
@@ -143,7 +143,7 @@ def test_reply_with_calls_of_client_and_added_tools_gives_the_client_its_own_cal
 
 
 @each_api
-def test_next_request_to_the_provider_repeats_the_calls_that_the_client_did_not_see(
+def test_next_request_to_the_provider_repeats_the_proxy_tool_calls_that_the_client_did_not_see(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     seen, before = converse(served, upstream, api, True, Say("", [NOTE]), Say("Noted it."))
@@ -155,7 +155,7 @@ def test_next_request_to_the_provider_repeats_the_calls_that_the_client_did_not_
 
 
 @each_api
-def test_results_of_added_tools_are_not_used_in_another_conversation_with_the_same_reply(
+def test_results_of_proxy_tools_do_not_reach_another_conversation_with_the_same_reply_text(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     secret: tuple[str, Json] = ("take_note", {"text": "the secret"})
@@ -169,7 +169,7 @@ def test_results_of_added_tools_are_not_used_in_another_conversation_with_the_sa
     assert "the secret" not in json.dumps(request)
 
 
-def test_conversation_is_recognised_after_a_cache_marker_has_moved(
+def test_results_of_proxy_tools_are_restored_after_the_client_moved_a_cache_marker(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     block = {"type": "text", "text": "Mark this.", "cache_control": {"type": "ephemeral"}}
@@ -186,7 +186,7 @@ def test_conversation_is_recognised_after_a_cache_marker_has_moved(
 
 
 @each_api
-def test_added_tools_and_tools_of_the_client_are_both_found_by_search(
+def test_proxy_tools_and_client_tools_can_both_be_searched_and_called_through_bridge_tools(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     through: tuple[str, Json] = ("tool_call", {"name": NOTE[0], "arguments": NOTE[1]})
@@ -202,7 +202,7 @@ def test_added_tools_and_tools_of_the_client_are_both_found_by_search(
     assert "noted milk" in json.dumps(requests[2])
 
 
-def test_number_of_follow_up_requests_is_limited_and_the_last_one_allows_no_tool_call(
+def test_last_request_within_the_setting_max_tool_rounds_has_tool_choice_none(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.max_tool_rounds": 2, "proxy.max_search_rounds": 1}
@@ -224,7 +224,7 @@ def ask_with_token(
     return httpx2.post(f"{served.url}/v1/chat/completions", json=body, headers=headers, timeout=TIMEOUT_S)
 
 
-def test_client_gets_only_added_tools_of_the_toolsets_of_its_token(
+def test_proxy_adds_only_tools_from_the_toolsets_of_the_client_token(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:
@@ -242,7 +242,9 @@ def test_client_gets_only_added_tools_of_the_toolsets_of_its_token(
     assert ran == {"letters": False, "web": False}  # a call of another tool is left to the client
 
 
-def test_rules_of_a_user_decide_which_tools_are_added_and_run(tmp_path: Path, upstream: Upstream) -> None:
+def test_access_rules_of_a_user_decide_which_tools_the_proxy_adds_and_runs(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     with serve(tmp_path, upstream, **{"proxy.toolsets": ["notes", "letters"]}) as served:
         users = served.tokens.users
         user = users.add_user("ann")
@@ -272,7 +274,7 @@ def test_rules_of_a_user_decide_which_tools_are_added_and_run(tmp_path: Path, up
     assert "noted inside" not in json.dumps(last.requests[1])
 
 
-def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(
+def test_tool_of_the_proxy_cannot_call_tools_outside_the_setting_proxy_toolsets(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve(tmp_path, upstream) as served:
@@ -288,7 +290,9 @@ def test_added_tool_cannot_call_tools_outside_the_toolsets_of_the_proxy(
     assert "writer in " in results[1]
 
 
-def test_each_conversation_of_a_client_has_its_own_session(served: RunningProxy, upstream: Upstream) -> None:
+def test_tools_of_the_proxy_run_in_a_separate_session_for_each_conversation_of_a_client(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     call: tuple[str, Json] = ("delegate_to", {"name": "take_note"})
     first = [{"role": "user", "content": "First."}]
     more = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "More."}]
@@ -301,7 +305,9 @@ def test_each_conversation_of_a_client_has_its_own_session(served: RunningProxy,
     assert sessions[0] == sessions[2] != sessions[1]
 
 
-def test_session_of_a_conversation_is_closed_when_idle_unless_a_call_runs(served: RunningProxy) -> None:
+def test_session_of_an_idle_conversation_is_closed_but_not_while_a_tool_call_runs_in_it(
+    served: RunningProxy,
+) -> None:
     client, wire = GatewayClient("editor"), WIRES["messages"]
     with closing(RuntimeTools(served.runtime, ("notes",), idle_timeout=0.0)) as tools:
         idle, busy = (tools.find(client, wire, each, ()).conversation for each in (b"idle", b"busy"))
@@ -312,7 +318,9 @@ def test_session_of_a_conversation_is_closed_when_idle_unless_a_call_runs(served
     assert found[1] is busy
 
 
-def test_client_with_many_conversations_closes_no_session_of_another_client(served: RunningProxy) -> None:
+def test_client_above_its_limit_of_sessions_loses_its_oldest_session_and_other_clients_lose_none(
+    served: RunningProxy,
+) -> None:
     wire = WIRES["messages"]
     with closing(RuntimeTools(served.runtime, ("notes",))) as tools:
         quiet = tools.find(GatewayClient("quiet"), wire, b"start", ()).conversation
@@ -323,7 +331,9 @@ def test_client_with_many_conversations_closes_no_session_of_another_client(serv
         assert tools.find(GatewayClient("busy"), wire, b"start", ()).conversation is not first
 
 
-def test_approver_of_the_runtime_is_not_asked_about_added_tools(tmp_path: Path, upstream: Upstream) -> None:
+def test_risky_call_of_a_proxy_tool_is_refused_without_asking_the_approver_of_the_runtime(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     asked: list[ApprovalRequest] = []
 
     def allow(request: ApprovalRequest) -> bool:
@@ -340,7 +350,7 @@ def test_approver_of_the_runtime_is_not_asked_about_added_tools(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("stream", "text", "status"), [(False, "", 401), (True, "", 401), (True, "Let me see.", 200)]
 )
-def test_no_further_tool_runs_after_the_token_of_the_client_is_revoked(
+def test_proxy_tool_does_not_run_if_the_client_token_is_revoked_while_the_model_replies(
     tmp_path: Path, upstream: Upstream, stream: bool, text: str, status: int
 ) -> None:
     ran: list[str] = []
@@ -360,7 +370,7 @@ def test_no_further_tool_runs_after_the_token_of_the_client_is_revoked(
     assert status == 200 or "revoked" in answer.json()["error"]["message"]
 
 
-def test_limit_of_searches_applies_if_the_proxy_has_added_no_tools_to_the_request(
+def test_setting_max_search_rounds_applies_if_the_token_allows_no_tool_of_the_proxy(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.max_tool_rounds": 5, "proxy.max_search_rounds": 1}
@@ -373,7 +383,7 @@ def test_limit_of_searches_applies_if_the_proxy_has_added_no_tools_to_the_reques
     assert len(model.requests) == 2
 
 
-def test_tool_of_the_client_is_never_replaced_by_an_added_tool_of_the_same_name(
+def test_tool_of_the_client_is_called_even_if_a_proxy_tool_has_the_same_name(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     own = {**FORECAST, "name": "take_note"}

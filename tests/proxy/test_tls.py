@@ -118,7 +118,7 @@ def post(served: RunningProxy, api: str, *, stream: bool = False) -> httpx2.Resp
 
 @each_api
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_follow_up_requests_over_tls_use_one_connection_and_the_host_name_of_the_provider(
+def test_request_after_a_tool_search_reuses_the_tls_connection_to_the_provider(
     trusted: tuple[RunningProxy, Upstream, list[str]], api: str, stream: bool
 ) -> None:
     served, upstream, names = trusted
@@ -132,7 +132,7 @@ def test_follow_up_requests_over_tls_use_one_connection_and_the_host_name_of_the
     assert set(names) == {"localhost"}
 
 
-def test_connection_that_the_provider_closed_between_requests_is_not_used_again(
+def test_next_request_succeeds_after_the_provider_closed_the_idle_tls_connection(
     trusted: tuple[RunningProxy, Upstream, list[str]],
 ) -> None:
     served, upstream, _ = trusted
@@ -149,7 +149,7 @@ def test_connection_that_the_provider_closed_between_requests_is_not_used_again(
     assert len(upstream.received) == 3
 
 
-def test_request_is_not_repeated_if_the_provider_closes_the_connection_after_it_was_sent(
+def test_request_is_sent_only_once_if_the_provider_closes_the_connection_without_a_response(
     trusted: tuple[RunningProxy, Upstream, list[str]],
 ) -> None:
     served, upstream, _ = trusted
@@ -197,7 +197,7 @@ def check_refusal(served: RunningProxy, upstream: Upstream, api: str, reason: st
 
 
 @pytest.mark.parametrize("problem", REFUSED)
-def test_expired_certificate_or_one_for_another_host_name_is_refused(
+def test_provider_with_an_expired_certificate_or_one_for_another_host_name_is_refused(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str
 ) -> None:
     host, is_expired, reason = REFUSED[problem]
@@ -206,7 +206,7 @@ def test_expired_certificate_or_one_for_another_host_name_is_refused(
         check_refusal(served, upstream, "chat", reason)
 
 
-def test_certificate_of_an_unknown_authority_is_refused_in_the_format_of_each_api(
+def test_provider_with_a_certificate_of_an_unknown_authority_gives_an_error_in_each_api(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)

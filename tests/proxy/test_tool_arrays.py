@@ -19,7 +19,7 @@ def body(text: str, tools: object = TOOLS, **more: object) -> bytes:
     return json.dumps({"model": "m", "messages": [{"content": text}], "tools": tools, **more}).encode()
 
 
-def test_tools_array_with_the_same_json_text_is_parsed_only_once() -> None:
+def test_tools_array_is_parsed_only_once_if_two_requests_contain_the_same_json_text() -> None:
     arrays = ToolArrays()
     first, second = arrays.parse(body("one")), arrays.parse(body("two", stream=True))
     assert first is not None
@@ -28,7 +28,7 @@ def test_tools_array_with_the_same_json_text_is_parsed_only_once() -> None:
     assert second["tools"] is first["tools"]
 
 
-def test_tools_array_with_other_json_text_is_parsed_again() -> None:
+def test_tools_array_is_parsed_again_if_its_json_text_differs_from_the_cached_one() -> None:
     arrays = ToolArrays()
     arrays.parse(body("one"))
     changed = [*TOOLS[:-1], {"type": "other"}]
@@ -46,7 +46,7 @@ def test_array_inside_a_message_is_not_taken_for_the_tools_of_the_request() -> N
         assert arrays.parse(data) == json.loads(data)
 
 
-def test_cached_tools_array_distinguishes_values_that_are_equal_in_python_like_0_and_false() -> None:
+def test_cached_tools_array_is_not_used_for_one_that_differs_only_in_0_instead_of_false() -> None:
     strict = [{**tool, "strict": False} for tool in TOOLS]
     text = json.dumps(strict)
     arrays = ToolArrays()
@@ -56,13 +56,13 @@ def test_cached_tools_array_distinguishes_values_that_are_equal_in_python_like_0
     assert json.dumps(read["tools"]) == text
 
 
-def test_request_body_that_is_not_a_json_object_is_not_parsed() -> None:
+def test_parsing_a_request_body_that_is_not_a_json_object_returns_none() -> None:
     arrays = ToolArrays()
     for data in (b"", b"[1]", b"\xff", b'{"a":', b"[" * 100_000):
         assert arrays.parse(data) is None
 
 
-def test_oldest_cached_tools_arrays_are_forgotten() -> None:
+def test_oldest_cached_tools_array_is_dropped_above_the_maximum_number_of_arrays() -> None:
     arrays = ToolArrays()
     first = arrays.parse(body("one"))
     for number in range(MAX_ARRAYS):
@@ -74,7 +74,7 @@ def test_oldest_cached_tools_arrays_are_forgotten() -> None:
     assert again["tools"] is not first["tools"]
 
 
-def test_text_of_a_cached_tools_array_may_occur_in_a_message() -> None:
+def test_request_is_parsed_correctly_if_a_message_contains_the_text_of_a_cached_tools_array() -> None:
     arrays = ToolArrays()
     numbers = [1] * 2_000
     arrays.parse(body("one", numbers))
@@ -82,7 +82,7 @@ def test_text_of_a_cached_tools_array_may_occur_in_a_message() -> None:
     assert arrays.parse(quoted) == json.loads(quoted)
 
 
-def test_nested_arrays_are_not_all_parsed_to_find_the_tools_of_a_request(
+def test_number_of_nested_arrays_parsed_to_find_the_tools_of_a_request_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed: list[int] = []
