@@ -12,7 +12,7 @@ from tests.environments.servers import ROOT
 
 
 @pytest.mark.thorough
-def test_benchmark_compares_an_environment_with_direct_use_of_its_client_program() -> None:
+def test_benchmark_prints_times_of_commands_run_through_an_environment_and_run_directly() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "local", "--runs", "2", "--json"],
         capture_output=True,
@@ -25,7 +25,7 @@ def test_benchmark_compares_an_environment_with_direct_use_of_its_client_program
     )
 
 
-def test_benchmark_of_an_unknown_environment_is_reported() -> None:
+def test_benchmark_with_an_unknown_environment_name_exits_with_an_error() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "moon"], capture_output=True
     )

@@ -57,7 +57,9 @@ async def test_cloud_sandbox_is_created_with_limits_and_without_network(name: st
         assert made["idle_seconds"] == 3_600
 
 
-async def test_persistent_cloud_sandbox_is_found_again(name: str, options: Options) -> None:
+async def test_persistent_cloud_sandbox_and_its_files_are_reused_when_an_environment_is_opened_again(
+    name: str, options: Options
+) -> None:
     async with Environment(make(name, options)) as environment:
         await environment.run("echo kept >file")
     async with Environment(make(name, options)) as environment:
@@ -65,7 +67,9 @@ async def test_persistent_cloud_sandbox_is_found_again(name: str, options: Optio
         assert len(CLOUD_SERVERS.list_running(name, options)) == 1
 
 
-async def test_two_concurrent_clients_share_a_cloud_sandbox(name: str, options: Options) -> None:
+async def test_two_environments_opened_concurrently_with_equal_settings_share_one_cloud_sandbox(
+    name: str, options: Options
+) -> None:
     async def run_client() -> str:
         async with Environment(make(name, options)) as environment:
             return (await environment.run("echo here")).output
@@ -75,7 +79,9 @@ async def test_two_concurrent_clients_share_a_cloud_sandbox(name: str, options: 
 
 
 @pytest.mark.thorough(keep=("daytona",))
-async def test_cloud_sandbox_with_other_settings_is_not_reused(name: str, options: Options) -> None:
+async def test_environment_with_other_settings_gets_a_separate_cloud_sandbox(
+    name: str, options: Options
+) -> None:
     async with (
         Environment(make(name, options)) as one,
         Environment(make(name, {**options, "home": f"{options['home']}2"})) as other,
@@ -85,7 +91,7 @@ async def test_cloud_sandbox_with_other_settings_is_not_reused(name: str, option
         assert len(CLOUD_SERVERS.list_running(name, options)) == 2
 
 
-async def test_temporary_cloud_sandbox_is_removed_with_its_client(
+async def test_closing_the_environment_of_a_temporary_cloud_sandbox_removes_the_sandbox_and_its_processes(
     name: str, options: Options, token: str
 ) -> None:
     backend = make(name, options, kept=False)
@@ -98,7 +104,7 @@ async def test_temporary_cloud_sandbox_is_removed_with_its_client(
     await wait_until_gone(token)
 
 
-async def test_lost_cloud_sandbox_is_reported_and_replaced_for_the_next_command(
+async def test_command_fails_if_its_cloud_sandbox_is_removed_and_the_next_command_gets_a_new_sandbox(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -111,7 +117,7 @@ async def test_lost_cloud_sandbox_is_reported_and_replaced_for_the_next_command(
 
 
 @pytest.mark.thorough(keep=("daytona",))
-async def test_silent_cloud_server_is_reported_and_the_next_command_works(
+async def test_command_fails_if_the_cloud_server_stops_responding_and_a_later_command_works_again(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, {**options, **SHORT_LEASE})) as environment:
@@ -126,7 +132,7 @@ async def test_silent_cloud_server_is_reported_and_the_next_command_works(
 
 
 @pytest.mark.thorough
-async def test_silent_cloud_server_does_not_block_callers(
+async def test_calls_time_out_if_the_cloud_server_stops_responding(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"PROBE_TIMEOUT_S", "FIND_TIMEOUT_S", "CLOSE_TIMEOUT_S", "START_TIMEOUT_S", "CALL_TIMEOUT_S"}
@@ -146,7 +152,9 @@ async def test_silent_cloud_server_does_not_block_callers(
 
 
 @pytest.mark.thorough
-async def test_long_command_in_a_cloud_sandbox_can_run_in_background(name: str, options: Options) -> None:
+async def test_command_of_50000_characters_can_run_in_background_in_a_cloud_sandbox(
+    name: str, options: Options
+) -> None:
     async with Environment(make(name, options)) as environment:
         process = await environment.start_process(f": {'x' * 50_000}\nread line; echo got $line")
         await environment.processes.write(process.name, b"it\n")
@@ -155,7 +163,7 @@ async def test_long_command_in_a_cloud_sandbox_can_run_in_background(name: str, 
 
 
 @pytest.mark.thorough
-async def test_output_of_a_program_in_a_cloud_sandbox_is_not_lost_if_it_is_read_late(
+async def test_large_output_of_a_program_in_a_cloud_sandbox_is_complete_if_it_is_read_slowly(
     name: str, options: Options
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -232,7 +240,7 @@ async def test_unreachable_cloud_server_is_reported(name: str, options: Options)
 
 
 @pytest.mark.thorough
-async def test_output_of_a_cloud_program_is_readable_while_input_is_written(
+async def test_output_of_a_program_in_a_cloud_sandbox_can_be_read_while_its_input_is_written(
     name: str, options: Options
 ) -> None:
     given = bytes(range(256)) * 16_000
@@ -247,7 +255,9 @@ async def test_output_of_a_cloud_program_is_readable_while_input_is_written(
         await environment.finish(running)
 
 
-async def test_interrupt_in_a_cloud_sandbox_reaches_only_the_program(name: str, options: Options) -> None:
+async def test_interrupt_in_a_cloud_sandbox_reaches_the_program_which_may_then_end_with_its_own_exit_code(
+    name: str, options: Options
+) -> None:
     async with Environment(make(name, options)) as environment:
         running = await environment.start(
             "trap 'echo caught; exit 6' INT; echo ready; while :; do sleep 0.05; done"
@@ -262,7 +272,9 @@ async def test_interrupt_in_a_cloud_sandbox_reaches_only_the_program(name: str, 
 
 
 @pytest.mark.thorough
-async def test_finished_program_leaves_no_files_in_a_cloud_sandbox(name: str, options: Options) -> None:
+async def test_files_for_a_program_are_removed_from_a_cloud_sandbox_when_the_program_ends(
+    name: str, options: Options
+) -> None:
     async with Environment(make(name, options)) as environment:
         for n in range(5):
             await environment.run(f"echo {n}", stdin=b"x" * 100_000)
@@ -274,7 +286,7 @@ async def test_finished_program_leaves_no_files_in_a_cloud_sandbox(name: str, op
 
 
 @pytest.mark.thorough
-async def test_killed_program_leaves_no_files_in_a_cloud_sandbox(
+async def test_files_for_a_program_are_removed_from_a_cloud_sandbox_when_the_program_is_killed(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -287,7 +299,9 @@ async def test_killed_program_leaves_no_files_in_a_cloud_sandbox(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["daytona"])  # the other one has none for a command this short
-async def test_killed_client_leaves_no_files_in_a_cloud_sandbox(name: str, options: Options) -> None:
+async def test_files_for_a_running_program_are_removed_from_a_cloud_sandbox_after_toolfold_was_killed(
+    name: str, options: Options
+) -> None:
     wanted = {**options, **SHORT_LEASE}
     program = (
         "import asyncio\n"
@@ -312,7 +326,7 @@ async def test_killed_client_leaves_no_files_in_a_cloud_sandbox(name: str, optio
 
 
 @pytest.mark.parametrize("name", ["daytona"])
-async def test_only_files_of_dead_processes_are_removed_from_a_cloud_sandbox(
+async def test_opening_a_cloud_sandbox_removes_files_of_dead_processes_but_not_of_running_ones(
     name: str, options: Options
 ) -> None:
     dead, alive = (Path(options["notes"]) / f"pipes.{number}" for number in (2**30, os.getpid()))

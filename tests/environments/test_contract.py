@@ -97,10 +97,14 @@ class TestForegroundCommand:
         assert done.exit_code == 127
         assert "no-such-program" in done.output
 
-    async def test_shell_that_kills_itself_returns_a_result(self, environment: Environment) -> None:
+    async def test_command_that_kills_its_own_shell_returns_exit_code_137(
+        self, environment: Environment
+    ) -> None:
         assert (await environment.run("kill -9 $$")).exit_code == 137
 
-    async def test_command_may_replace_itself_by_exec(self, environment: Environment) -> None:
+    async def test_command_that_replaces_its_shell_by_exec_returns_output_and_exit_code_of_the_new_program(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run("exec sh -c 'echo other; exit 9'")
         assert (done.exit_code, done.output) == (9, "other\n")
 
@@ -116,7 +120,7 @@ class TestForegroundCommand:
         assert done.exit_code == 2
         assert (await environment.run("echo on")).output == "on\n"
 
-    async def test_command_reads_its_stdin(self, environment: Environment) -> None:
+    async def test_stdin_passed_with_a_command_is_read_by_the_command(self, environment: Environment) -> None:
         given = bytes(range(256)) * 2_000
         done = await environment.run("wc -c; cat; echo nothing follows", stdin=given)
         assert done.output.split() == [str(len(given)), "nothing", "follows"]
@@ -124,7 +128,9 @@ class TestForegroundCommand:
     async def test_command_without_stdin_reads_end_of_file(self, environment: Environment) -> None:
         assert (await environment.run("cat; echo over")).output == "over\n"
 
-    async def test_command_may_ignore_its_stdin(self, environment: Environment) -> None:
+    async def test_command_that_does_not_read_its_large_stdin_still_returns_its_output(
+        self, environment: Environment
+    ) -> None:
         assert (await environment.run("echo no", stdin=b"x" * 5_000_000)).output == "no\n"
 
     async def test_stdout_and_stderr_of_a_command_keep_their_order(self, environment: Environment) -> None:
@@ -161,7 +167,9 @@ class TestForegroundCommand:
         done = await environment.run(f": {'x' * 300_000}\necho long; exit 3")
         assert (done.exit_code, done.output) == (3, "long\n")
 
-    async def test_invalid_utf8_in_command_output_is_made_visible(self, environment: Environment) -> None:
+    async def test_invalid_utf8_and_nul_bytes_in_command_output_are_replaced_by_visible_characters(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run(r"printf 'a\377b\0c\303'")
         assert done.output == "a\ufffdb\N{SYMBOL FOR NULL}c\ufffd"
 
@@ -177,7 +185,7 @@ class TestForegroundCommand:
         assert done.output.endswith("line 29999\n")
         assert (done.total_bytes, done.lost_bytes) == (len(whole), 0)
 
-    async def test_process_left_by_a_command_does_not_block_and_ends_with_the_client(
+    async def test_command_returns_despite_a_process_it_left_and_closing_the_environment_ends_that_process(
         self, site: BackendSite, token: str
     ) -> None:
         async with Environment(site.backend()) as environment:
@@ -229,7 +237,7 @@ class TestCommandTermination:
         assert find_traces(token) == []
         assert (await environment.run("echo still here")).output == "still here\n"
 
-    async def test_output_that_a_command_writes_while_it_is_terminated_is_kept(
+    async def test_output_that_a_command_writes_after_the_terminate_signal_is_returned(
         self, environment: Environment, token: str
     ) -> None:
         command = f"trap 'echo last {token}; exit 1' TERM; echo ready; {FOREVER} & wait"
@@ -245,7 +253,7 @@ class TestCommandTermination:
         assert ended.timed_out
         assert other.exit_code == 0
 
-    async def test_killed_client_leaves_no_command_running(
+    async def test_commands_are_terminated_when_the_toolfold_process_that_started_them_is_killed(
         self, environment: Environment, site: BackendSite, token: str
     ) -> None:
         command = f"echo up; export MARK={token}; (setsid {FOREVER} &); {FOREVER}"
@@ -257,7 +265,7 @@ class TestCommandTermination:
         await wait_until_gone(token)
         assert (await environment.run("echo on")).output == "on\n"
 
-    async def test_closing_an_environment_terminates_commands_and_may_be_repeated(
+    async def test_closing_an_environment_terminates_its_commands_and_closing_it_again_does_nothing(
         self, site: BackendSite, token: str
     ) -> None:
         environment = Environment(site.backend())
@@ -275,13 +283,13 @@ class TestCommandTermination:
 class TestTaskState:
     """A task keeps its directory and variables between commands."""
 
-    async def test_first_command_of_a_task_starts_in_the_home_directory(
+    async def test_first_command_of_a_terminal_task_starts_in_the_home_directory(
         self, environment: Environment
     ) -> None:
         done = await environment.run("pwd")
         assert done.output.strip() == done.directory == environment.backend.home
 
-    async def test_directory_and_exported_variables_persist_between_commands_of_a_task(
+    async def test_directory_and_exported_variables_persist_between_commands_of_a_terminal_task(
         self, environment: Environment
     ) -> None:
         odd = 'it\'s\n"odd" $HOME \\'
@@ -293,13 +301,13 @@ class TestTaskState:
         await environment.run("unset NAMED")
         assert (await environment.run("echo ${NAMED-none}")).output == "none\n"
 
-    async def test_directory_and_variables_persist_after_exit_and_failure(
+    async def test_directory_and_exported_variables_persist_after_a_command_that_exits_with_an_error(
         self, environment: Environment
     ) -> None:
         await environment.run("cd /; export KEPT=yes; set -e; false; echo never")
         assert (await environment.run("pwd; echo $KEPT; exit 1")).output == "/\nyes\n"
 
-    async def test_readonly_shell_variables_do_not_break_the_next_command(
+    async def test_next_command_works_after_a_command_made_exported_variables_readonly(
         self, environment: Environment
     ) -> None:
         await environment.run(
@@ -311,7 +319,9 @@ class TestTaskState:
         assert (done.exit_code, done.output.splitlines()[-3:]) == (0, ["1", "2", "/"])
         assert (await environment.run("pwd")).output == "/\n"
 
-    async def test_tasks_have_separate_directories_and_variables(self, environment: Environment) -> None:
+    async def test_terminal_tasks_have_separate_current_directories_and_exported_variables(
+        self, environment: Environment
+    ) -> None:
         await environment.run("cd /; export MINE=1", task="one")
         other = await environment.run("pwd; echo ${MINE-none}", task="two")
         assert other.output == f"{environment.backend.home}\nnone\n"
@@ -343,7 +353,7 @@ class TestTaskState:
         assert (await environment.run("ls")).output == ""
         assert [each.state for each in await environment.processes.list_all()] == ["ended"]
 
-    async def test_command_reports_that_its_task_directory_was_deleted(
+    async def test_command_runs_in_the_home_directory_and_says_so_if_the_current_directory_was_deleted(
         self, environment: Environment
     ) -> None:
         await environment.run("mkdir gone; cd gone; rmdir ../gone")
@@ -351,7 +361,7 @@ class TestTaskState:
         assert "no longer exists" in done.output
         assert done.output.endswith(f"{environment.backend.home}\n")
 
-    async def test_concurrent_commands_do_not_corrupt_directory_and_variables(
+    async def test_directory_and_variables_of_a_task_are_intact_after_concurrent_commands(
         self, environment: Environment
     ) -> None:
         await environment.run("export KEPT=yes; cd /usr")
@@ -391,7 +401,9 @@ class TestTerminal:
     async def test_command_without_pty_has_no_terminal(self, environment: Environment) -> None:
         assert (await environment.run("[ -t 0 ] || [ -t 1 ] || [ -t 2 ]")).exit_code == 1
 
-    async def test_new_terminal_size_is_visible_to_the_program(self, environment: Environment) -> None:
+    async def test_program_on_a_terminal_sees_the_new_size_after_the_terminal_is_resized(
+        self, environment: Environment
+    ) -> None:
         running = await environment.start("while stty size; do read line; done", pty=TerminalSize(10, 20))
         await _read_until(running, b"10 20")
         running.resize(TerminalSize(44, 132))
@@ -426,23 +438,29 @@ class TestTerminal:
 
 
 class TestFileTransfer:
-    async def test_binary_file_is_written_and_read_back_unchanged(self, environment: Environment) -> None:
+    async def test_binary_file_written_to_the_environment_is_read_back_unchanged(
+        self, environment: Environment
+    ) -> None:
         data = bytes(range(256)) * 4_000 + b"\x1e\r\n"
         await environment.write_file("new/folder/file name", data)
         assert await environment.read_file("new/folder/file name") == data
         assert await environment.read_file("new/folder/file name", offset=250, max_bytes=10) == data[250:260]
 
-    async def test_empty_file_is_written_and_read_back(self, environment: Environment) -> None:
+    async def test_empty_file_written_to_the_environment_is_read_back_empty(
+        self, environment: Environment
+    ) -> None:
         await environment.write_file("empty", b"")
         assert await environment.read_file("empty") == b""
 
-    async def test_replaced_file_on_the_target_keeps_mode_and_symlink(self, environment: Environment) -> None:
+    async def test_writing_a_file_through_a_symlink_in_the_environment_keeps_the_symlink_and_the_file_mode(
+        self, environment: Environment
+    ) -> None:
         await environment.run("echo old >real; chmod 751 real; ln -s real link")
         await environment.write_file("link", b"new")
         done = await environment.run("cat real; [ -L link ] && ls -l real | cut -c1-10; ls")
         assert done.output == "new-rwxr-x--x\nlink\nreal\n"
 
-    async def test_concurrent_writes_leave_one_complete_file_on_the_target(
+    async def test_concurrent_writes_to_one_file_in_the_environment_leave_the_complete_content_of_one_write(
         self, environment: Environment
     ) -> None:
         texts = [bytes([65 + number]) * 50_000 for number in range(4)]
@@ -451,7 +469,7 @@ class TestFileTransfer:
         assert await environment.read_file("at-once/file") in texts
         assert (await environment.run("ls at-once")).output == "file\n"
 
-    async def test_relative_file_path_is_resolved_in_the_task_directory(
+    async def test_relative_path_of_a_read_or_written_file_is_resolved_in_the_current_directory_of_the_task(
         self, environment: Environment
     ) -> None:
         await environment.run("mkdir here; cd here", task="one")
@@ -459,14 +477,14 @@ class TestFileTransfer:
         assert (await environment.run("ls here", task="two")).output == "file\n"
 
     @pytest.mark.parametrize("path", ["missing", "/", "folder"])
-    async def test_reading_an_unreadable_file_on_the_target_is_an_error(
+    async def test_reading_a_missing_file_or_a_directory_in_the_environment_raises_call_error(
         self, environment: Environment, path: str
     ) -> None:
         await environment.run("mkdir folder")
         with pytest.raises(CallError, match=path):
             await environment.read_file(path)
 
-    async def test_writing_an_unwritable_file_on_the_target_is_an_error(
+    async def test_writing_to_a_directory_or_below_a_file_in_the_environment_raises_call_error(
         self, environment: Environment
     ) -> None:
         await environment.run("mkdir folder; : >file")
@@ -476,7 +494,9 @@ class TestFileTransfer:
 
 
 class TestBackgroundProcess:
-    async def test_end_of_a_background_process_is_reported(self, environment: Environment) -> None:
+    async def test_notice_about_the_end_of_a_background_process_with_its_exit_code_is_given_once(
+        self, environment: Environment
+    ) -> None:
         started = await environment.start_process("echo begun; read line; echo got $line; exit 5")
         assert (started.state, started.exit_code) == ("running", None)
         assert [each.name for each in await environment.processes.list_all()] == [started.name]
@@ -489,7 +509,9 @@ class TestBackgroundProcess:
         assert (notice.process.name, notice.process.exit_code, notice.lines) == (started.name, 5, ())
         assert await environment.processes.take_notices() == []
 
-    async def test_background_process_starts_in_the_task_directory(self, environment: Environment) -> None:
+    async def test_background_process_starts_in_the_current_directory_of_its_terminal_task(
+        self, environment: Environment
+    ) -> None:
         await environment.run("cd /usr; export FROM=task")
         process = await environment.start_process('pwd; echo $FROM; printf %s "$NAMED"')
         await environment.processes.wait(process.name, WAIT_TIMEOUT_S)
@@ -502,13 +524,15 @@ class TestBackgroundProcess:
         process = await environment.start_process(f": {'x' * 300_000}\nexit 3")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 3
 
-    async def test_unknown_signal_name_is_an_error(self, environment: Environment) -> None:
+    async def test_sending_a_signal_with_an_unknown_name_to_a_background_process_raises_call_error(
+        self, environment: Environment
+    ) -> None:
         process = await environment.start_process("read line")
         for name in ("NONE", "INT\n9 end-process x 1"):
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.send_signal(process.name, name)
 
-    async def test_input_to_a_background_process_is_logged_and_a_write_based_on_an_old_log_is_rejected(
+    async def test_write_to_a_background_process_is_rejected_if_its_input_log_changed_since_it_was_read(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process("cat", directory="/usr")
@@ -531,7 +555,9 @@ class TestBackgroundProcess:
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 0
         assert (await environment.processes.read_log(process.name, 0, 100)).strip() == b"5"
 
-    async def test_signal_reaches_the_background_process(self, environment: Environment) -> None:
+    async def test_signal_sent_to_a_background_process_is_received_by_it(
+        self, environment: Environment
+    ) -> None:
         process = await environment.start_process(
             "trap 'echo interrupted; exit 6' INT; echo ready; while :; do sleep 0.05; done"
         )
@@ -548,7 +574,7 @@ class TestBackgroundProcess:
         await environment.processes.kill(process.name)
         await wait_until_gone(token)
 
-    async def test_killing_a_background_process_leaves_no_process(
+    async def test_killing_a_background_process_that_ignores_sigterm_also_kills_its_detached_children(
         self, environment: Environment, token: str
     ) -> None:
         process = await environment.start_process(
@@ -561,7 +587,7 @@ class TestBackgroundProcess:
         assert killed.exit_code not in (0, None)
         assert await environment.processes.kill(process.name) == killed
 
-    async def test_watched_words_in_the_log_of_a_background_process_are_reported(
+    async def test_notice_is_given_when_a_background_process_prints_a_watched_word(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process(
@@ -579,7 +605,9 @@ class TestBackgroundProcess:
         (notice,) = await environment.processes.take_notices()
         assert notice.lines == ("Password: ",)
 
-    async def test_number_of_background_processes_is_limited(self, site: BackendSite) -> None:
+    async def test_starting_more_background_processes_than_the_limit_raises_call_error(
+        self, site: BackendSite
+    ) -> None:
         async with Environment(site.backend(), limits=EnvironmentLimits(max_processes=2)) as environment:
             both = [await environment.start_process("read line") for _ in range(2)]
             with pytest.raises(CallError, match="2 background processes are running"):
@@ -589,7 +617,9 @@ class TestBackgroundProcess:
             for each in (both[1], third):
                 await environment.processes.kill(each.name)
 
-    async def test_log_size_of_a_background_process_is_limited(self, site: BackendSite) -> None:
+    async def test_oldest_output_of_a_background_process_is_dropped_when_its_log_exceeds_the_size_limit(
+        self, site: BackendSite
+    ) -> None:
         async with Environment(
             site.backend(), limits=EnvironmentLimits(max_stored_bytes=10_000)
         ) as environment:
@@ -615,7 +645,9 @@ class TestBackgroundProcess:
             assert left.endswith(b"after\n")
             assert len(left) <= 10_000
 
-    async def test_unknown_background_process_is_an_error(self, environment: Environment) -> None:
+    async def test_looking_up_an_unknown_background_process_raises_call_error(
+        self, environment: Environment
+    ) -> None:
         with pytest.raises(CallError, match="There is no background process 'nobody'"):
             await environment.processes.get("nobody")
 
@@ -630,7 +662,7 @@ class TestBackgroundProcess:
         await environment.processes.write(process.name, b"\n")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 8
 
-    async def test_background_process_survives_a_killed_client_and_is_found_again(
+    async def test_background_process_survives_the_killed_toolfold_process_and_another_one_can_control_it(
         self, environment: Environment, site: BackendSite, token: str
     ) -> None:
         if not environment.backend.is_persistent:
@@ -649,7 +681,7 @@ class TestBackgroundProcess:
         assert find_traces(token) == []
 
 
-async def test_concurrent_writes_to_the_input_of_a_program_arrive_complete_and_once(
+async def test_concurrent_writes_to_the_standard_input_of_a_program_all_arrive_unmixed_and_not_twice(
     site: BackendSite,
 ) -> None:
     backend = site.backend()
@@ -669,7 +701,7 @@ async def test_concurrent_writes_to_the_input_of_a_program_arrive_complete_and_o
     assert sorted(heard.splitlines(keepends=True)) == sorted(lines)
 
 
-async def test_check_of_an_available_backend_reports_that_it_is_ready(site: BackendSite) -> None:
+async def test_readiness_check_of_an_available_backend_reports_that_it_is_ready(site: BackendSite) -> None:
     readiness = await site.backend().check()
     assert (readiness.available, readiness.advice) == (True, "")
 

@@ -21,7 +21,7 @@ def make_config(tmp_path: Path, **terminal: object) -> Config:
     return load_config(project=tmp_path, env=env, overrides={"terminal": terminal})
 
 
-def test_every_backend_name_that_settings_accept_has_an_implementation() -> None:
+def test_every_terminal_backend_name_that_the_settings_accept_has_an_implementation() -> None:
     assert set(NAMES) == set(BACKENDS)
 
 
@@ -55,7 +55,7 @@ def test_project_settings_cannot_change_the_terminal_backend(key: str, value: st
 
 
 @pytest.mark.parametrize("name", ["x,", "x:y"])
-async def test_special_characters_in_the_project_path_cannot_mount_other_directories(
+async def test_apptainer_backend_refuses_a_project_path_with_characters_that_would_change_its_mounts(
     name: str, tmp_path: Path
 ) -> None:
     project = tmp_path / name / "etc"
@@ -112,7 +112,7 @@ class TestPluginBackends:
             done = await environment.run("echo from the tree")
         assert (done.exit_code, done.output.strip()) == (0, "from the tree")
 
-    def test_backends_of_installed_packages_are_listed(self) -> None:
+    def test_terminal_backends_provided_by_installed_packages_are_listed(self) -> None:
         assert {"plugin:tree", "plugin:number", "local"} <= set(backend_names())
 
     @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ class TestPluginBackends:
             ("gone", "cannot be loaded"),
         ],
     )
-    def test_unusable_backend_of_an_installed_package_is_a_config_error(
+    def test_plugin_backend_that_is_missing_or_cannot_be_loaded_is_a_config_error(
         self, tmp_path: Path, name: str, problem: str
     ) -> None:
         with pytest.raises(ConfigError, match=problem):

@@ -44,7 +44,7 @@ async def wait_until_gone_except(token: str, pid: int) -> None:
     await wait_until(is_gone)
 
 
-async def test_commands_of_a_client_without_heartbeats_are_terminated(
+async def test_commands_are_terminated_if_the_toolfold_process_that_started_them_stops_sending_heartbeats(
     options: dict[str, str], token: str
 ) -> None:
     command = f"export MARK={token}; {FOREVER}"
@@ -67,7 +67,7 @@ def guards(options: dict[str, str]) -> list[int]:
 
 
 @pytest.mark.thorough
-async def test_machine_that_stops_answering_is_reported_before_the_command_timeout(
+async def test_command_fails_before_its_timeout_if_the_machine_stops_answering(
     options: dict[str, str], token: str
 ) -> None:
     async with Environment(make_leased(options)) as environment:
@@ -176,7 +176,7 @@ class LateStartingBackend(Local):
 
 
 @pytest.mark.parametrize("how", ["time", "finish"])
-async def test_command_that_starts_after_its_termination_was_requested_is_terminated(
+async def test_command_that_starts_only_after_it_timed_out_is_still_terminated(
     options: dict[str, str], token: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, end = LateStartingBackend(options), Guard.terminate
@@ -197,7 +197,9 @@ async def test_command_that_starts_after_its_termination_was_requested_is_termin
         assert find_traces(token) == []
 
 
-async def test_killed_guard_process_is_replaced(options: dict[str, str], token: str) -> None:
+async def test_next_command_has_a_new_guard_process_after_the_guard_process_was_killed(
+    options: dict[str, str], token: str
+) -> None:
     async with Environment(make_local(options)) as environment:
         await environment.run("cd /usr; export KEPT=1")
         for each in guards(options):
@@ -209,7 +211,7 @@ async def test_killed_guard_process_is_replaced(options: dict[str, str], token: 
         assert find_traces(token) == []
 
 
-async def test_machine_without_required_programs_is_reported_with_advice(tmp_path: Path) -> None:
+async def test_environment_whose_state_directory_cannot_be_created_fails_with_advice(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("not a folder")
     environment = Environment(make_local({"home": str(tmp_path), "notes": str(tmp_path / "notes")}))
     with pytest.raises(EnvironmentFailed, match=r"local cannot run commands: .*Try again"):
@@ -237,7 +239,7 @@ async def test_state_directory_in_dev_shm_that_another_user_owns_is_not_used(
     await guard.shut_down()
 
 
-async def test_removing_old_state_directories_with_misleading_names_deletes_nothing_else(
+async def test_old_state_directory_with_a_space_in_its_name_is_removed_without_deleting_other_directories(
     options: dict[str, str], token: str
 ) -> None:
     precious = Path(options["notes"]) / token
@@ -260,7 +262,7 @@ async def test_removing_old_state_directories_with_misleading_names_deletes_noth
             shutil.rmtree(each, ignore_errors=True)
 
 
-async def test_process_directories_with_unexpected_names_are_neither_listed_nor_removed(
+async def test_directory_with_an_unexpected_name_is_not_listed_as_a_background_process_and_not_removed(
     options: dict[str, str], tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -281,7 +283,7 @@ async def test_process_directories_with_unexpected_names_are_neither_listed_nor_
     assert precious.exists()
 
 
-async def test_endless_answer_of_the_guard_process_cannot_exhaust_memory(
+async def test_endless_output_of_the_guard_process_or_file_reader_is_an_error_and_not_read_completely(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CommandRunner.collect_output, "__defaults__", (1_000_000,))
@@ -301,7 +303,7 @@ async def test_endless_answer_of_the_guard_process_cannot_exhaust_memory(
         assert found.command == "(unreadable description)"
 
 
-async def test_command_that_writes_forged_replies_of_the_guard_process_causes_no_failure(
+async def test_forged_replies_that_a_command_writes_in_the_name_of_the_guard_process_are_ignored(
     options: dict[str, str],
 ) -> None:
     async with Environment(make_local(options)) as environment:

@@ -11,7 +11,7 @@ from toolfold.environments.input_log import (
 )
 
 
-def test_writes_and_signals_are_kept_in_order_in_the_input_log() -> None:
+def test_input_log_lists_writes_and_signals_in_the_order_they_were_added() -> None:
     log = InputLog("bash")
     log.add_write(b"sleep 9\n")
     log.add_signal("INT")
@@ -20,7 +20,7 @@ def test_writes_and_signals_are_kept_in_order_in_the_input_log() -> None:
     assert (log.size, log.revision, log.incomplete_reason) == (13, 3, "")
 
 
-def test_input_log_over_the_byte_limit_is_marked_incomplete() -> None:
+def test_input_log_with_more_bytes_than_the_limit_is_marked_incomplete() -> None:
     log = InputLog("bash")
     log.add_write(b"x" * MAX_LOGGED_BYTES)
     assert log.incomplete_reason == ""
@@ -29,7 +29,7 @@ def test_input_log_over_the_byte_limit_is_marked_incomplete() -> None:
     assert log.size == MAX_LOGGED_BYTES + 1
 
 
-def test_input_log_over_the_write_limit_is_marked_incomplete() -> None:
+def test_input_log_with_more_writes_than_the_limit_is_marked_incomplete() -> None:
     log = InputLog("bash")
     for _ in range(MAX_LOGGED_ENTRIES + 1):
         log.add_write(b"\n")
@@ -37,14 +37,14 @@ def test_input_log_over_the_write_limit_is_marked_incomplete() -> None:
     assert len(log.entries) == MAX_LOGGED_ENTRIES
 
 
-def test_incomplete_input_log_keeps_the_first_reason() -> None:
+def test_input_log_marked_incomplete_twice_reports_the_first_reason() -> None:
     log = InputLog("bash")
     log.mark_incomplete("first")
     log.mark_incomplete("second")
     assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_input_log_that_was_dropped_to_respect_the_limit_counts_as_incomplete() -> None:
+def test_oldest_input_log_is_dropped_above_the_limit_and_then_counts_as_incomplete() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))

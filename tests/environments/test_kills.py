@@ -98,7 +98,7 @@ async def commands_work_again(environment: Environment) -> bool:
 
 class TestKilledClient:
     @pytest.mark.thorough(keep=("docker", "ssh"))
-    async def test_killed_client_program_leaves_no_process_and_the_next_command_works(
+    async def test_command_ends_with_137_and_leaves_no_process_if_the_docker_or_ssh_client_program_is_killed(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
         kind, options = remote
@@ -112,7 +112,7 @@ class TestKilledClient:
                 assert find_traces(token) == []
 
     @pytest.mark.thorough(keep=("ssh",))
-    async def test_killed_connection_to_the_guard_process_terminates_the_commands(
+    async def test_commands_are_terminated_if_the_connection_to_the_guard_process_is_killed(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
         kind, options = remote
@@ -162,14 +162,16 @@ class TestContainer:
             assert (await environment.run("cat /dev/shm/file")).output == "kept\n"
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_temporary_container_is_removed_with_its_client(self, containers: Options) -> None:
+    async def test_temporary_container_is_removed_when_its_environment_is_closed(
+        self, containers: Options
+    ) -> None:
         async with Environment(temporary_container(containers)) as environment:
             await environment.run("true")
             assert len(list_temporary_containers(containers)) == 1
         assert list_temporary_containers(containers) == []
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_container_of_a_killed_client_is_removed_by_the_next_client(
+    async def test_container_left_by_a_killed_toolfold_process_is_removed_when_the_next_one_starts(
         self, containers: Options
     ) -> None:
         client = await asyncio.create_subprocess_exec(
@@ -188,7 +190,9 @@ class TestContainer:
             assert other != orphan
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_container_of_a_running_client_is_not_removed(self, containers: Options) -> None:
+    async def test_starting_a_temporary_container_does_not_remove_that_of_another_running_environment(
+        self, containers: Options
+    ) -> None:
         async with (
             Environment(temporary_container(containers)) as one,
             Environment(temporary_container(containers)) as other,
@@ -198,7 +202,9 @@ class TestContainer:
             assert len(list_temporary_containers(containers)) == 2
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_container_has_few_privileges(self, containers: Options) -> None:
+    async def test_container_has_no_capabilities_no_new_privileges_and_no_network(
+        self, containers: Options
+    ) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
             status = (await environment.run("cat /proc/self/status; ls /sys/class/net")).output
         assert "CapBnd:\t0000000000000000\n" in status
@@ -206,7 +212,9 @@ class TestContainer:
         assert status.splitlines()[-1] == "lo"
 
     @pytest.mark.thorough
-    async def test_process_limit_of_a_container_is_enforced(self, containers: Options) -> None:
+    async def test_container_runs_the_next_command_after_a_command_started_more_processes_than_its_limit(
+        self, containers: Options
+    ) -> None:
         wanted = ContainerSpec(image=containers["image"], processes=64)
         environment = {**os.environ, **containers}
         backend = Docker(
@@ -234,7 +242,9 @@ class TestContainer:
         assert (tmp_path / "file").stat().st_uid == 4_321
 
     @pytest.mark.thorough
-    async def test_clients_with_equal_specifications_share_a_container(self, containers: Options) -> None:
+    async def test_environments_with_equal_container_settings_share_one_container(
+        self, containers: Options
+    ) -> None:
         first, second = server_backends.make_container(containers), server_backends.make_container(containers)
         async with Environment(first) as one, Environment(second) as other:
             await asyncio.gather(one.open(), other.open())
@@ -260,7 +270,9 @@ class TestContainer:
 
 
 class TestSshConnection:
-    async def test_cut_ssh_connection_is_reported_and_reopened(self, machine: Options, token: str) -> None:
+    async def test_command_fails_with_advice_if_the_local_ssh_connection_process_is_killed(
+        self, machine: Options, token: str
+    ) -> None:
         before = children()
         async with Environment(server_backends.make_ssh(machine)) as environment:
             await environment.open()
@@ -271,7 +283,7 @@ class TestSshConnection:
                     await command
                 await wait_until_gone(token)
 
-    async def test_ssh_connection_closed_by_the_server_is_reopened(
+    async def test_command_fails_with_advice_if_the_ssh_server_closes_the_connection(
         self, machine: Options, token: str
     ) -> None:
         async with Environment(server_backends.make_ssh(machine)) as environment:
@@ -285,7 +297,7 @@ class TestSshConnection:
                 await wait_until_gone(token)
 
     @pytest.mark.thorough
-    async def test_remote_commands_are_terminated_if_the_ssh_connection_is_silent(
+    async def test_remote_commands_are_terminated_if_the_ssh_connection_stops_transmitting(
         self, machine: Options, token: str
     ) -> None:
         before = children()
@@ -341,7 +353,7 @@ class TestSshConnection:
             with pytest.raises(EnvironmentFailed, match="rejected the login"):
                 await environment.run("true")
 
-    async def test_ssh_control_socket_is_in_a_private_directory(
+    async def test_ssh_control_socket_is_in_a_directory_accessible_only_to_its_owner_and_removed_afterwards(
         self, machine: Options, temp_dir: Path
     ) -> None:
         async with Environment(server_backends.make_ssh(machine)) as environment:
@@ -352,7 +364,9 @@ class TestSshConnection:
         assert list_files(temp_dir) == []
 
     @pytest.mark.parametrize("setting", ["host", "user", "identity", "known_hosts"])
-    async def test_settings_cannot_inject_ssh_options(self, setting: str, tmp_path: Path) -> None:
+    async def test_ssh_settings_that_contain_options_cannot_make_ssh_run_a_local_command(
+        self, setting: str, tmp_path: Path
+    ) -> None:
         made = tmp_path / "made"
         for text in (f"-oProxyCommand=touch {made}", f"none\nProxyCommand touch {made}"):
             settings = {"host": "127.0.0.1", setting: text}

@@ -23,7 +23,7 @@ def split_at(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(pieces, st.integers(2, 100), st.integers(0, 500))
-def test_short_output_is_complete_and_long_output_is_truncated(
+def test_output_up_to_the_limit_is_returned_completely_and_longer_output_is_truncated_and_stored(
     written: list[bytes], most: int, largest: int
 ) -> None:
     everything = b"".join(written)
@@ -63,7 +63,7 @@ def test_output_is_truncated_at_character_boundaries(text: str, most: int) -> No
 
 
 @given(st.text(max_size=50), st.integers(0, 200))
-def test_incomplete_utf8_character_at_the_end_of_the_output_is_removed(text: str, at: int) -> None:
+def test_incomplete_utf8_character_at_the_end_of_a_chunk_of_output_is_cut_off(text: str, at: int) -> None:
     data = text.encode(errors="replace")[:at]
     whole = trim_partial_character(data)
     whole.decode()
@@ -77,7 +77,7 @@ def test_incomplete_utf8_character_at_the_end_of_the_output_is_removed(text: str
     st.text(max_size=40),
     st.lists(st.integers(0, 1_000), max_size=8),
 )
-def test_end_mark_of_a_command_is_found_however_the_output_is_split_into_chunks(
+def test_end_mark_with_exit_code_and_directory_is_found_however_the_output_is_split_into_chunks(
     written: bytes, code: int, folder: str, places: list[int]
 ) -> None:
     ending = EndMarkParser()
@@ -106,7 +106,9 @@ def test_output_without_an_end_mark_is_returned_completely(
     ),
     st.lists(st.integers(0, 300), max_size=8),
 )
-def test_end_marks_forged_by_a_command_lose_no_output(parts: list[bytes], places: list[int]) -> None:
+def test_output_that_contains_parts_of_end_marks_is_returned_completely_and_unchanged(
+    parts: list[bytes], places: list[int]
+) -> None:
     ending = EndMarkParser()
     data = b"".join(parts).replace(b"MARK", ending.mark.encode())
     passed = b"".join(map(ending.feed, split_at(data, places)))
@@ -115,7 +117,7 @@ def test_end_marks_forged_by_a_command_lose_no_output(parts: list[bytes], places
     assert data.startswith(passed)
 
 
-def test_possible_start_of_an_end_mark_delays_only_a_few_bytes_of_output() -> None:
+def test_output_after_an_unfinished_end_mark_is_held_back_only_up_to_a_limit() -> None:
     ending = EndMarkParser()
     begun = b"\x1e" + ending.mark.encode() + b" "
     passed = ending.feed(begun) + b"".join(ending.feed(b"y" * 10_000) for _ in range(20))

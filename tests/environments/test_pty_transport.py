@@ -25,7 +25,7 @@ _WORDS = st.sampled_from(["", "r", "g", "o", "x 137 it was killed"])
 
 
 @given(st.lists(st.one_of(_BYTES, _WORDS), max_size=12), st.lists(st.integers(0, 300), max_size=8))
-def test_control_frames_and_terminal_output_are_separated_however_they_are_split_into_chunks(
+def test_frame_parser_separates_control_frames_from_terminal_output_however_they_are_split_into_chunks(
     pieces: list[bytes | str], cuts: list[int]
 ) -> None:
     # Output that happens to end with the beginning of a frame is followed by other bytes.
@@ -47,7 +47,7 @@ def test_control_frames_and_terminal_output_are_separated_however_they_are_split
     st.lists(st.tuples(st.integers(0, 80), st.sampled_from("rg")), max_size=4),
     st.lists(st.integers(0, 200), max_size=8),
 )
-def test_flow_control_frames_inside_an_exit_frame_are_separated(
+def test_frame_parser_separates_flow_control_frames_that_stand_inside_an_exit_frame(
     between: list[tuple[int, str]], cuts: list[int]
 ) -> None:
     within = f"written\x1e{MARK} x 137 it was killed\x1e".encode()
@@ -65,13 +65,13 @@ def test_flow_control_frames_inside_an_exit_frame_are_separated(
     assert [each for each in heard if each not in "rg"] == ["x 137 it was killed"]
 
 
-def test_unterminated_control_frame_is_treated_as_output() -> None:
+def test_frame_parser_returns_an_unterminated_control_frame_as_terminal_output() -> None:
     words, endless = FrameParser(MARK), b"\x1eunguessable " + b"." * 100_000
     found = [each for start in range(0, len(endless), 1000) for each in words.split(endless[start:][:1000])]
     assert b"".join(each for each in found if isinstance(each, bytes)) == endless
 
 
-def test_lone_frame_delimiter_in_terminal_output_is_delayed_by_one_byte_only() -> None:
+def test_frame_parser_returns_a_lone_frame_delimiter_as_terminal_output_with_the_next_byte() -> None:
     words = FrameParser(MARK)
     assert words.split(b"before \x1e") == [b"before "]
     assert words.split(b"after") == [b"\x1eafter"]
@@ -152,7 +152,7 @@ async def test_exit_of_a_program_on_a_remote_terminal_is_reported_after_all_outp
         assert await channel.read() == b"written\n"
 
 
-async def test_exit_frame_may_be_split_across_reads(tmp_path: Path) -> None:
+async def test_exit_code_is_reported_if_the_exit_frame_arrives_in_several_reads(tmp_path: Path) -> None:
     line = pty_with_custom_sender(
         tmp_path, "exec dd bs=10 count=1"
     )  # batches so small that each frame spans several
@@ -163,7 +163,7 @@ async def test_exit_frame_may_be_split_across_reads(tmp_path: Path) -> None:
             assert await channel.wait() == 7
 
 
-async def test_program_that_prints_control_frames_does_not_block_reading(tmp_path: Path) -> None:
+async def test_reading_ends_normally_if_a_program_prints_a_forged_exit_frame(tmp_path: Path) -> None:
     line = LocalPty()
     forge = "mark=$(tr '\\0' '\\n' </proc/$PPID/cmdline | grep -o '[0-9a-f]\\{24\\}' | head -n 1)"
     forge += "; printf '\\036%s x many \\036' \"$mark\"; echo written"
@@ -173,7 +173,7 @@ async def test_program_that_prints_control_frames_does_not_block_reading(tmp_pat
             assert await channel.wait() == 255
 
 
-async def test_unread_output_does_not_block_closing_a_remote_terminal(tmp_path: Path) -> None:
+async def test_remote_terminal_with_unread_output_can_be_closed_and_leaves_no_files(tmp_path: Path) -> None:
     line = LocalPty()
     async with open_channel(line, tmp_path, "head", "-c", "30000000", "/dev/zero") as channel:
         await channel.read()
@@ -183,7 +183,9 @@ async def test_unread_output_does_not_block_closing_a_remote_terminal(tmp_path: 
     assert leftover_files(tmp_path) == []
 
 
-async def test_helper_script_of_an_ended_program_exits_without_a_quit_request(tmp_path: Path) -> None:
+async def test_helper_script_on_a_remote_terminal_exits_after_its_program_even_if_the_quit_request_is_lost(
+    tmp_path: Path,
+) -> None:
     line = LossyPty()
     async with open_channel(line, tmp_path, "true", lease=1):
         async with asyncio.timeout(WAIT_TIMEOUT_S):

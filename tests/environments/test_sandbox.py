@@ -56,7 +56,7 @@ async def sandbox(workspace_root: Path) -> AsyncIterator[Environment]:
         yield environment
 
 
-async def test_only_the_project_is_writable_in_the_sandbox(
+async def test_commands_in_the_sandbox_can_write_in_the_project_but_not_elsewhere(
     sandbox: Environment, workspace_root: Path
 ) -> None:
     done = await sandbox.run("touch mine; touch ~/other /other /etc/other /usr/other; echo over")
@@ -108,7 +108,9 @@ async def test_project_containing_the_home_directory_hides_credentials_and_toolf
     assert list((home / ".cache").iterdir()) == []
 
 
-async def test_project_inside_a_hidden_directory_is_visible_in_the_sandbox(workspace_root: Path) -> None:
+async def test_project_inside_a_directory_that_the_sandbox_hides_is_still_writable(
+    workspace_root: Path,
+) -> None:
     make_sandbox(workspace_root)
     project = workspace_root / "state" / "project"
     project.mkdir()
@@ -162,7 +164,7 @@ async def test_other_processes_are_invisible_and_unreachable_in_the_sandbox(sand
     assert done.exit_code == 1
 
 
-async def test_temporary_files_of_the_sandbox_are_private_and_persist(
+async def test_temporary_and_cache_files_of_the_sandbox_persist_between_commands_and_are_not_on_this_machine(
     sandbox: Environment, workspace_root: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -182,12 +184,14 @@ async def test_command_cannot_change_the_environment_variables_of_the_sandbox_fo
     assert (await sandbox.run("echo $GIVEN", task="other")).output == "1\n"
 
 
-async def test_sandbox_has_no_capabilities(sandbox: Environment) -> None:
+async def test_commands_in_the_sandbox_have_no_kernel_capabilities_and_cannot_mount(
+    sandbox: Environment,
+) -> None:
     assert "0000000000000000" in (await sandbox.run("grep CapEff /proc/self/status")).output
     assert (await sandbox.run("mount -t tmpfs none /mnt")).exit_code != 0
 
 
-def test_missing_bubblewrap_is_reported(workspace_root: Path) -> None:
+def test_readiness_check_of_the_sandbox_says_how_to_install_missing_bubblewrap(workspace_root: Path) -> None:
     backend = Sandbox(
         home=workspace_root, state_dir=workspace_root / "notes", environment={"PATH": str(workspace_root)}
     )

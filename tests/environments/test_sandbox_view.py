@@ -94,7 +94,7 @@ async def test_no_known_credential_file_can_be_read_in_the_sandbox(workspace_roo
     assert output == "finished\n"
 
 
-async def test_only_visible_parts_of_the_home_directory_are_listed_in_the_sandbox(
+async def test_home_directory_in_the_sandbox_lists_only_package_managers_and_caches(
     workspace_root: Path, home: Path
 ) -> None:
     plant(home)
@@ -189,7 +189,7 @@ async def test_home_directory_used_as_workspace_hides_dot_files_except_those_of_
     }
 
 
-async def test_paths_added_to_the_sandbox_are_read_only_and_hide_credentials(
+async def test_paths_made_visible_in_the_sandbox_are_read_only_and_credential_files_in_them_stay_hidden(
     workspace_root: Path, home: Path
 ) -> None:
     write(home / ".config/tool/settings", "wanted ")
@@ -207,7 +207,7 @@ async def test_paths_added_to_the_sandbox_are_read_only_and_hide_credentials(
     assert output.count("Read-only file system") == 2
 
 
-async def test_credential_added_explicitly_to_the_sandbox_is_visible(
+async def test_file_in_a_credential_directory_is_readable_in_the_sandbox_only_if_it_is_listed_itself(
     workspace_root: Path, home: Path
 ) -> None:
     write(home / ".aws/config", "region")
@@ -222,7 +222,7 @@ async def test_credential_added_explicitly_to_the_sandbox_is_visible(
     assert "secret" not in output
 
 
-async def test_files_of_toolfold_stay_hidden_in_a_path_added_to_the_sandbox(
+async def test_files_of_toolfold_stay_hidden_inside_a_path_made_visible_in_the_sandbox(
     workspace_root: Path, home: Path
 ) -> None:
     own = write(workspace_root / "data" / "toolfold" / "tokens", "secret")
@@ -239,7 +239,7 @@ async def test_files_of_toolfold_stay_hidden_in_a_path_added_to_the_sandbox(
 
 
 @pytest.mark.parametrize("link", [".cargo/registry", ".cargo", ".nvm", ".local/share", ".cache/huggingface"])
-async def test_symlink_in_a_visible_directory_exposes_nothing_else_in_the_sandbox(
+async def test_symlink_from_a_visible_to_a_hidden_directory_does_not_make_the_hidden_files_readable(
     link: str, workspace_root: Path, home: Path
 ) -> None:
     write(home / "private/secret", "secret")
@@ -256,14 +256,16 @@ async def test_symlink_in_a_visible_directory_exposes_nothing_else_in_the_sandbo
     assert output == "finished\n"
 
 
-async def test_symlink_between_visible_directories_works_in_the_sandbox(
+async def test_symlink_from_one_visible_directory_to_another_can_be_followed_in_the_sandbox(
     workspace_root: Path, home: Path
 ) -> None:
     (home / ".nvm").symlink_to("/usr/bin")
     assert (await run_in(workspace_root / "project", home, "test -x ~/.nvm/env && echo works")) == "works\n"
 
 
-async def test_home_directory_behind_a_symlink_works_in_the_sandbox(workspace_root: Path, home: Path) -> None:
+async def test_home_directory_reached_through_a_symlink_shows_tools_and_hides_credentials_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     write(home / ".cargo/bin/tool", "tool")
     write(home / ".netrc", "secret")
     (workspace_root / "way").symlink_to("home")
@@ -279,7 +281,9 @@ async def test_home_directory_behind_a_symlink_works_in_the_sandbox(workspace_ro
 
 
 @pytest.mark.parametrize("value", ["/", "/usr", "/nonexistent/home", "relative", ""])
-async def test_unusual_home_directory_does_not_break_the_sandbox(value: str, workspace_root: Path) -> None:
+async def test_commands_run_in_the_sandbox_even_if_home_is_the_root_missing_relative_or_empty(
+    value: str, workspace_root: Path
+) -> None:
     (workspace_root / "project").mkdir()
     backend = Sandbox(
         home=workspace_root / "project",
@@ -291,7 +295,7 @@ async def test_unusual_home_directory_does_not_break_the_sandbox(value: str, wor
         assert (await environment.run("touch made && ls /usr/bin | wc -l")).output.strip() != "0"
 
 
-async def test_home_directory_in_the_sandbox_is_empty_again_for_the_next_command(
+async def test_file_written_to_the_home_directory_in_the_sandbox_is_gone_for_the_next_command(
     workspace_root: Path, home: Path
 ) -> None:
     async with await open_sandbox(workspace_root / "project", home) as environment:
@@ -332,7 +336,9 @@ async def test_kernel_settings_are_read_only_in_the_sandbox(workspace_root: Path
 
 
 @pytest.mark.thorough
-async def test_no_unexpected_path_is_writable_in_the_sandbox(workspace_root: Path, home: Path) -> None:
+async def test_search_for_writable_paths_in_the_sandbox_finds_only_the_project_and_temporary_directories(
+    workspace_root: Path, home: Path
+) -> None:
     plant(home)
     project = workspace_root / "project"
     output = await run_in(project, home, FIND_WRITABLE)
@@ -381,7 +387,7 @@ async def test_writes_in_the_sandbox_reach_this_machine_only_through_the_project
     assert (workspace_root / "project" / "tried").exists()
 
 
-async def test_sandbox_of_an_unprivileged_user_is_equally_restricted(
+async def test_sandbox_started_by_an_unprivileged_user_hides_secrets_and_allows_writing_only_in_the_project(
     workspace_root: Path, home: Path
 ) -> None:
     if not is_root():
@@ -412,7 +418,9 @@ async def test_sandbox_of_an_unprivileged_user_is_equally_restricted(
     ] == []
 
 
-async def test_private_system_files_are_hidden_in_the_sandbox(workspace_root: Path, home: Path) -> None:
+async def test_system_files_not_readable_by_everyone_such_as_shadow_are_hidden_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     output = await run_in(
         workspace_root / "project",
         home,

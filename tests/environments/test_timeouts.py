@@ -30,14 +30,14 @@ async def test_call_with_timeout_returns_the_result_or_raises_the_exception_of_t
         await call_with_timeout(10, failure())
 
 
-async def test_call_that_ignores_cancellation_is_abandoned_after_the_timeout() -> None:
+async def test_call_with_timeout_raises_timeout_error_even_if_the_call_ignores_cancellation() -> None:
     over = asyncio.Event()
     with pytest.raises(TimeoutError):
         await call_with_timeout(0.01, ignore_cancellation(over))
     over.set()
 
 
-async def test_cancelled_caller_does_not_wait_for_a_call_that_ignores_cancellation() -> None:
+async def test_cancelling_call_with_timeout_does_not_wait_for_a_call_that_ignores_cancellation() -> None:
     over = asyncio.Event()
     caller = asyncio.create_task(call_with_timeout(3600, ignore_cancellation(over)))
     await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_cancelled_caller_does_not_wait_for_a_call_that_ignores_cancellati
     over.set()
 
 
-async def test_call_that_cancels_itself_raises_connection_error() -> None:
+async def test_call_with_timeout_raises_connection_error_if_the_called_library_cancels_itself() -> None:
     async def broken() -> None:
         raise asyncio.CancelledError
 

@@ -15,7 +15,7 @@ from toolfold.errors import EnvironmentFailed
 
 
 @pytest.mark.thorough(keep=("local", "docker"))
-async def test_all_trial_steps_of_an_environment_pass_and_leave_nothing_running(
+async def test_all_trial_steps_pass_in_a_working_environment_and_leave_no_process_running(
     environment: Environment,
 ) -> None:
     outcomes = [each async for each in run_trials(environment)]
@@ -61,7 +61,9 @@ async def test_failed_trial_step_of_an_environment_gives_advice_and_the_other_st
     ]
 
 
-async def test_backend_whose_self_check_fails_or_hangs_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backend_is_reported_as_not_ready_if_its_readiness_check_fails_or_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def never_answer() -> Readiness:
         await asyncio.sleep(3600)
         return Readiness(True)

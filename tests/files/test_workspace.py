@@ -101,7 +101,7 @@ def test_path_outside_the_workspace_is_rejected_for_reading_and_writing(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_sibling_directory_whose_name_starts_like_the_workspace_is_outside(
+def test_writing_to_a_sibling_directory_whose_name_starts_like_the_workspace_is_rejected(
     workspace: Workspace, root: Path
 ) -> None:
     twin = root.with_name("work-twin")
@@ -144,13 +144,15 @@ def test_any_path_stays_inside_the_workspace_or_raises_call_error(path: str) -> 
         assert written.path.read_bytes() == b"x"
 
 
-def test_additional_workspace_directories_are_accessible_by_absolute_path(root: Path, outside: Path) -> None:
+def test_files_in_additional_workspace_directories_can_be_read_and_written_by_absolute_path(
+    root: Path, outside: Path
+) -> None:
     workspace = Workspace(root, [outside])
     assert read(workspace, str(outside / "secret.txt")) == SECRET
     assert workspace.write_atomically(outside / "new", b"x").created
 
 
-def test_directories_that_a_session_may_only_read_are_not_writable(
+def test_extra_directory_that_a_session_may_read_cannot_be_written(
     workspace: Workspace, outside: Path
 ) -> None:
     target = outside / "secret.txt"
@@ -160,7 +162,7 @@ def test_directories_that_a_session_may_only_read_are_not_writable(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_displayed_path_is_relative_to_the_workspace_and_absolute_elsewhere(
+def test_displayed_path_is_relative_inside_the_workspace_and_absolute_outside(
     root: Path, outside: Path
 ) -> None:
     workspace = Workspace(root, [outside])
@@ -172,7 +174,9 @@ def test_displayed_path_is_relative_to_the_workspace_and_absolute_elsewhere(
 # Reading
 
 
-def test_too_long_chain_of_symlinks_is_rejected(workspace: Workspace, root: Path) -> None:
+def test_reading_or_writing_through_a_chain_of_1500_symlinks_is_rejected(
+    workspace: Workspace, root: Path
+) -> None:
     for number in range(1_500):
         (root / f"l{number}").symlink_to(f"l{number + 1}")
     (root / "l1500").write_bytes(b"end")
@@ -209,7 +213,9 @@ def test_error_says_that_a_file_was_used_as_a_directory(workspace: Workspace, ro
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_missing_workspace_directory_is_reported(tmp_path: Path) -> None:
+def test_reading_and_writing_in_a_missing_workspace_directory_is_an_error_and_does_not_create_it(
+    tmp_path: Path,
+) -> None:
     workspace = Workspace(tmp_path / "gone")
     assert "workspace directory" in read_error(workspace, "a")
     assert "workspace directory" in write_error(workspace, "a")
@@ -246,7 +252,7 @@ def test_reading_a_socket_is_rejected(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
-def test_device_inside_the_workspace_is_not_opened(workspace: Workspace, root: Path) -> None:
+def test_reading_a_device_file_inside_the_workspace_is_rejected(workspace: Workspace, root: Path) -> None:
     try:
         os.mknod(root / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
     except PermissionError:
@@ -268,7 +274,9 @@ def test_reading_a_file_leaks_no_file_descriptor(workspace: Workspace, root: Pat
 # Links
 
 
-def test_symlink_inside_the_workspace_is_followed(workspace: Workspace, root: Path) -> None:
+def test_reading_through_a_symlink_to_a_file_inside_the_workspace_returns_that_file(
+    workspace: Workspace, root: Path
+) -> None:
     (root / "sub").mkdir()
     (root / "sub" / "link").symlink_to("../a.txt")
     (root / "folder").symlink_to("sub")
@@ -276,7 +284,9 @@ def test_symlink_inside_the_workspace_is_followed(workspace: Workspace, root: Pa
     assert read(workspace, "folder/link") == b"alpha\n"
 
 
-def test_workspace_behind_a_symlink_works(root: Path, tmp_path: Path) -> None:
+def test_files_of_a_workspace_opened_through_a_symlink_can_be_read_by_that_path(
+    root: Path, tmp_path: Path
+) -> None:
     (tmp_path / "alias").symlink_to(root)
     workspace = Workspace(tmp_path / "alias")
     assert read(workspace, str(tmp_path / "alias" / "a.txt")) == b"alpha\n"
@@ -296,7 +306,7 @@ def test_error_for_a_symlink_to_outside_names_the_symlink(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_dot_dot_after_a_symlink_is_resolved_as_the_operating_system_does(
+def test_dot_dot_after_a_symlink_to_outside_does_not_lead_back_into_the_workspace(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (outside / "deep").mkdir()
@@ -313,7 +323,9 @@ def test_symlink_cycle_is_rejected(workspace: Workspace, root: Path) -> None:
     assert (root / "one").is_symlink()
 
 
-def test_writing_through_a_symlink_replaces_the_target(workspace: Workspace, root: Path) -> None:
+def test_writing_through_a_symlink_replaces_the_file_it_points_to_and_keeps_the_symlink(
+    workspace: Workspace, root: Path
+) -> None:
     (root / "link").symlink_to("a.txt")
     (root / "dangling").symlink_to("fresh/new.txt")
     written = workspace.write_atomically("link", b"beta")
@@ -378,7 +390,7 @@ def test_directory_replaced_by_a_symlink_after_the_path_check_is_not_written_thr
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
 
-def test_parent_directory_replaced_during_a_write_cannot_redirect_it(
+def test_file_is_written_into_its_original_directory_if_that_directory_is_swapped_during_the_write(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap, real_replace = swapped_directory(root, outside), os.replace
@@ -394,7 +406,7 @@ def test_parent_directory_replaced_during_a_write_cannot_redirect_it(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
 
 
-def test_workspace_directory_replaced_by_a_symlink_is_not_used(
+def test_reading_fails_if_the_workspace_directory_was_replaced_by_a_symlink_to_outside(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (outside / "work").mkdir()
@@ -460,7 +472,7 @@ def test_toolfold_directory_inside_the_workspace_is_inaccessible(root: Path, hom
     assert read(workspace, "home/secret.txt", home) == SECRET
 
 
-def test_directory_replaced_by_a_symlink_to_toolfold_files_is_not_used(
+def test_writing_fails_if_a_directory_was_replaced_by_a_symlink_to_toolfold_files(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(root, private=[home])
@@ -469,7 +481,7 @@ def test_directory_replaced_by_a_symlink_to_toolfold_files_is_not_used(
     assert snapshot_tree(home) == {"secret.txt": SECRET}
 
 
-def test_symlink_removed_while_it_is_followed_is_a_call_error(
+def test_reading_through_a_symlink_that_is_removed_meanwhile_raises_call_error(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "link").symlink_to("a.txt")
@@ -525,7 +537,9 @@ def test_replacing_directories_during_access_never_exposes_the_toolfold_director
 # Writing
 
 
-def test_mode_of_new_files_and_directories_follows_the_umask(workspace: Workspace, root: Path) -> None:
+def test_new_files_and_directories_get_the_permissions_that_the_umask_allows(
+    workspace: Workspace, root: Path
+) -> None:
     before = os.umask(0o027)
     try:
         written = workspace.write_atomically("new/deep/b.txt", b"beta")
@@ -538,7 +552,9 @@ def test_mode_of_new_files_and_directories_follows_the_umask(workspace: Workspac
     assert stat.S_IMODE(written.path.parent.stat().st_mode) == 0o750
 
 
-def test_parent_directories_are_created_only_on_request(workspace: Workspace, root: Path) -> None:
+def test_writing_without_make_parents_into_a_missing_directory_is_an_error(
+    workspace: Workspace, root: Path
+) -> None:
     with pytest.raises(CallError, match="'new' does not exist"):
         workspace.write_atomically("new/b.txt", b"", make_parents=False)
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
@@ -586,14 +602,14 @@ def test_read_only_file_in_writable_directory_is_not_replaced(unprivileged_direc
     assert snapshot_tree(unprivileged_directory) == {"locked": b"keep"}
 
 
-def test_unreadable_file_is_a_call_error(unprivileged_directory: Path) -> None:
+def test_reading_a_file_without_permission_raises_call_error(unprivileged_directory: Path) -> None:
     (unprivileged_directory / "locked").write_bytes(b"keep")
     (unprivileged_directory / "locked").chmod(0)
     assert "Permission denied" in read_error(Workspace(unprivileged_directory), "locked")
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(
+def test_failed_write_keeps_the_old_file_content_and_leaves_no_temporary_file(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -604,7 +620,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_interrupted_write_keeps_the_old_file_and_leaves_no_temporary_one(
+def test_write_interrupted_by_ctrl_c_keeps_the_old_file_content_and_leaves_no_temporary_file(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -616,7 +632,9 @@ def test_interrupted_write_keeps_the_old_file_and_leaves_no_temporary_one(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_writing_a_hard_linked_file_does_not_change_its_other_name(workspace: Workspace, root: Path) -> None:
+def test_writing_a_hard_linked_file_leaves_the_content_under_its_other_name_unchanged(
+    workspace: Workspace, root: Path
+) -> None:
     (root / "b.txt").hardlink_to(root / "a.txt")
     workspace.write_atomically("b.txt", b"beta")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
@@ -671,7 +689,9 @@ def test_files_of_toolfold_and_git_cannot_be_written(workspace: Workspace, root:
     assert sorted(each.name for each in root.iterdir()) == ["a.txt"]
 
 
-def test_protected_files_cannot_be_written_through_symlinks(workspace: Workspace, root: Path) -> None:
+def test_files_of_toolfold_and_git_cannot_be_written_through_symlinks(
+    workspace: Workspace, root: Path
+) -> None:
     (root / ".git" / "hooks").mkdir(parents=True)
     (root / "toolfold.yaml").write_bytes(b"mine")
     (root / "hooks").symlink_to(".git/hooks")
@@ -684,7 +704,7 @@ def test_protected_files_cannot_be_written_through_symlinks(workspace: Workspace
     assert snapshot_tree(root) == before
 
 
-def test_files_with_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> None:
+def test_files_with_names_similar_to_git_and_toolfold_files_can_be_written(workspace: Workspace) -> None:
     for path in (".gitignore", ".github/x", "toolfold.yaml.md", "my.toolfold/x"):
         assert workspace.write_atomically(path, b"x").created
 
@@ -727,7 +747,7 @@ def test_git_directory_that_a_dot_git_file_points_to_cannot_be_written(
     assert workspace.write_atomically("storehouse/config", b"x").created
 
 
-def test_invalid_dot_git_file_does_not_block_writes(workspace: Workspace, root: Path) -> None:
+def test_files_beside_an_invalid_dot_git_file_can_be_written(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / ".git")
     (root / "sub").mkdir()
     (root / "sub" / ".git").write_bytes(b"gitdir: \0\xff")
@@ -760,7 +780,7 @@ def test_file_names_used_by_git_are_writable_outside_git_directories(workspace: 
         assert workspace.write_atomically(path, b"x").created
 
 
-def test_protected_files_can_be_read(workspace: Workspace, root: Path) -> None:
+def test_toolfold_settings_file_in_the_workspace_can_be_read(workspace: Workspace, root: Path) -> None:
     (root / "toolfold.yaml").write_bytes(b"mine")
     assert read(workspace, "toolfold.yaml") == b"mine"
 
@@ -784,7 +804,7 @@ def test_files_are_listed_in_a_fixed_order_and_ignored_directories_are_skipped(
     assert list_files(workspace, "b/1") == ["b/1"]
 
 
-def test_file_listing_handles_symlink_cycles_and_names_each_file_once(
+def test_file_listing_ends_despite_symlink_cycles_and_names_each_file_once(
     workspace: Workspace, root: Path
 ) -> None:
     (root / "sub").mkdir()
@@ -818,7 +838,7 @@ def test_listing_a_missing_directory_is_an_error(workspace: Workspace) -> None:
         list_files(workspace, "missing")
 
 
-def test_file_listing_can_be_stopped_even_if_there_are_only_empty_directories(
+def test_file_listing_of_many_empty_directories_ends_when_the_stop_function_returns_true(
     workspace: Workspace, root: Path
 ) -> None:
     for number in range(50):
@@ -835,7 +855,7 @@ def test_file_listing_can_be_stopped_even_if_there_are_only_empty_directories(
 
 
 @pytest.mark.thorough
-def test_file_listing_handles_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
+def test_file_listing_finds_a_file_300_directories_deep(workspace: Workspace, root: Path) -> None:
     folder = root
     for _ in range(300):
         folder = folder / "d"
