@@ -40,7 +40,7 @@ async def refusal(approval: Approval, args: Json | None = None) -> str:
     return str(caught.value)
 
 
-async def test_destructive_call_is_refused_without_an_approver(loops: EventLoops) -> None:
+async def test_call_of_a_destructive_tool_is_refused_without_an_approver(loops: EventLoops) -> None:
     assert await refusal(Approval(None, loops)) == (
         "'probe' was not run: probe declares that it can destroy data,"
         " and nobody could be asked for approval."
@@ -90,13 +90,15 @@ async def test_async_approver_is_awaited(loops: EventLoops) -> None:
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
-async def test_approver_answer_other_than_allow_is_a_refusal(loops: EventLoops, answer: Any) -> None:
+async def test_call_is_refused_if_the_approver_returns_anything_but_an_explicit_approval(
+    loops: EventLoops, answer: Any
+) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
         f"'probe' was refused: the request was declined. {NOT_RUN}"
     )
 
 
-async def test_approval_request_contains_tool_and_arguments(loops: EventLoops) -> None:
+async def test_approval_request_contains_the_tool_and_the_arguments_of_the_call(loops: EventLoops) -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> bool:
@@ -134,7 +136,7 @@ async def test_approver_cannot_change_the_arguments_of_the_call(loops: EventLoop
     "raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), EOFError(), TimeoutError()]
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_exception_in_the_approver_is_a_refusal(
+async def test_call_is_refused_if_the_approver_raises_an_exception(
     loops: EventLoops, raised: BaseException, is_async: bool
 ) -> None:
     def fail(_: ApprovalRequest) -> bool:
@@ -148,7 +150,7 @@ async def test_exception_in_the_approver_is_a_refusal(
     )
 
 
-async def test_approver_that_does_not_answer_in_time_is_a_refusal(loops: EventLoops) -> None:
+async def test_call_is_refused_if_the_approver_does_not_answer_in_time(loops: EventLoops) -> None:
     release = threading.Event()
 
     def hang(_: ApprovalRequest) -> bool:
@@ -160,7 +162,7 @@ async def test_approver_that_does_not_answer_in_time_is_a_refusal(loops: EventLo
     release.set()
 
 
-async def test_approver_that_ignores_cancellation_does_not_block_the_call(
+async def test_call_is_refused_after_the_timeout_even_if_the_approver_ignores_cancellation(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(_: ApprovalRequest) -> bool:
@@ -175,7 +177,7 @@ async def test_approver_that_ignores_cancellation_does_not_block_the_call(
         assert "there was no answer" in await refusal(Approval(hang, loops, timeout=0.05))
 
 
-async def test_approval_after_the_timeout_is_ignored(
+async def test_call_stays_refused_if_the_approver_allows_it_only_after_the_timeout(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def late(_: ApprovalRequest) -> bool:
@@ -189,7 +191,7 @@ async def test_approval_after_the_timeout_is_ignored(
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
-async def test_whether_a_tool_call_started_the_runtime_is_checked_only_once(
+async def test_three_approvals_look_up_only_once_whether_this_process_was_started_by_a_tool_call(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups: list[str] = []

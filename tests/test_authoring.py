@@ -72,7 +72,9 @@ DIALECTS: dict[str, Json] = {
 
 
 @check_cases("dialect", DIALECTS)
-def test_every_format_of_tool_schemas_gives_the_same_tool(dialect: str) -> None:
+def test_tool_schema_in_the_format_of_any_provider_or_mcp_gives_the_same_tool_definition(
+    dialect: str,
+) -> None:
     made = make_tool(DIALECTS[dialect])
     assert made.definition() == {
         "type": "function",
@@ -97,7 +99,9 @@ def test_plain_json_schema_is_used_as_the_parameters_of_a_tool() -> None:
         {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
     ],
 )
-def test_plain_json_schema_without_properties_is_kept(schema: Json) -> None:
+def test_all_keywords_of_a_plain_json_schema_without_properties_become_the_tool_parameters(
+    schema: Json,
+) -> None:
     assert make_tool(schema).parameters == {"type": "object", "properties": {}, **schema}
 
 
@@ -130,13 +134,13 @@ def test_unknown_keys_of_a_tool_schema_are_preserved() -> None:
     assert json.dumps(make_tool({"parameters": schema}).parameters) == json.dumps(schema)
 
 
-def test_explicit_description_of_a_tool_overrides_the_schema() -> None:
+def test_description_argument_overrides_the_description_in_the_tool_schema() -> None:
     assert make_tool(DIALECTS["mcp"], description="Better.").description == "Better."
     assert make_tool(DIALECTS["mcp"], description="").description == "Find."
 
 
 @check_cases("description", [None, 5, ["Find."]])
-def test_description_in_a_schema_that_is_no_string_is_ignored(description: object) -> None:
+def test_description_key_in_a_tool_schema_is_ignored_if_its_value_is_no_string(description: object) -> None:
     assert make_tool({"description": description, "parameters": PARAMETERS}).description == ""
 
 
@@ -208,7 +212,7 @@ def test_tool_without_a_toolset_is_rejected(toolset: Any) -> None:
         make_tool(toolset=toolset)
 
 
-def test_all_options_of_a_tool_are_stored() -> None:
+def test_every_option_passed_when_making_a_tool_is_an_attribute_of_the_tool() -> None:
     def check() -> bool:
         return True
 
@@ -234,7 +238,7 @@ def test_all_options_of_a_tool_are_stored() -> None:
     assert made.source == Source("mcp", "brave")
 
 
-def test_options_of_a_tool_may_be_passed_as_none() -> None:
+def test_none_as_a_tool_option_means_its_default_value() -> None:
     made = make_tool(
         check_fn=None,
         requires_env=None,
@@ -256,7 +260,7 @@ def test_tool_options_that_are_lists_of_strings_reject_strings_and_numbers(field
         make_tool(**{field: words})
 
 
-def test_unknown_effect_of_a_tool_is_rejected_with_the_allowed_ones() -> None:
+def test_error_for_an_unknown_tool_effect_lists_the_allowed_effects() -> None:
     with pytest.raises(InvalidTool, match=r"'destroys' is not an effect \(.*destructive\)"):
         make_tool(effects=["destroys"])
 
@@ -267,7 +271,7 @@ def test_tool_timeout_that_is_not_positive_is_rejected(timeout: float) -> None:
         make_tool(timeout=timeout)
 
 
-def test_check_function_that_is_not_callable_is_rejected() -> None:
+def test_tool_is_rejected_if_its_availability_check_is_not_callable() -> None:
     with pytest.raises(InvalidTool, match="its check_fn is not callable"):
         make_tool(check_fn="ENV_KEY")
 
@@ -427,7 +431,7 @@ IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
         (dict, {"q": "x"}),
     ],
 )
-def test_handler_is_called_with_the_parameters_it_declares(
+def test_handler_gets_arguments_and_those_context_values_that_its_parameters_name(
     handler: Callable[..., Any], answer: object
 ) -> None:
     assert call_tool(make_tool(handler=handler)) == answer
@@ -442,12 +446,14 @@ def test_handler_is_called_with_the_parameters_it_declares(
         (async_args_and_context, True),
     ],
 )
-def test_async_handler_of_a_tool_is_detected(handler: Callable[..., Any], is_async: bool) -> None:
+def test_tool_is_async_if_its_handler_is_an_async_function_even_in_a_partial(
+    handler: Callable[..., Any], is_async: bool
+) -> None:
     assert make_tool(handler=handler).is_async is is_async
 
 
 @check_cases("is_async", [True, False])
-def test_handler_can_be_declared_async(is_async: bool) -> None:
+def test_is_async_argument_decides_whether_a_tool_with_a_lambda_as_handler_is_async(is_async: bool) -> None:
     assert make_tool(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
 
 
@@ -570,7 +576,9 @@ def rest(place: str, days: int = 3) -> None:
 
 
 @check_cases("function", [google, numpy_style, rest])
-def test_every_docstring_style_gives_the_same_descriptions(function: Callable[..., Any]) -> None:
+def test_google_numpy_and_rest_docstrings_give_the_same_tool_and_parameter_descriptions(
+    function: Callable[..., Any],
+) -> None:
     made = tool_from_function(function)
     assert made.description == "Forecast the weather.\n\nOnly for places on land."
     assert made.parameters == {
@@ -606,7 +614,7 @@ def test_tool_from_a_function_without_docstring_has_no_description() -> None:
     assert made.parameters["properties"] == {"a": {"type": "integer"}}
 
 
-def test_unknown_parameters_in_a_docstring_are_ignored() -> None:
+def test_docstring_entries_for_parameters_that_the_function_does_not_have_are_ignored() -> None:
     def changed(new: int) -> None:
         """Do.
 
@@ -639,7 +647,7 @@ def test_unknown_parameters_in_a_docstring_are_ignored() -> None:
         max_size=8,
     ).map("\n".join)
 )
-def test_function_with_any_docstring_becomes_a_tool(text: str) -> None:
+def test_function_becomes_a_tool_whatever_text_its_docstring_contains(text: str) -> None:
     def function(a: int) -> int:
         return a
 
@@ -718,7 +726,7 @@ def nested(person: Person, span: Range, points: list[Point]) -> Any:
     return person, span, points
 
 
-def test_nested_pydantic_models_are_described_and_passed_as_models() -> None:
+def test_nested_pydantic_models_are_in_the_schema_and_the_function_gets_model_instances() -> None:
     schema = schema_of(nested)
     assert schema["properties"]["person"] == {"$ref": "#/$defs/Person", "description": "who"}
     assert schema["$defs"]["Street"] == {
@@ -762,7 +770,7 @@ def test_description_in_a_pydantic_field_overrides_the_docstring() -> None:
     assert property_of(both, "a")["description"] == "for the model"
 
 
-def test_pydantic_field_may_be_the_default_value() -> None:
+def test_default_and_description_are_read_from_a_pydantic_field_used_as_parameter_default() -> None:
     def old(
         a: int = Field(7, ge=1, description="seven"),
         b: str = Field(description="needed"),
@@ -814,7 +822,7 @@ ODD_NAMES = [
 
 
 @check_cases("name", ODD_NAMES)
-def test_parameter_of_a_tool_function_may_have_any_name(name: str) -> None:
+def test_function_with_any_valid_python_parameter_name_becomes_a_tool_that_can_be_called(name: str) -> None:
     space: dict[str, Any] = {}
     exec(f"def odd(first: int, {name}: str = 'd') -> tuple:\n    return first, {name}", space)
     made = tool_from_function(space["odd"])
@@ -937,27 +945,27 @@ def with_options(a: int) -> int:
     return a
 
 
-def test_function_decorated_as_a_tool_stays_callable() -> None:
+def test_function_decorated_as_a_tool_can_still_be_called_like_a_plain_function() -> None:
     assert plain(4) == 8
     assert plain.__name__ == "plain"
     assert plain.__doc__ == "Twice."
     assert inspect.signature(plain) == inspect.signature(plain.__wrapped__)  # type: ignore[attr-defined]
 
 
-def test_function_decorated_as_a_tool_gives_a_tool_of_its_name() -> None:
+def test_attribute_tool_of_a_decorated_function_is_a_tool_named_like_the_function() -> None:
     made = plain.tool
     assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
     assert call_tool(made, {"a": 4}) == 8
 
 
-def test_tool_decorator_accepts_tool_options() -> None:
+def test_options_passed_to_the_tool_decorator_are_set_on_the_tool() -> None:
     made = with_options.tool
     assert (made.name, made.toolset, made.description, made.emoji) == ("renamed", "math", "Better.", "➕")
     assert (made.synonyms, made.effects, made.parallel) == (("plus",), frozenset({Effect.READ}), True)
     assert (made.requires_env, made.timeout) == (("KEY",), 3)
 
 
-def test_decorated_function_always_gives_the_same_tool() -> None:
+def test_attribute_tool_of_a_decorated_function_is_the_same_object_each_time() -> None:
     assert plain.tool is plain.tool
 
 
@@ -1010,7 +1018,7 @@ class Counter:
         return a
 
 
-def test_tool_from_a_bound_method_acts_on_its_object() -> None:
+def test_tool_from_a_bound_method_changes_the_instance_of_that_method() -> None:
     counter = Counter()
     made = tool_from_function(counter.plain_method)
     assert (made.name, made.description) == ("plain_method", "Count.")
@@ -1018,7 +1026,7 @@ def test_tool_from_a_bound_method_acts_on_its_object() -> None:
     assert call_tool(made, {"by": 2}) == counter.total == 2
 
 
-def test_tool_from_a_decorated_method_acts_on_its_object() -> None:
+def test_tool_from_a_decorated_method_changes_only_the_instance_it_was_taken_from() -> None:
     one, other = Counter(), Counter()
     assert one.count(1) == 1
     assert one.count.tool.parameters["properties"] == {"by": {"type": "integer"}}
@@ -1026,7 +1034,7 @@ def test_tool_from_a_decorated_method_acts_on_its_object() -> None:
     assert other.total == 0
 
 
-def test_tool_from_a_decorated_async_method_keeps_its_options() -> None:
+def test_tool_from_a_decorated_async_method_is_async_and_has_the_name_given_to_the_decorator() -> None:
     made = Counter().count_later.tool
     assert (made.name, made.is_async) == ("later", True)
     assert call_tool(made, {"by": 2}) == 2
@@ -1036,7 +1044,7 @@ def test_decorated_static_method_becomes_a_tool() -> None:
     assert call_tool(Counter.alone.tool, {"a": 1}) == call_tool(Counter().alone.tool, {"a": 1}) == 1
 
 
-def test_decorated_method_accessed_on_the_class_is_callable() -> None:
+def test_method_decorated_as_a_tool_can_be_called_through_its_class_with_an_instance() -> None:
     assert isinstance(Counter.count, ToolFunction)
     assert Counter.count(Counter(), 5) == 5
 
@@ -1095,11 +1103,11 @@ def returns_what_only_checkers_know(a: int) -> OnlyForCheckers:
     return a
 
 
-def test_return_type_of_a_tool_function_need_not_be_resolvable() -> None:
+def test_function_with_a_return_annotation_that_cannot_be_resolved_still_becomes_a_tool() -> None:
     assert call_tool(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
 
 
-def test_tool_from_a_wrapped_function_has_the_description_of_the_wrapped_one() -> None:
+def test_tool_from_a_functools_wrapper_has_name_and_parameters_of_the_inner_function() -> None:
     made = tool_from_function(passes_on(google))
     assert made.name == "google"
     assert set(made.parameters["properties"]) == {"place", "days"}

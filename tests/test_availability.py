@@ -121,20 +121,22 @@ def test_tool_without_an_availability_check_is_available(availability: Availabil
 
 
 @pytest.mark.parametrize("answer", [True, 1, "yes", ["x"]])
-def test_passing_availability_check_makes_its_tool_available(
+def test_tool_is_available_if_its_availability_check_passes(
     availability: Availability, answer: object
 ) -> None:
     assert get_status(availability, CountingCheck(answer)) == Status(True)
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, "", []])
-def test_failing_availability_check_makes_its_tool_unavailable(
+def test_tool_is_unavailable_if_its_availability_check_fails(
     availability: Availability, answer: object
 ) -> None:
     assert get_status(availability, CountingCheck(answer)) == Status(False, "its check returned false")
 
 
-def test_only_tools_with_failed_checks_are_unavailable(availability: Availability) -> None:
+def test_of_several_tools_only_the_one_with_a_failed_availability_check_is_unavailable(
+    availability: Availability,
+) -> None:
     tools = [tool("good", CountingCheck()), tool("bad", CountingCheck(False)), tool("free", None)]
     assert availability.unavailable(tools) == {"bad": "its check returned false"}
 
@@ -161,13 +163,13 @@ class UnprintableError(Exception):
         (UnprintableError(), "its check failed: UnprintableError: (no message)"),
     ],
 )
-def test_check_that_raises_makes_its_tool_unavailable_with_the_reason(
+def test_tool_is_unavailable_with_the_exception_as_reason_if_its_availability_check_raises(
     availability: Availability, error: BaseException, reason: str
 ) -> None:
     assert get_status(availability, CountingCheck(error)) == Status(False, reason)
 
 
-def test_long_reason_of_a_failed_check_is_truncated(availability: Availability) -> None:
+def test_long_reason_of_a_failed_availability_check_is_truncated(availability: Availability) -> None:
     assert len(get_status(availability, CountingCheck(ValueError("x" * 1_000_000))).reason) < 2_100
 
 
@@ -176,13 +178,13 @@ class NoTruthValue:
         raise ValueError("neither")
 
 
-def test_check_result_without_a_truth_value_makes_its_tool_unavailable(
+def test_tool_is_unavailable_if_the_result_of_its_availability_check_raises_in_bool(
     availability: Availability,
 ) -> None:
     assert get_status(availability, NoTruthValue) == Status(False, "its check failed: ValueError: neither")
 
 
-def test_check_with_required_arguments_affects_only_its_tool(
+def test_availability_check_that_needs_arguments_makes_only_its_own_tool_unavailable(
     availability: Availability,
 ) -> None:
     def wants(key: str) -> bool:
@@ -228,13 +230,15 @@ ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
 
 
 @pytest.mark.parametrize(("check", "expected"), ASYNC_CHECKS)
-def test_async_check_of_a_tool_is_awaited(
+def test_async_availability_check_is_awaited(
     availability: Availability, check: Callable[[], Awaitable[bool]], expected: Status
 ) -> None:
     assert get_status(availability, check) == expected
 
 
-async def test_async_check_of_a_tool_is_awaited_inside_a_running_loop(availability: Availability) -> None:
+async def test_async_availability_check_is_awaited_even_inside_a_running_event_loop(
+    availability: Availability,
+) -> None:
     assert get_status(availability, return_true) == Status(True)
     assert not get_status(availability, return_false).available
 
@@ -242,7 +246,7 @@ async def test_async_check_of_a_tool_is_awaited_inside_a_running_loop(availabili
 # Sharing
 
 
-def test_check_shared_by_several_tools_runs_once_per_turn(availability: Availability) -> None:
+def test_availability_check_shared_by_many_tools_runs_only_once_per_turn(availability: Availability) -> None:
     check = CountingCheck()
     tools = [tool(f"t{number}", check) for number in range(50)]
     assert len(availability.statuses(tools)) == 50
@@ -251,7 +255,9 @@ def test_check_shared_by_several_tools_runs_once_per_turn(availability: Availabi
     assert check.runs == 2
 
 
-def test_result_of_a_shared_check_applies_to_all_its_tools(availability: Availability) -> None:
+def test_result_of_an_availability_check_shared_by_several_tools_applies_to_all_of_them(
+    availability: Availability,
+) -> None:
     check = CountingCheck(ValueError("down"))
     tools = [tool(f"t{number}", check) for number in range(3)]
     assert availability.unavailable(tools) == dict.fromkeys(
@@ -274,7 +280,7 @@ def test_bound_method_used_by_two_tools_is_one_availability_check(availability: 
     assert (one.runs, other.runs) == (1, 1)
 
 
-def test_different_checks_of_tools_run_in_parallel(availability: Availability) -> None:
+def test_different_availability_checks_run_in_parallel(availability: Availability) -> None:
     meeting = threading.Barrier(5)
     tools = [tool(f"t{number}", lambda: meeting.wait(60) >= 0) for number in range(5)]
     assert availability.unavailable(tools) == {}
@@ -309,7 +315,7 @@ class Falsy(Slotted):
 
 
 @pytest.mark.parametrize("kind", [Unhashable, Slotted, Falsy])
-def test_any_callable_can_be_a_shared_check(
+def test_unhashable_slotted_or_falsy_callable_can_be_an_availability_check_shared_by_tools(
     availability: Availability, kind: Callable[[], Unhashable | Slotted]
 ) -> None:
     check = kind()
@@ -321,14 +327,18 @@ def test_any_callable_can_be_a_shared_check(
 # Hanging
 
 
-def test_hanging_check_makes_only_its_tool_unavailable(hanging_check: HangingCheck, clock: Clock) -> None:
+def test_hanging_availability_check_makes_only_its_own_tool_unavailable(
+    hanging_check: HangingCheck, clock: Clock
+) -> None:
     availability = Availability(timeout=0.5, clock=clock)
     tools = [tool("stuck", hanging_check), tool("good", CountingCheck())]
     only_it = {"stuck": "its check did not end within 0.5 s"}
     wait_until(lambda: availability.unavailable(tools) == only_it)
 
 
-def test_hanging_check_is_not_started_again(hanging_check: HangingCheck, clock: Clock) -> None:
+def test_hanging_availability_check_is_started_once_although_each_turn_has_a_new_tool_object(
+    hanging_check: HangingCheck, clock: Clock
+) -> None:
     availability = Availability(timeout=0.05, clock=clock)
     for _ in range(5):
         assert not get_status(availability, hanging_check).available
@@ -336,7 +346,9 @@ def test_hanging_check_is_not_started_again(hanging_check: HangingCheck, clock: 
     assert hanging_check.runs == 1
 
 
-def test_later_turns_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck) -> None:
+def test_later_turns_do_not_wait_for_an_availability_check_that_hung_before(
+    hanging_check: HangingCheck,
+) -> None:
     availability = Availability(timeout=0.05)
     stuck = tool("stuck", hanging_check)
     availability.statuses([stuck])
@@ -351,7 +363,7 @@ def test_later_turns_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck
     assert finished.wait(60)  # it would take 150 s at 0.05 s per build
 
 
-def test_availability_check_that_hangs_is_not_started_a_second_time(
+def test_hanging_check_that_is_an_unhashable_dataclass_is_started_only_once_for_one_tool(
     hanging_check: HangingCheck,
 ) -> None:
     @dataclass
@@ -369,7 +381,9 @@ def test_availability_check_that_hangs_is_not_started_a_second_time(
     assert hanging_check.runs == 1
 
 
-def test_tool_becomes_available_when_its_hanging_check_ends(hanging_check: HangingCheck) -> None:
+def test_tool_becomes_available_when_its_hanging_availability_check_ends_and_passes(
+    hanging_check: HangingCheck,
+) -> None:
     availability = Availability(timeout=0.2, grace=0)
     assert not get_status(availability, hanging_check).available
     hanging_check.release()
@@ -377,7 +391,7 @@ def test_tool_becomes_available_when_its_hanging_check_ends(hanging_check: Hangi
     assert hanging_check.runs >= 2
 
 
-def test_concurrent_turns_share_one_run_of_a_slow_check(
+def test_concurrent_turns_share_one_run_of_a_slow_availability_check(
     availability: Availability, hanging_check: HangingCheck
 ) -> None:
     answers: list[Status] = []
@@ -406,7 +420,7 @@ def test_concurrent_turns_share_one_run_of_a_slow_check(
     assert hanging_check.runs == 1
 
 
-def test_hanging_check_does_not_block_program_exit() -> None:
+def test_hanging_availability_check_does_not_block_program_exit() -> None:
     program = """
 import threading
 from toolfold.authoring import build_tool
@@ -421,7 +435,7 @@ print(Availability(timeout=0.05).unavailable([tool]))
     assert told.stderr == ""
 
 
-def test_tool_is_unavailable_if_no_thread_can_be_started_for_its_check() -> None:
+def test_tool_is_unavailable_if_no_thread_can_be_started_for_its_availability_check() -> None:
     program = """
 import threading
 from toolfold.authoring import build_tool
@@ -442,7 +456,7 @@ print(availability.unavailable([tool]))
 # Grace
 
 
-def test_tool_whose_failing_check_passed_recently_stays_listed_with_the_reason(
+def test_tool_whose_check_passed_10_s_ago_and_now_raises_stays_listed_with_the_reason(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -454,7 +468,7 @@ def test_tool_whose_failing_check_passed_recently_stays_listed_with_the_reason(
     )
 
 
-def test_tool_is_still_listed_but_not_usable_in_the_grace_period_after_a_failed_check(
+def test_tool_is_listed_but_not_usable_until_the_grace_period_after_a_failed_check_ends(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -470,7 +484,7 @@ def test_tool_is_still_listed_but_not_usable_in_the_grace_period_after_a_failed_
     )
 
 
-def test_grace_period_of_a_failing_check_ends_and_is_not_renewed_by_failures(
+def test_tool_whose_check_keeps_failing_is_unlisted_when_the_first_grace_period_ends(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -483,13 +497,15 @@ def test_grace_period_of_a_failing_check_ends_and_is_not_renewed_by_failures(
     assert offered == [True, True, False, False]
 
 
-def test_availability_check_that_never_passed_has_no_grace_period(availability: Availability) -> None:
+def test_tool_whose_availability_check_never_passed_is_unavailable_without_a_grace_period(
+    availability: Availability,
+) -> None:
     check = CountingCheck(False)
     assert not get_status(availability, check).available
     assert not get_status(availability, check).available
 
 
-def test_availability_check_has_no_grace_period_if_that_is_set_to_zero(clock: Clock) -> None:
+def test_tool_is_unavailable_at_its_first_failed_check_if_the_grace_period_is_zero(clock: Clock) -> None:
     availability = Availability(timeout=60, grace=0, clock=clock)
     check = CountingCheck()
     get_status(availability, check)
@@ -503,7 +519,9 @@ def test_grace_period_is_separate_for_each_availability_check(availability: Avai
     assert not get_status(availability, failing).available
 
 
-def test_hanging_availability_check_has_a_grace_period(hanging_check: HangingCheck, clock: Clock) -> None:
+def test_tool_whose_check_passed_before_and_now_hangs_stays_listed_for_the_grace_period(
+    hanging_check: HangingCheck, clock: Clock
+) -> None:
     availability = Availability(timeout=0.2, grace=30, clock=clock)
     hanging_check.released.set()
     wait_until_passes(availability, hanging_check)
@@ -516,7 +534,7 @@ def test_hanging_availability_check_has_a_grace_period(hanging_check: HangingChe
     assert not get_status(availability, hanging_check).available
 
 
-def test_availability_check_that_recovers_starts_a_new_grace_period(
+def test_availability_check_that_passes_again_gives_its_tool_a_new_grace_period(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -531,7 +549,7 @@ def test_availability_check_that_recovers_starts_a_new_grace_period(
     assert get_status(availability, check).available
 
 
-def test_new_version_of_a_tool_keeps_the_grace_period_of_its_check(
+def test_new_tool_object_with_the_same_failing_check_is_still_in_the_grace_period(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -549,14 +567,16 @@ def test_failed_availability_check_is_repeated_in_the_next_turn(availability: Av
     assert get_status(availability, check) == Status(True)
 
 
-def test_runtimes_do_not_share_results_of_checks(clock: Clock) -> None:
+def test_runtimes_do_not_share_results_of_availability_checks(clock: Clock) -> None:
     check = CountingCheck()
     assert get_status(Availability(timeout=60, clock=clock), check).available
     check.answer = False
     assert not get_status(Availability(timeout=60, clock=clock), check).available
 
 
-def test_availability_check_without_tools_is_garbage_collected(availability: Availability) -> None:
+def test_availability_check_that_no_tool_uses_any_more_is_garbage_collected(
+    availability: Availability,
+) -> None:
     check = CountingCheck()
     watched = weakref.ref(check)
     get_status(availability, check)
@@ -566,7 +586,7 @@ def test_availability_check_without_tools_is_garbage_collected(availability: Ava
     assert watched() is None
 
 
-def test_secrets_are_redacted_from_reasons_of_failed_checks() -> None:
+def test_secrets_are_redacted_from_the_reasons_of_failed_availability_checks() -> None:
     def check() -> bool:
         raise OSError("401 for key pr0d-Zx81-Qw77")
 

@@ -97,20 +97,20 @@ def test_benchmark_measures_all_search_modes_and_the_compared_retrievers(out: Pa
     assert {"R@1", "R@5", "R@8", "MRR", "p50"} <= row["peers"]["first_ones"].keys()
 
 
-def test_benchmark_reports_how_well_messages_that_need_tools_are_detected(out: Path) -> None:
+def test_benchmark_report_has_a_table_of_how_well_messages_that_need_tools_are_recognised(out: Path) -> None:
     told = json.loads((out / "result.json").read_text())["need"]["small"]
     assert told["needs"]["messages"] == len(told["needs"]["need"]) == 6
     assert told["chat"] == told["own"] == {}
     assert "| small |" in (out / "need.md").read_text()
 
 
-def test_failure_of_a_compared_retriever_affects_only_its_own_benchmark_figures(out: Path) -> None:
+def test_benchmark_result_gives_the_error_of_a_compared_retriever_that_failed(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["peers"]) == {"first_ones", "broken"}
     assert "nothing_of_this_name" in row["peers"]["broken"]["problem"]
 
 
-def test_benchmark_writes_its_tables(out: Path) -> None:
+def test_benchmark_writes_a_markdown_table_with_a_row_per_data_set_and_retriever(out: Path) -> None:
     table = (out / "quality-plain.md").read_text()
     assert "| small | 18 | 6 |" in table
     assert "first_ones" in table
@@ -175,7 +175,7 @@ def test_generated_benchmark_catalog_has_distinct_tools_and_is_reproducible(
 
 
 @pytest.mark.usefixtures("measuring")
-def test_benchmark_samples_messages_with_a_fixed_seed(data: Path, tmp_path: Path) -> None:
+def test_benchmark_draws_the_same_sample_of_messages_in_every_run(data: Path, tmp_path: Path) -> None:
     from measuring.sets import Sets
 
     sets = Sets(data, tmp_path)
@@ -184,7 +184,7 @@ def test_benchmark_samples_messages_with_a_fixed_seed(data: Path, tmp_path: Path
 
 
 @pytest.mark.usefixtures("measuring")
-def test_benchmark_curve_ranges_from_selecting_tools_for_all_messages_to_none() -> None:
+def test_need_benchmark_curve_goes_from_tools_for_every_message_to_tools_for_no_message() -> None:
     from measuring.need import curve
 
     points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])
@@ -194,7 +194,9 @@ def test_benchmark_curve_ranges_from_selecting_tools_for_all_messages_to_none() 
 
 
 @pytest.mark.thorough
-def test_enrichment_benchmark_compares_numbers_of_messages_per_tool(data: Path, tmp_path: Path) -> None:
+def test_enrichment_benchmark_reports_recall_for_each_number_of_example_messages_per_tool(
+    data: Path, tmp_path: Path
+) -> None:
     catalog = (data / "small" / "catalog.jsonl").read_text(encoding="utf-8").splitlines()
     names = [json.loads(line)["function"]["name"] for line in catalog]
     write(

@@ -36,7 +36,7 @@ def approval_events(events: list[Event]) -> list[ApprovalAsked | ApprovalAnswere
     return [each for each in events if isinstance(each, (ApprovalAsked, ApprovalAnswered))]
 
 
-async def test_approval_events_of_a_call_through_tool_call_name_the_called_tool(
+async def test_approval_events_of_a_call_made_through_the_tool_named_tool_call_name_the_inner_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED, approver=lambda _: Answer.SESSION)
@@ -61,7 +61,7 @@ async def test_approval_events_of_a_call_through_tool_call_name_the_called_tool(
     assert order == [ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished]
 
 
-async def test_call_covered_by_a_session_approval_publishes_no_approval_event(
+async def test_call_that_the_user_already_approved_for_the_session_publishes_no_approval_event(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(approver=lambda _: Answer.SESSION)
@@ -73,7 +73,9 @@ async def test_call_covered_by_a_session_approval_publishes_no_approval_event(
     assert approval_events(events) == []
 
 
-async def test_no_approval_event_is_published_if_nobody_can_be_asked(runtime: Runtime) -> None:
+async def test_refused_destructive_call_publishes_no_approval_event_if_there_is_no_approver(
+    runtime: Runtime,
+) -> None:
     ran, events = add_destructive_tool(runtime), record_events(runtime)
     assert not (await runtime.session().call("sink_boats")).ok
     assert (approval_events(events), ran) == ([], [])
@@ -86,7 +88,7 @@ async def test_no_approval_event_is_published_if_nobody_can_be_asked(runtime: Ru
         (lambda _: 1 / 0, "", "the approval request failed"),
     ],
 )
-async def test_event_of_a_refused_call_contains_the_reason(
+async def test_approval_answered_event_says_whether_the_call_was_declined_or_the_approver_failed(
     open_test_runtime: RuntimeOpener, approver: Callable[[ApprovalRequest], bool], answer: str, reason: str
 ) -> None:
     runtime = open_test_runtime(approver=approver)
@@ -98,7 +100,7 @@ async def test_event_of_a_refused_call_contains_the_reason(
     assert (answered.allowed, answered.answer, answered.reason) == (False, answer, reason)
 
 
-async def test_cancelling_a_call_publishes_that_its_approval_question_is_withdrawn(
+async def test_cancelling_a_call_that_waits_for_approval_publishes_a_negative_approval_answer(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     asked = asyncio.Event()
@@ -139,7 +141,7 @@ def progress_events(events: list[Event]) -> list[ToolProgressed]:
     return [each for each in events if isinstance(each, ToolProgressed)]
 
 
-async def test_progress_of_a_call_through_tool_call_names_the_called_tool(
+async def test_progress_events_of_a_call_made_through_the_tool_named_tool_call_name_the_inner_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED)
@@ -206,7 +208,9 @@ async def test_progress_notifications_of_an_mcp_server_are_published(
     assert (published[0].message, published[-1].message) == ("step 1", "step 8")
 
 
-async def test_listener_for_one_event_type_gets_no_other_events(open_test_runtime: RuntimeOpener) -> None:
+async def test_listener_that_subscribed_to_one_event_type_gets_no_events_of_other_types(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime()
     runtime.registry.add(recording_tool("row", "harbour", []))
     finished: list[Event] = []

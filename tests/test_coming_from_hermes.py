@@ -118,7 +118,7 @@ def test_every_setting_in_the_migration_table_exists(key: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(rows_of_kind("value")) - {"limit"}))
-def test_every_value_in_the_migration_table_is_accepted_by_its_setting(
+def test_every_setting_value_in_the_migration_table_can_be_configured(
     name: str, open_test_runtime: RuntimeOpener
 ) -> None:
     key, _, value = name.partition(": ")
@@ -132,7 +132,7 @@ def test_every_value_in_the_migration_table_is_accepted_by_its_setting(
     assert found == value
 
 
-def test_tool_search_has_the_argument_limit_named_in_the_migration_table() -> None:
+def test_tool_search_has_the_arguments_query_queries_and_limit_of_the_migration_table() -> None:
     search = next(
         tool for tool in Bridge(BridgeAnswers.__new__(BridgeAnswers)).tools if tool.name == "tool_search"
     )
@@ -169,7 +169,7 @@ def test_every_file_in_the_migration_table_exists(path: str) -> None:
     assert (ROOT / path).is_file()
 
 
-def test_name_of_the_configuration_file_in_the_migration_table_is_correct(
+def test_migration_table_contains_the_actual_name_of_the_user_settings_file(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     assert open_test_runtime().config.paths.user_file.name in set(rows_of_kind("file"))

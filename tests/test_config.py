@@ -162,7 +162,7 @@ def test_embedding_model_name_that_is_no_misspelling_gives_no_warning(
     assert workspace.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
 
 
-def test_loaded_settings_are_immutable(workspace: Workspace) -> None:
+def test_assigning_to_a_loaded_setting_raises(workspace: Workspace) -> None:
     config = workspace.load("toolsets: {mine: {tools: [read_file]}}")
     with pytest.raises(pydantic.ValidationError):
         config.tools.rag_top_k = 3
@@ -172,7 +172,7 @@ def test_loaded_settings_are_immutable(workspace: Workspace) -> None:
         config.environment["X"] = "1"  # type: ignore[index]
 
 
-def test_toolsets_in_settings_are_loaded_by_name(workspace: Workspace) -> None:
+def test_toolset_defined_in_the_settings_has_its_tools_and_included_toolsets(workspace: Workspace) -> None:
     config = workspace.load(
         "toolsets:\n  mine: {description: My own, tools: [a], includes: [web]}\n  empty:\n"
     )
@@ -189,7 +189,9 @@ def test_relative_paths_in_settings_are_resolved_against_their_file(workspace: W
     assert config.workspace == workspace.project / "w"
 
 
-def test_directories_of_toolfold_have_default_locations(workspace: Workspace) -> None:
+def test_without_settings_state_cache_and_plugins_are_below_the_toolfold_home_directory(
+    workspace: Workspace,
+) -> None:
     config = workspace.load()
     assert config.workspace == workspace.project
     assert config.plugins_folder == workspace.home / "plugins"
@@ -242,7 +244,9 @@ def test_setting_that_must_be_a_whole_number_rejects_other_values(workspace: Wor
     assert error.hint == "use a number from 1 to 50"
 
 
-def test_default_search_limit_is_at_most_the_maximum(workspace: Workspace) -> None:
+def test_search_default_limit_above_max_search_limit_is_lowered_to_it_with_a_warning(
+    workspace: Workspace,
+) -> None:
     config = workspace.load("tools:\n  tool_search:\n    search_default_limit: 9\n    max_search_limit: 4\n")
     assert config.tools.tool_search.search_default_limit == 4
     assert "search_default_limit is 9, more than max_search_limit; 4 is used instead" in config.warnings[0]
@@ -306,7 +310,7 @@ def test_all_errors_of_a_settings_file_are_reported_together_in_order(workspace:
         (b"tools: {tool_search: 0x" + b"f" * 6000 + b"}", "cannot be read as a value", 1),
     ],
 )
-def test_error_for_an_invalid_settings_file_names_the_location(
+def test_error_for_an_invalid_settings_file_names_the_file_and_the_line(
     workspace: Workspace, text: bytes, message: str, line: int | None
 ) -> None:
     workspace.user_file.write_bytes(text)
@@ -355,7 +359,7 @@ def test_explicitly_named_user_settings_file_must_exist(workspace: Workspace, tm
     assert workspace.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
 
 
-def test_yaml_dates_and_special_words_in_settings_are_text(workspace: Workspace) -> None:
+def test_unquoted_date_in_a_settings_file_is_loaded_as_text(workspace: Workspace) -> None:
     assert workspace.load("tools: {rag_embed_model: 2024-01-01}").tools.rag_embed_model == "2024-01-01"
 
 
@@ -374,7 +378,7 @@ def test_toolset_name_with_a_dot_is_rejected(workspace: Workspace) -> None:
 # Synonyms
 
 
-def test_synonyms_in_settings_are_lists_of_phrases_by_name(workspace: Workspace) -> None:
+def test_synonyms_setting_maps_tool_or_toolset_names_to_lists_of_phrases(workspace: Workspace) -> None:
     config = workspace.load(
         "tools:\n  synonyms:\n    mcp_jira_create: [ticket, bug report]\n    mcp-github: [repo]\n"
     )
@@ -424,7 +428,7 @@ def test_synonyms_at_the_size_limits_are_accepted(workspace: Workspace) -> None:
     assert config.tools.synonyms["a"] == ("b" * 100,) * 50
 
 
-def test_synonyms_can_be_set_and_unset_by_name(tmp_path: Path) -> None:
+def test_synonyms_of_one_tool_can_be_set_and_unset_in_the_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     set_value(file, "tools.synonyms.mcp_jira_create", "ticket, bug report")
     set_value(file, "tools.synonyms.web", ["page"])
@@ -437,7 +441,9 @@ def test_synonyms_can_be_set_and_unset_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank", "Rerank"])
-def test_setting_reranker_mode_accepts_four_values(workspace: Workspace, mode: str) -> None:
+def test_setting_reranker_mode_accepts_keyword_semantic_hybrid_and_rerank_in_any_case(
+    workspace: Workspace, mode: str
+) -> None:
     config = workspace.load(f"tools: {{tool_search: {{reranker: {{mode: {mode}}}}}}}")
     assert config.tools.tool_search.reranker.mode == mode.lower()
 
@@ -451,7 +457,9 @@ def test_unknown_value_of_reranker_mode_is_rejected(workspace: Workspace) -> Non
 # Layers
 
 
-def test_later_sources_of_settings_override_earlier_ones(workspace: Workspace) -> None:
+def test_arguments_override_environment_variables_then_project_file_then_user_file(
+    workspace: Workspace,
+) -> None:
     layers: list[Callable[[], Config]] = [
         lambda: workspace.load("tools: {selection: hybrid}"),
         lambda: workspace.load(None, "tools: {selection: semantic}"),
@@ -522,7 +530,7 @@ def test_unrelated_environment_variable_is_ignored_and_a_misspelled_one_gives_a_
     )
 
 
-def test_setting_overrides_can_be_a_nested_mapping(workspace: Workspace) -> None:
+def test_setting_overrides_may_mix_nested_mappings_and_dotted_keys(workspace: Workspace) -> None:
     config = workspace.load(
         overrides={
             "tools": {"rag_top_k": 4, "disabled": ("a",)},
@@ -546,7 +554,9 @@ def test_setting_overrides_can_be_a_nested_mapping(workspace: Workspace) -> None
         ["a.b=1"],
     ],
 )
-def test_error_for_an_invalid_override_names_the_argument(workspace: Workspace, overrides: Any) -> None:
+def test_error_for_an_invalid_setting_override_says_that_it_came_from_an_argument(
+    workspace: Workspace, overrides: Any
+) -> None:
     assert "(argument)" in str(workspace.load_error(overrides=overrides))
 
 
@@ -570,14 +580,18 @@ def test_project_settings_file_is_found_in_parent_directories_up_to_the_reposito
     assert (paths.project_file, paths.project_dir) == (None, below)
 
 
-def test_settings_file_of_both_user_and_project_is_loaded_once(workspace: Workspace) -> None:
+def test_settings_file_that_is_both_the_user_and_the_project_file_is_loaded_as_user_file_only(
+    workspace: Workspace,
+) -> None:
     workspace.project_file.write_text("plugins: {enabled: false}")
     config = load_config(project=workspace.project, env=workspace.env, user_file=workspace.project_file)
     assert config.paths.project_file is None
     assert config.plugins.enabled is False
 
 
-def test_without_toolfold_home_the_platform_directories_are_used(workspace: Workspace) -> None:
+def test_without_toolfold_home_the_user_file_is_in_the_configuration_directory_of_the_platform(
+    workspace: Workspace,
+) -> None:
     paths = locate_paths(project=workspace.project, env={})
     assert paths.config_dir.name == "toolfold"
     assert paths.user_file == paths.config_dir / "config.yaml"
@@ -586,7 +600,7 @@ def test_without_toolfold_home_the_platform_directories_are_used(workspace: Work
 # The environment
 
 
-def test_function_missing_env_returns_unset_and_empty_variables(workspace: Workspace) -> None:
+def test_function_missing_env_returns_the_variables_that_are_unset_or_empty(workspace: Workspace) -> None:
     config = workspace.load(env={"A": "1", "B": ""})
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
@@ -608,12 +622,16 @@ def test_secrets_are_found_by_variable_name_and_do_not_appear_in_repr(workspace:
     "name",
     ["DB_PASS", "SSHPASS", "MYSQL_PWD", "NPM_AUTH", "SENTRY_DSN", "GITHUB_PAT", "GPG_PASSPHRASE", "A_COOKIE"],
 )
-def test_common_names_of_secret_variables_are_treated_as_secrets(workspace: Workspace, name: str) -> None:
+def test_values_of_environment_variables_with_common_secret_names_are_treated_as_secrets(
+    workspace: Workspace, name: str
+) -> None:
     assert workspace.load(env={name: "hunter2-hunter2"}).secret_values() == ("hunter2-hunter2",)
 
 
 @pytest.mark.parametrize("name", ["PWD", "OLDPWD", "SSH_AUTH_SOCK", "GIT_ASKPASS", "PATH", "AUTHOR"])
-def test_similar_variable_names_are_not_treated_as_secrets(workspace: Workspace, name: str) -> None:
+def test_variables_like_pwd_or_ssh_auth_sock_are_not_treated_as_secrets(
+    workspace: Workspace, name: str
+) -> None:
     assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
@@ -638,7 +656,9 @@ def test_password_in_a_url_is_secret_in_encoded_and_decoded_form(workspace: Work
 GRANTING = "files:\n  extra_roots: [data]\ntoolsets:\n  mine: {tools: [a]}\nlog_level: debug\n"
 
 
-def test_untrusted_project_cannot_grant_itself_permissions(workspace: Workspace) -> None:
+def test_permissions_in_the_settings_of_an_untrusted_project_are_ignored_with_warnings(
+    workspace: Workspace,
+) -> None:
     config = workspace.load(None, GRANTING)
     assert config.files.extra_roots == ()
     assert config.toolsets == {}
@@ -664,7 +684,7 @@ def test_project_settings_cannot_set_plugin_settings(workspace: Workspace, trust
 @pytest.mark.parametrize(
     "written", ["workspace: /etc", "workspace: ..", "extra_roots: [src, link/deep]", "workspace: loop"]
 )
-def test_trusted_project_cannot_move_the_file_tools_outside_of_its_directory(
+def test_trusted_project_cannot_set_a_file_tool_directory_outside_of_the_project(
     workspace: Workspace, written: str
 ) -> None:
     (workspace.project / "link").symlink_to("/etc")
@@ -677,7 +697,7 @@ def test_trusted_project_cannot_move_the_file_tools_outside_of_its_directory(
     )
 
 
-def test_directory_replaced_by_a_link_after_trusting_the_project_is_not_followed(
+def test_extra_file_root_replaced_by_a_symlink_after_the_project_was_trusted_is_dropped(
     workspace: Workspace,
 ) -> None:
     data = workspace.project / "data"
@@ -720,7 +740,9 @@ def test_untrusted_project_can_lower_a_limit_but_not_raise_it(workspace: Workspa
     assert get_value(limited(None, default + 1, trusted=True), key) == default + 1
 
 
-def test_trust_in_a_project_can_be_checked_again_after_loading(workspace: Workspace) -> None:
+def test_loaded_settings_count_as_no_longer_trusted_after_a_project_plugin_changes(
+    workspace: Workspace,
+) -> None:
     plugin = workspace.project / ".toolfold" / "plugins" / "a.py"
     plugin.parent.mkdir(parents=True)
     plugin.write_text("1")
@@ -733,7 +755,9 @@ def test_trust_in_a_project_can_be_checked_again_after_loading(workspace: Worksp
     assert is_still_trusted(vouched) is True
 
 
-def test_untrusted_project_cannot_set_any_setting_that_grants_permissions(workspace: Workspace) -> None:
+def test_every_setting_that_grants_permissions_is_ignored_in_an_untrusted_project(
+    workspace: Workspace,
+) -> None:
     values = {"true or false": "true", "text": "x", "a path or null": "x", "a list of names": "[x]"}
     for setting in describe_settings():
         if setting.grants and "<name>" not in setting.key:
@@ -744,7 +768,7 @@ def test_untrusted_project_cannot_set_any_setting_that_grants_permissions(worksp
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_project_settings_can_add_restrictions_but_not_remove_them(
+def test_project_settings_can_disable_more_tools_but_not_enable_what_the_user_disabled(
     workspace: Workspace, trusted: bool
 ) -> None:
     config = workspace.load(
@@ -846,7 +870,9 @@ def test_project_with_linked_plugin_directories_or_special_files_cannot_be_trust
         trust_project(workspace.project / "none", paths)
 
 
-def test_file_of_trusted_projects_is_private_and_leaves_no_temporary_files(workspace: Workspace) -> None:
+def test_file_of_trusted_projects_is_readable_by_its_owner_only_and_no_temporary_file_is_left(
+    workspace: Workspace,
+) -> None:
     paths = workspace.load().paths
     trust_project(workspace.project, paths)
     file = paths.state_dir / "trust.json"
@@ -892,7 +918,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_set_value_changes_nothing_else_in_the_settings_file(file: Path) -> None:
+def test_set_value_changes_only_the_value_of_that_setting_in_the_settings_file(file: Path) -> None:
     set_value(file, "tools.selection", "hybrid")
     assert file.read_text() == FILE.replace("selection: eager ", "selection: hybrid ")
 
@@ -904,7 +930,7 @@ def test_replacing_a_list_in_a_settings_file_keeps_surrounding_comments(file: Pa
     )
 
 
-def test_new_key_is_added_to_its_section_before_the_next_comment(file: Path) -> None:
+def test_set_value_adds_a_new_key_at_the_end_of_its_section_before_the_following_comment(file: Path) -> None:
     set_value(file, "tools.tool_search.threshold_pct", "5")
     assert file.read_text() == FILE.replace(
         "  timeout_seconds: 60\n", "  timeout_seconds: 60\n  tool_search:\n    threshold_pct: 5\n"
@@ -942,14 +968,16 @@ def test_set_value_creates_missing_file_and_directories(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_set_value_supports_sections_in_every_yaml_style(tmp_path: Path, before: str, after: str) -> None:
+def test_set_value_keeps_the_yaml_style_newlines_and_comments_of_the_section(
+    tmp_path: Path, before: str, after: str
+) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(before.encode())
     set_value(file, "tools.rag_top_k", "3")
     assert file.read_bytes().decode() == after
 
 
-def test_setting_a_key_expands_a_section_that_is_written_as_one_word(tmp_path: Path) -> None:
+def test_set_value_turns_tool_search_false_into_a_mapping_when_a_key_inside_it_is_set(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search: false # quiet\n")
     set_value(file, "tools.tool_search.threshold_pct", 5)
@@ -1005,7 +1033,7 @@ def test_set_value_writes_an_out_of_range_number_and_warns(file: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX")
 @pytest.mark.parametrize("mode", [0o644, 0o664, 0o640])
-def test_user_settings_file_readable_by_others_is_made_private(file: Path, mode: int) -> None:
+def test_set_value_makes_a_user_settings_file_readable_by_its_owner_only(file: Path, mode: int) -> None:
     file.chmod(mode)
     (remark,) = set_value(file, "log_level", "debug")
     assert f"{mode:04o}" in remark
@@ -1013,7 +1041,7 @@ def test_user_settings_file_readable_by_others_is_made_private(file: Path, mode:
     assert set_value(file, "log_level", "info") == ()
 
 
-def test_new_user_settings_file_is_private_for_any_umask(tmp_path: Path) -> None:
+def test_new_user_settings_file_is_readable_by_its_owner_only_even_with_umask_zero(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         set_value(tmp_path / "new.yaml", "log_level", "debug")
@@ -1023,7 +1051,7 @@ def test_new_user_settings_file_is_private_for_any_umask(tmp_path: Path) -> None
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("*.yaml")} == {0o600}
 
 
-def test_project_settings_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_set_value_does_not_change_the_file_mode_of_a_project_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "toolfold.yaml"
     file.write_text("log_level: info\n")
     file.chmod(0o644)
@@ -1031,7 +1059,9 @@ def test_project_settings_file_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-def test_set_value_follows_a_symbolic_link(file: Path, tmp_path: Path) -> None:
+def test_set_value_writes_to_the_target_of_a_symlinked_settings_file_and_keeps_the_link(
+    file: Path, tmp_path: Path
+) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file.name)
     set_value(link, "log_level", "debug")
@@ -1073,7 +1103,7 @@ def test_project_settings_file_linked_inside_of_the_project_is_written(workspace
         ("toolsets.mine", "{tools: [b]}"),
     ],
 )
-def test_setting_a_whole_section_that_would_lose_settings_is_rejected(
+def test_set_value_for_a_whole_section_is_rejected_if_it_would_drop_existing_keys(
     tmp_path: Path, key: str, value: str
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -1088,7 +1118,7 @@ def test_setting_a_whole_section_that_would_lose_settings_is_rejected(
     assert file.read_text() == text
 
 
-def test_whole_section_can_be_set_if_nothing_is_lost(tmp_path: Path) -> None:
+def test_set_value_for_a_whole_section_is_accepted_if_it_drops_no_existing_key(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools: {rag_top_k: 3, tool_search: {threshold_pct: 5}}\n")
     set_value(file, "tools.tool_search", "{threshold_pct: 6, enabled: on}")
@@ -1131,7 +1161,7 @@ def test_unsetting_the_last_key_removes_its_section_unless_it_has_comments(tmp_p
     assert file.read_text() == "{tools: {max_parallel: 2}}\n"
 
 
-def test_unset_value_removes_unknown_keys(file: Path) -> None:
+def test_unset_value_removes_a_key_from_the_file_even_if_it_is_no_known_setting(file: Path) -> None:
     file.write_text(FILE + "foo: 1\n")
     assert unset_value(file, "foo") is True
     assert file.read_text() == FILE
@@ -1159,7 +1189,7 @@ def test_concurrent_processes_keep_each_others_changes_of_settings(tmp_path: Pat
 # Describing
 
 
-def test_every_setting_has_a_description_and_matching_default(workspace: Workspace) -> None:
+def test_description_of_every_setting_states_the_default_that_is_really_used(workspace: Workspace) -> None:
     settings = {each.key: each for each in describe_settings()}
     assert all(each.description.endswith(".") for each in settings.values())
     assert settings["tools.rag_top_k"].range == "from 1 to 50"
@@ -1173,7 +1203,7 @@ def test_every_setting_has_a_description_and_matching_default(workspace: Workspa
             assert setting.default == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_get_value_returns_settings_sections_and_toolsets(workspace: Workspace) -> None:
+def test_get_value_returns_single_settings_whole_sections_and_parts_of_toolsets(workspace: Workspace) -> None:
     config = workspace.load("toolsets: {mine: {tools: [a]}}")
     assert get_value(config, "tools.rag_top_k") == 8
     assert get_value(config, "tools.tool_search") == ToolSearchSettings()
@@ -1191,7 +1221,9 @@ def test_get_value_returns_settings_sections_and_toolsets(workspace: Workspace) 
         ("", ""),
     ],
 )
-def test_get_value_error_suggests_the_right_key(workspace: Workspace, key: str, hint: str) -> None:
+def test_get_value_error_for_a_misspelled_key_suggests_the_right_key(
+    workspace: Workspace, key: str, hint: str
+) -> None:
     config = workspace.load("toolsets: {mine: {tools: [a]}}")
     with pytest.raises(ConfigError, match="is not a setting") as caught:
         get_value(config, key)

@@ -150,7 +150,7 @@ def record_stages(line: Pipeline) -> None:
     line.hooks.add(POST, after)
 
 
-async def test_stages_of_the_call_pipeline_run_in_order(pipeline: Pipeline) -> None:
+async def test_call_runs_pre_hook_then_approval_then_handler_then_post_hook(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     result = await pipeline.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
     assert result.text == '{"result":"done"}'
@@ -175,7 +175,7 @@ async def test_pre_hook_receives_arguments_converted_to_the_types_of_the_schema(
     assert pipeline.events == []
 
 
-async def test_pre_hook_receives_the_arguments_of_the_previous_hook(pipeline: Pipeline) -> None:
+async def test_pre_hook_gets_the_arguments_as_changed_by_the_hook_before_it(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"force": {"type": "boolean"}}})
     seen: list[Json] = []
     pipeline.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
@@ -184,7 +184,7 @@ async def test_pre_hook_receives_the_arguments_of_the_previous_hook(pipeline: Pi
     assert seen == [{"force": True}]
 
 
-async def test_call_of_an_ungranted_tool_runs_no_hook(pipeline: Pipeline) -> None:
+async def test_no_hook_runs_for_a_call_of_a_tool_that_the_session_was_not_granted(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.granted = frozenset()
     for name, arguments in (("probe", {"n": 1}), ("tool_call", {"name": "probe", "arguments": {"n": 1}})):
@@ -217,7 +217,9 @@ async def test_call_that_needs_approval_is_denied_without_an_approver(pipeline: 
     assert pipeline.events == []
 
 
-async def test_approver_result_that_is_truthy_but_not_true_denies_the_call(pipeline: Pipeline) -> None:
+async def test_call_does_not_run_if_its_approver_returns_a_truthy_value_other_than_true(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(effects=["destructive"])
     answer: Any = "yes"
     pipeline.approver = lambda _: answer
@@ -225,7 +227,7 @@ async def test_approver_result_that_is_truthy_but_not_true_denies_the_call(pipel
     assert pipeline.events == []
 
 
-async def test_exception_in_an_approver_denies_the_call(pipeline: Pipeline) -> None:
+async def test_call_does_not_run_if_its_approver_raises(pipeline: Pipeline) -> None:
     def fail(_: ApprovalRequest) -> bool:
         raise SystemExit
 
@@ -235,14 +237,18 @@ async def test_exception_in_an_approver_denies_the_call(pipeline: Pipeline) -> N
     assert pipeline.events == []
 
 
-async def test_tool_call_with_invalid_arguments_runs_no_tool(pipeline: Pipeline) -> None:
+async def test_bridge_tool_named_tool_call_runs_no_tool_if_its_own_arguments_are_invalid(
+    pipeline: Pipeline,
+) -> None:
     record_stages(pipeline)
     assert "call it directly" in await pipeline.error("tool_call", {"name": "tool_call", "arguments": {}})
     assert "put n inside" in await pipeline.error("tool_call", {"name": "probe", "n": 1})
     assert pipeline.events == []
 
 
-async def test_call_through_tool_call_equals_a_direct_call(pipeline: Pipeline) -> None:
+async def test_call_through_the_bridge_tool_named_tool_call_has_the_result_of_a_direct_call(
+    pipeline: Pipeline,
+) -> None:
     record_stages(pipeline)
     direct = await pipeline.call("probe", {"n": 5})
     events = list(pipeline.events)
@@ -278,7 +284,9 @@ async def test_hanging_pre_hook_refuses_the_call(tmp_path: Path) -> None:
     assert line.events == []
 
 
-async def test_refusal_by_a_hook_is_reported_with_details(pipeline: Pipeline) -> None:
+async def test_call_refused_by_a_pre_hook_has_the_reason_and_details_of_the_hook_in_its_result(
+    pipeline: Pipeline,
+) -> None:
     def refuse(*_: object) -> NoReturn:
         raise Refused("only on weekdays", next_day="Monday")
 
@@ -289,21 +297,27 @@ async def test_refusal_by_a_hook_is_reported_with_details(pipeline: Pipeline) ->
     assert pipeline.events == []
 
 
-async def test_arguments_rewritten_by_a_hook_are_converted_and_need_approval_too(pipeline: Pipeline) -> None:
+async def test_arguments_rewritten_by_a_pre_hook_are_converted_to_schema_types_and_shown_for_approval(
+    pipeline: Pipeline,
+) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, lambda *_: {"n": "7"})
     await pipeline.call(arguments={"n": 1})
     assert pipeline.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
 
 
-async def test_invalid_arguments_written_by_a_hook_are_rejected(pipeline: Pipeline) -> None:
+async def test_call_is_rejected_if_a_pre_hook_replaces_the_arguments_by_invalid_ones(
+    pipeline: Pipeline,
+) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, lambda *_: {"n": "seven"})
     assert "'probe' was not invoked" in await pipeline.error(arguments={"n": 1})
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
-async def test_hook_that_mutates_the_arguments_it_was_given_has_no_effect(pipeline: Pipeline) -> None:
+async def test_pre_hook_that_mutates_its_arguments_in_place_does_not_change_the_call(
+    pipeline: Pipeline,
+) -> None:
     given: list[Json] = []
 
     def before(_tool: Tool, args: Json, _context: CallContext) -> Json:
@@ -340,13 +354,15 @@ async def test_post_hook_can_replace_the_result(pipeline: Pipeline) -> None:
     assert (result.text, result.value, result.ok) == ('{"result":[2]}', [2], True)
 
 
-async def test_exception_in_a_post_hook_keeps_the_result(pipeline: Pipeline) -> None:
+async def test_result_is_unchanged_if_a_post_hook_raises(pipeline: Pipeline) -> None:
     pipeline.recording(answer={"n": 1})
     pipeline.hooks.add(POST, raise_error)
     assert (await pipeline.call()).text == '{"n":1}'
 
 
-async def test_post_hook_may_return_a_tool_result(pipeline: Pipeline) -> None:
+async def test_error_and_text_of_a_tool_result_returned_by_a_post_hook_replace_those_of_the_call(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording()
     pipeline.hooks.add(
         POST, lambda *_: ToolResult(call_id="someone else's", name="other", text="not { json", error="no")
@@ -356,14 +372,16 @@ async def test_post_hook_may_return_a_tool_result(pipeline: Pipeline) -> None:
     assert json.loads(result.text) == {"result": "not { json"}
 
 
-async def test_post_hook_that_returns_the_result_it_was_given_changes_nothing(pipeline: Pipeline) -> None:
+async def test_result_is_unchanged_if_a_post_hook_returns_the_result_object_it_was_given(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(answer={"n": 1})
     before = await pipeline.call()
     pipeline.hooks.add(POST, lambda _tool, _args, result, _context: result)
     assert replace(await pipeline.call(), milliseconds=0) == replace(before, milliseconds=0)
 
 
-async def test_large_result_of_a_post_hook_is_truncated(pipeline: Pipeline) -> None:
+async def test_large_result_returned_by_a_post_hook_is_truncated(pipeline: Pipeline) -> None:
     pipeline.recording()
     pipeline.max_chars = 1_000
     pipeline.hooks.add(POST, lambda *_: "x" * 5_000)
@@ -372,7 +390,7 @@ async def test_large_result_of_a_post_hook_is_truncated(pipeline: Pipeline) -> N
     assert result.stored is not None
 
 
-async def test_post_hooks_run_after_failed_calls_too(pipeline: Pipeline) -> None:
+async def test_post_hooks_also_run_for_calls_whose_handler_failed(pipeline: Pipeline) -> None:
     pipeline.add(raise_error)
     pipeline.hooks.add(
         POST, lambda _tool, _args, result, _context: pipeline.events.append(("after", result.error))
@@ -436,7 +454,7 @@ async def test_any_exception_of_a_handler_becomes_an_error_result(
     assert await pipeline.error() == said
 
 
-async def test_keyboard_interrupt_in_a_sync_handler_stops_only_the_call(
+async def test_keyboard_interrupt_raised_by_a_sync_handler_becomes_an_error_result(
     pipeline: Pipeline,
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -451,7 +469,7 @@ async def test_error_of_a_handler_becomes_a_json_result_with_type_and_message(pi
     assert (await pipeline.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
-async def test_error_in_the_call_pipeline_has_a_different_message_than_one_in_the_handler(
+async def test_exception_in_validation_is_logged_and_reported_as_error_executing_the_tool(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.recording()
@@ -477,7 +495,7 @@ async def test_huge_error_message_of_a_handler_is_truncated(pipeline: Pipeline) 
     assert len(said) < 2_100
 
 
-async def test_huge_tool_name_in_an_error_is_truncated(pipeline: Pipeline) -> None:
+async def test_error_for_a_call_of_an_unknown_tool_truncates_a_huge_name(pipeline: Pipeline) -> None:
     assert len(await pipeline.error("n" * 1_000_000)) < 2_100
 
 
@@ -499,7 +517,9 @@ async def test_secrets_in_rejected_arguments_are_redacted(pipeline: Pipeline) ->
     assert SECRET not in (await pipeline.call(arguments={"n": SECRET})).text
 
 
-async def test_oversized_error_details_are_omitted(pipeline: Pipeline) -> None:
+async def test_details_of_a_call_error_that_are_too_large_are_left_out_of_the_result(
+    pipeline: Pipeline,
+) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("too much", listing=list(range(100_000)))
 
@@ -507,7 +527,9 @@ async def test_oversized_error_details_are_omitted(pipeline: Pipeline) -> None:
     assert json.loads((await pipeline.call()).text) == {"error": "too much"}
 
 
-async def test_error_details_with_a_secret_are_omitted(pipeline: Pipeline) -> None:
+async def test_details_of_a_call_error_that_contain_a_secret_are_left_out_of_the_result(
+    pipeline: Pipeline,
+) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output=["ran", f"curl -H {SECRET}"])
 
@@ -515,7 +537,7 @@ async def test_error_details_with_a_secret_are_omitted(pipeline: Pipeline) -> No
     assert json.loads((await pipeline.call()).text) == {"error": "it failed"}
 
 
-async def test_long_error_details_are_kept_in_the_result(pipeline: Pipeline) -> None:
+async def test_details_of_a_call_error_with_a_thousand_lines_are_in_the_result(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output="line\n" * 1_000)
 
@@ -523,7 +545,9 @@ async def test_long_error_details_are_kept_in_the_result(pipeline: Pipeline) -> 
     assert json.loads((await pipeline.call()).text)["output"] == "line\n" * 1_000
 
 
-async def test_error_details_cannot_replace_the_message(pipeline: Pipeline) -> None:
+async def test_detail_named_error_of_a_call_error_does_not_replace_the_error_message(
+    pipeline: Pipeline,
+) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("the message", error=SECRET, hint="try again")
 
@@ -557,7 +581,7 @@ async def test_call_of_an_agent_level_tool_without_an_agent_is_an_error(
     )
 
 
-async def test_sync_and_async_handlers_of_all_kinds_can_be_called(pipeline: Pipeline) -> None:
+async def test_handler_is_awaited_correctly_whether_or_not_it_is_declared_async(pipeline: Pipeline) -> None:
     async def later(args: Json) -> Json:
         await asyncio.sleep(0)
         return {"via": "async"}
@@ -580,7 +604,9 @@ async def test_handler_result_that_cannot_be_serialized_is_still_returned_as_jso
     assert answer["half"] == "\ufffd"
 
 
-async def test_handler_receives_the_call_context(pipeline: Pipeline) -> None:
+async def test_handler_gets_session_id_call_id_task_id_and_user_task_in_its_context(
+    pipeline: Pipeline,
+) -> None:
     told: list[CallContext] = []
     pipeline.add(lambda args, context: told.append(context))
     await pipeline.call(task_id="task-1", user_task="tidy up")
@@ -603,7 +629,9 @@ async def test_async_handler_that_times_out_is_cancelled_and_cleans_up(pipeline:
     assert pipeline.events == [("cleaned up", "session-1")]
 
 
-async def test_sync_handler_that_times_out_is_told_to_stop_and_not_waited_for(pipeline: Pipeline) -> None:
+async def test_sync_handler_that_times_out_gets_its_cancelled_event_set_and_is_not_waited_for(
+    pipeline: Pipeline,
+) -> None:
     noticed = threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -639,7 +667,9 @@ async def test_handler_that_ignores_cancellation_does_not_block_other_calls(pipe
     assert asyncio.all_tasks() == before
 
 
-async def test_answer_of_a_handler_after_its_timeout_is_dropped(pipeline: Pipeline) -> None:
+async def test_call_that_timed_out_stays_an_error_if_its_handler_returns_a_value_later(
+    pipeline: Pipeline,
+) -> None:
     async def late(_: Json) -> str:
         try:
             await asyncio.Event().wait()
@@ -707,7 +737,9 @@ async def test_cancelling_a_call_tells_its_sync_handler_to_stop(pipeline: Pipeli
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_cancelling_a_call_during_approval_runs_nothing(pipeline: Pipeline) -> None:
+async def test_handler_does_not_run_if_its_call_is_cancelled_while_it_waits_for_approval(
+    pipeline: Pipeline,
+) -> None:
     inside = asyncio.Event()
 
     async def think(_: ApprovalRequest) -> bool:
@@ -725,7 +757,7 @@ async def test_cancelling_a_call_during_approval_runs_nothing(pipeline: Pipeline
     assert pipeline.events == []
 
 
-async def test_cancelling_a_model_reply_cancels_all_its_calls(pipeline: Pipeline) -> None:
+async def test_cancelling_the_calls_of_one_model_reply_cancels_every_handler(pipeline: Pipeline) -> None:
     running: list[str] = []
     both = asyncio.Event()
 
@@ -792,7 +824,7 @@ SOURCE = SourceResponse()
 PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
 
 
-async def test_images_and_original_response_are_kept_in_addition_to_the_result_text(
+async def test_result_has_the_images_and_the_original_response_object_of_the_handler_besides_its_text(
     pipeline: Pipeline,
 ) -> None:
     source = SourceResponse()
@@ -804,7 +836,9 @@ async def test_images_and_original_response_are_kept_in_addition_to_the_result_t
     assert not pipeline.folder.exists()
 
 
-async def test_files_and_audio_of_a_result_are_stored_for_the_session(pipeline: Pipeline) -> None:
+async def test_files_and_audio_that_a_handler_returns_are_stored_in_the_directory_of_the_session(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(answer=Content(value={"pages": 2}, blocks=(PAPER, IMAGE, SOUND)))
     result = await pipeline.call()
     told = json.loads(result.text)
@@ -820,7 +854,9 @@ async def test_files_and_audio_of_a_result_are_stored_for_the_session(pipeline: 
     assert result.media == (IMAGE, SOUND)
 
 
-async def test_file_of_a_result_that_cannot_be_stored_is_reported(pipeline: Pipeline) -> None:
+async def test_result_says_that_a_file_returned_by_the_handler_could_not_be_stored(
+    pipeline: Pipeline,
+) -> None:
     pipeline.folder.write_text("no folder")
     pipeline.recording(answer=Content(value="done", blocks=(PAPER,)))
     told = json.loads((await pipeline.call()).text)
@@ -828,25 +864,31 @@ async def test_file_of_a_result_that_cannot_be_stored_is_reported(pipeline: Pipe
     assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be stored"}]
 
 
-async def test_handler_content_marked_as_an_error_becomes_an_error_result(pipeline: Pipeline) -> None:
+async def test_content_with_is_error_returned_by_a_handler_becomes_an_error_result_with_its_images(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
     assert await pipeline.error() == "no such page"
     assert (await pipeline.call()).media == (IMAGE,)
 
 
-async def test_error_value_returned_by_a_handler_reaches_the_model_unchanged(pipeline: Pipeline) -> None:
+async def test_json_value_that_a_handler_returns_as_an_error_reaches_the_model_unchanged(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(answer=Content(value={"code": 404}, is_error=True))
     result = await pipeline.call()
     assert json.loads(result.text) == {"error": {"code": 404}}
     assert result.error == '{"code":404}'
 
 
-async def test_secret_in_an_error_value_of_a_handler_is_redacted(pipeline: Pipeline) -> None:
+async def test_secret_in_a_value_that_a_handler_returns_as_an_error_is_redacted(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value=f"login with {SECRET} failed", is_error=True))
     assert await pipeline.error() == f"login with {HIDDEN} failed"
 
 
-async def test_large_error_value_of_a_handler_is_still_an_error(pipeline: Pipeline) -> None:
+async def test_large_error_returned_by_a_handler_is_stored_in_a_file_and_still_marked_as_an_error(
+    pipeline: Pipeline,
+) -> None:
     pipeline.max_chars = 5_000
     pipeline.recording(answer=Content(value="far too much. " * 1_000, is_error=True))
     result = await pipeline.call()
@@ -857,7 +899,9 @@ async def test_large_error_value_of_a_handler_is_still_an_error(pipeline: Pipeli
     assert len(result.text) < 5_000
 
 
-async def test_result_changed_by_a_hook_loses_the_original_response(pipeline: Pipeline) -> None:
+async def test_result_whose_text_a_post_hook_changes_keeps_images_but_not_the_original_response(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def quieter(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
@@ -880,13 +924,17 @@ async def test_post_hook_can_remove_an_image_from_a_result(pipeline: Pipeline) -
     assert (result.media, result.raw) == ((), None)
 
 
-async def test_post_hook_may_return_content_with_media(pipeline: Pipeline) -> None:
+async def test_content_with_is_error_returned_by_a_post_hook_makes_the_call_an_error(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording()
     pipeline.hooks.add(POST, lambda *_: Content(value="not today", is_error=True))
     assert await pipeline.error() == "not today"
 
 
-async def test_post_hook_that_changes_nothing_keeps_media_and_original_response(pipeline: Pipeline) -> None:
+async def test_result_keeps_images_and_original_response_if_a_post_hook_returns_it_unchanged(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
     pipeline.hooks.add(POST, lambda _tool, _args, result, _context: result)
     result = await pipeline.call()
@@ -929,7 +977,9 @@ class ConcurrencyCounter:
         self.now -= 1
 
 
-async def test_tool_that_must_run_alone_is_not_run_in_parallel(pipeline: Pipeline) -> None:
+async def test_of_one_model_reply_only_neighbouring_calls_of_tools_that_allow_it_run_in_parallel(
+    pipeline: Pipeline,
+) -> None:
     crowd = ConcurrencyCounter()
     both_run = asyncio.Barrier(2)
 
@@ -949,13 +999,17 @@ async def test_tool_that_must_run_alone_is_not_run_in_parallel(pipeline: Pipelin
     assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two parallel neighbours overlapped
 
 
-async def test_calls_of_tools_that_must_run_alone_run_in_order(pipeline: Pipeline) -> None:
+async def test_calls_of_a_tool_without_parallel_run_one_after_another_in_the_order_of_the_reply(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(schema={"properties": {"n": {"type": "integer"}}})
     await pipeline.all(*[ToolCall("probe", {"n": number}) for number in range(20)])
     assert pipeline.events == [("run", {"n": number}) for number in range(20)]
 
 
-async def test_call_after_a_call_that_must_run_alone_waits_for_its_end(pipeline: Pipeline) -> None:
+async def test_parallel_call_starts_only_after_the_preceding_non_parallel_call_has_ended(
+    pipeline: Pipeline,
+) -> None:
     async def slow(_: Json) -> None:
         for _turn in range(20):
             await asyncio.sleep(0)
@@ -967,7 +1021,9 @@ async def test_call_after_a_call_that_must_run_alone_waits_for_its_end(pipeline:
     assert [event for event, _ in pipeline.events] == ["slow ended", "run"]
 
 
-async def test_tool_that_must_run_alone_does_so_even_if_called_through_tool_call(pipeline: Pipeline) -> None:
+async def test_non_parallel_tool_called_through_tool_call_still_never_overlaps_another_call(
+    pipeline: Pipeline,
+) -> None:
     crowd = ConcurrencyCounter()
     pipeline.add(crowd, "alone")
     await pipeline.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
@@ -996,7 +1052,9 @@ async def test_results_of_a_model_reply_are_in_the_order_of_its_calls(pipeline: 
     ]
 
 
-async def test_number_of_parallel_calls_is_limited(pipeline: Pipeline) -> None:
+async def test_calls_of_one_model_reply_run_in_parallel_only_up_to_the_configured_number(
+    pipeline: Pipeline,
+) -> None:
     pipeline.max_parallel = 3
     inside, peak = 0, 0
     full = asyncio.Event()
@@ -1036,7 +1094,9 @@ async def test_failing_call_does_not_affect_other_calls_of_the_model_reply(pipel
     assert [result.ok for result in results] == [name == "good" for name in names]
 
 
-async def test_hook_that_cancels_itself_does_not_affect_other_calls(pipeline: Pipeline) -> None:
+async def test_pre_hook_that_raises_cancelled_error_fails_only_its_own_call_of_the_reply(
+    pipeline: Pipeline,
+) -> None:
     async def moody(_tool: Tool, args: Json, _context: CallContext) -> None:
         if args["n"] == 1:
             raise asyncio.CancelledError
@@ -1073,7 +1133,9 @@ async def test_model_reply_without_calls_has_no_results(pipeline: Pipeline) -> N
 # -- sync callers -----------------------------------------------------------------------------------
 
 
-def test_async_client_in_a_handler_survives_between_sync_calls(open_test_runtime: RuntimeOpener) -> None:
+def test_async_client_that_a_handler_caches_stays_usable_in_later_sync_calls(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime()
     cached: dict[str, asyncio.Event] = {}
 
@@ -1089,13 +1151,17 @@ def test_async_client_in_a_handler_survives_between_sync_calls(open_test_runtime
     assert [session.call_sync("client").text for _ in range(3)] == ['{"result":"used"}'] * 3
 
 
-async def test_sync_call_inside_a_running_event_loop_works(open_test_runtime: RuntimeOpener) -> None:
+async def test_call_sync_returns_the_result_even_inside_a_running_event_loop(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime()
     runtime.registry.register(name="probe", toolset="t", schema={}, handler=lambda args: "done")
     assert runtime.session(["t"]).call_sync("probe").text == '{"result":"done"}'
 
 
-def test_sync_calls_from_many_threads_work(open_test_runtime: RuntimeOpener) -> None:
+def test_call_sync_in_sixteen_threads_at_the_same_time_returns_each_result(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime()
 
     async def double(args: Json) -> int:

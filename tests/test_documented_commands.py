@@ -76,13 +76,13 @@ def list_options(command: click.Command, context: click.Context) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_documented_commands_and_options_exist(page: Path) -> None:
+def test_every_toolfold_command_and_option_in_the_documentation_exists(page: Path) -> None:
     commands = find_toolfold_commands(page.read_text(encoding="utf-8"))
     found = [(words, mistake) for words in commands if (mistake := find_mistake(words))]
     assert found == []
 
 
-def test_unknown_commands_and_options_in_the_documentation_are_found() -> None:
+def test_checker_of_documented_commands_reports_unknown_commands_and_options() -> None:
     blocks = ["sh\ntoolfold mcp lst --json   # a comment", "bash\ntoolfold serve --prot 1 | cat --number"]
     text = "".join(f"```{block}\n```\n" for block in blocks)
     mistakes = [find_mistake(words) for words in find_toolfold_commands(text)]

@@ -34,7 +34,7 @@ def parse_tree() -> dict[str, str]:
     return parents
 
 
-def test_tree_of_exception_classes_in_the_docstring_of_errors_is_correct() -> None:
+def test_exception_tree_in_the_docstring_of_the_errors_module_matches_the_classes() -> None:
     classes = {
         name: kind.__mro__[1].__name__
         for name, kind in vars(errors).items()
@@ -54,7 +54,9 @@ def test_tree_of_exception_classes_in_the_docstring_of_errors_is_correct() -> No
         (NeedsAgent("todo"), "'todo' is run by the agent itself"),
     ],
 )
-def test_every_error_states_problem_and_advice(error: ToolfoldError, said_by_it: str) -> None:
+def test_message_of_each_error_class_states_the_problem_and_often_what_to_do(
+    error: ToolfoldError, said_by_it: str
+) -> None:
     assert str(error).startswith(said_by_it)
 
 
@@ -72,22 +74,22 @@ def test_config_error_without_a_location_consists_of_the_problem_only() -> None:
     assert str(ConfigError("no")) == "no"
 
 
-def test_call_error_keeps_its_details() -> None:
+def test_keyword_arguments_of_call_error_are_its_details() -> None:
     assert CallError("no", parameters={"a": 1}).details == {"parameters": {"a": 1}}
 
 
-def test_errors_for_rejected_registrations_share_a_base_class() -> None:
+def test_errors_for_rejected_tool_registrations_are_registry_errors_and_no_call_errors() -> None:
     for error in (ReservedName("x"), NameTaken("x", "y"), errors.InvalidTool("x")):
         assert isinstance(error, RegistryError)
         assert not isinstance(error, CallError)
 
 
-def test_closest_name_for_a_misspelled_name_is_the_right_one() -> None:
+def test_closest_names_finds_read_file_for_a_spelling_with_swapped_letters() -> None:
     known = ["read_file", "write_file", "web_search", "browser_navigate"]
     assert closest_names("raed_file", known, count=1) == ["read_file"]
 
 
-def test_name_without_similar_names_has_no_closest_name() -> None:
+def test_closest_names_returns_nothing_for_a_name_unlike_all_others() -> None:
     assert closest_names("zzz", ["read_file", "web_search"]) == []
     assert closest_names("x", []) == []
 
@@ -101,7 +103,7 @@ def test_very_long_misspelled_name_is_compared_by_its_beginning() -> None:
     assert closest_names("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
 
 
-def test_only_long_text_is_shortened_in_messages() -> None:
+def test_shorten_cuts_only_text_above_the_limit_and_adds_an_ellipsis() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcd", 3) == "abc…"
 
@@ -111,6 +113,6 @@ class UnprintableError(Exception):
         raise RuntimeError("no words")
 
 
-def test_exception_without_a_readable_message_is_still_reported() -> None:
+def test_exception_whose_str_raises_is_reported_as_having_no_message() -> None:
     assert error_message(UnprintableError()) == "(no message)"
     assert error_message(ValueError("words")) == "words"

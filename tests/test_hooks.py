@@ -58,18 +58,20 @@ async def run_post_hooks(hooks: Hooks, args: Json | None = None, result: ToolRes
 # -- before ---------------------------------------------------------------------------------------------
 
 
-async def test_arguments_are_unchanged_without_hooks(hooks: Hooks) -> None:
+async def test_arguments_of_a_call_are_unchanged_if_there_are_no_hooks(hooks: Hooks) -> None:
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {"a": 1}
 
 
-async def test_hook_receives_tool_arguments_and_context(hooks: Hooks) -> None:
+async def test_pre_hook_gets_the_tool_and_the_arguments_and_the_context_of_the_call(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(PRE, lambda tool, args, context: told.extend([tool, args, context]))
     await hooks.run_before(TOOL, {"a": 1}, CONTEXT)
     assert told == [TOOL, {"a": 1}, CONTEXT]
 
 
-async def test_hooks_run_in_order_and_each_gets_the_result_of_the_previous_one(hooks: Hooks) -> None:
+async def test_pre_hooks_run_in_order_of_addition_and_each_gets_arguments_changed_by_the_one_before(
+    hooks: Hooks,
+) -> None:
     hooks.add(PRE, lambda _tool, args, _context: {"seen": [*args["seen"], "first"]})
 
     async def second(_tool: object, args: Json, _context: object) -> Json:
@@ -79,7 +81,7 @@ async def test_hooks_run_in_order_and_each_gets_the_result_of_the_previous_one(h
     assert await hooks.run_before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
 
 
-async def test_refusal_by_a_hook_stops_later_hooks(hooks: Hooks) -> None:
+async def test_pre_hooks_after_one_that_refuses_the_call_do_not_run(hooks: Hooks) -> None:
     asked: list[str] = []
 
     def refuse(*_: object) -> None:
@@ -96,7 +98,7 @@ async def test_refusal_by_a_hook_stops_later_hooks(hooks: Hooks) -> None:
     [ValueError("x"), SystemExit(0), asyncio.CancelledError(), KeyError(), TimeoutError()],
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_any_failure_of_a_pre_hook_refuses_the_call(
+async def test_call_is_refused_if_a_pre_hook_raises_any_exception(
     hooks: Hooks, raised: BaseException, is_async: bool
 ) -> None:
     asked: list[str] = []
@@ -116,7 +118,7 @@ async def test_any_failure_of_a_pre_hook_refuses_the_call(
     assert asked == []
 
 
-async def test_hook_failure_is_logged_but_not_shown_to_the_model(
+async def test_exception_of_a_pre_hook_is_logged_but_not_shown_to_the_model(
     hooks: Hooks, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -128,17 +130,19 @@ async def test_hook_failure_is_logged_but_not_shown_to_the_model(
 
 
 @pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
-async def test_invalid_result_of_a_pre_hook_refuses_the_call(hooks: Hooks, answer: object) -> None:
+async def test_call_is_refused_if_a_pre_hook_returns_something_other_than_a_dict_or_none(
+    hooks: Hooks, answer: object
+) -> None:
     hooks.add(PRE, lambda *_: answer)
     assert f"returned {type(answer).__name__} instead of arguments" in await run_refused(hooks)
 
 
-async def test_empty_dict_is_a_valid_result_of_a_pre_hook(hooks: Hooks) -> None:
+async def test_empty_dict_returned_by_a_pre_hook_replaces_the_arguments(hooks: Hooks) -> None:
     hooks.add(PRE, lambda *_: {})
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {}
 
 
-async def test_hanging_sync_hook_refuses_the_call(short_timeout_hooks: Hooks) -> None:
+async def test_call_is_refused_if_a_sync_pre_hook_hangs(short_timeout_hooks: Hooks) -> None:
     go_on = threading.Event()
 
     def hang(*_: object) -> None:
@@ -151,7 +155,9 @@ async def test_hanging_sync_hook_refuses_the_call(short_timeout_hooks: Hooks) ->
     go_on.set()
 
 
-async def test_async_hook_that_ignores_cancellation_refuses_the_call(short_timeout_hooks: Hooks) -> None:
+async def test_call_is_refused_if_an_async_pre_hook_hangs_and_ignores_cancellation(
+    short_timeout_hooks: Hooks,
+) -> None:
     async def hang(*_: object) -> None:
         while True:
             try:
@@ -175,7 +181,9 @@ async def test_hook_cannot_change_a_call_by_mutating_its_arguments(hooks: Hooks)
     assert args == {"path": "a", "nested": {"list": []}}
 
 
-async def test_cancelling_the_caller_of_a_hook_is_not_a_refusal(hooks: Hooks) -> None:
+async def test_cancelling_a_call_while_its_pre_hook_runs_raises_cancelled_error_and_no_refusal(
+    hooks: Hooks,
+) -> None:
     inside = asyncio.Event()
 
     async def wait(*_: object) -> None:
@@ -198,13 +206,13 @@ async def test_post_hook_may_replace_the_result(hooks: Hooks) -> None:
     assert (await run_post_hooks(hooks)).value == {"n": 2}
 
 
-async def test_post_hook_receives_the_previous_result(hooks: Hooks) -> None:
+async def test_post_hook_gets_the_result_as_changed_by_the_hook_before_it(hooks: Hooks) -> None:
     hooks.add(POST, lambda *_: "without the secret")
     hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, signed")
     assert (await run_post_hooks(hooks)).value == "without the secret, signed"
 
 
-async def test_post_hook_returning_none_keeps_the_result(hooks: Hooks) -> None:
+async def test_result_is_unchanged_if_a_post_hook_returns_none(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(POST, lambda tool, args, result, context: told.extend([tool, args, result, context]))
     assert await run_post_hooks(hooks, {"a": 1}) is RESULT
@@ -213,7 +221,7 @@ async def test_post_hook_returning_none_keeps_the_result(hooks: Hooks) -> None:
 
 @pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), Refused("no")])
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_failing_post_hook_is_logged_and_the_result_kept(
+async def test_result_is_unchanged_and_an_error_is_logged_if_a_post_hook_raises(
     hooks: Hooks, raised: BaseException, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -229,7 +237,7 @@ async def test_failing_post_hook_is_logged_and_the_result_kept(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_hanging_post_hook_is_abandoned_and_the_result_kept(short_timeout_hooks: Hooks) -> None:
+async def test_result_is_unchanged_if_a_post_hook_hangs_until_its_timeout(short_timeout_hooks: Hooks) -> None:
     go_on = threading.Event()
     short_timeout_hooks.add(POST, lambda *_: go_on.wait(60))
     assert await run_post_hooks(short_timeout_hooks) is RESULT
@@ -257,12 +265,14 @@ async def test_post_hook_gets_a_copy_of_the_arguments(hooks: Hooks) -> None:
         (PRE, "not callable", "a hook must be callable, not str"),
     ],
 )
-def test_invalid_hook_is_rejected_when_added(event: str, hook: Callable[..., Any], problem: str) -> None:
+def test_adding_a_hook_for_an_unknown_event_or_one_that_is_not_callable_is_rejected(
+    event: str, hook: Callable[..., Any], problem: str
+) -> None:
     with pytest.raises(ToolfoldError, match=problem):
         Hooks(EventLoops()).add(event, hook)
 
 
-async def test_hook_added_during_a_call_runs_from_the_next_call(hooks: Hooks) -> None:
+async def test_hook_added_while_a_call_runs_its_hooks_runs_only_from_the_next_call_on(hooks: Hooks) -> None:
     ran: list[str] = []
 
     def first(*_: object) -> None:
@@ -277,7 +287,7 @@ async def test_hook_added_during_a_call_runs_from_the_next_call(hooks: Hooks) ->
     assert ran == ["first", "first", "second"]
 
 
-async def test_pre_hook_is_run_only_for_the_tools_that_it_concerns(hooks: Hooks) -> None:
+async def test_pre_hook_with_a_tool_filter_runs_only_for_tools_that_the_filter_accepts(hooks: Hooks) -> None:
     seen: list[str] = []
     other = replace(TOOL, name="other")
     hooks.add_pre_hook(lambda tool, _args, _context: seen.append(tool.name), lambda tool: tool is TOOL)

@@ -56,7 +56,7 @@ def test_importing_toolfold_writes_no_file_and_opens_no_connection(imported: dic
     assert imported["seen"] == []
 
 
-def test_import_test_would_detect_file_writes_and_connections() -> None:
+def test_observer_used_by_the_import_test_reports_opened_files_and_sockets() -> None:
     found = run_observed("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 
@@ -84,19 +84,19 @@ def test_public_names_of_toolfold_can_be_imported_and_are_sorted() -> None:
         assert value.__doc__
 
 
-def test_every_public_name_of_toolfold_equals_the_name_of_its_object() -> None:
+def test_every_public_name_of_toolfold_equals_the_dunder_name_of_its_object() -> None:
     for name in toolfold.__all__:
         assert getattr(toolfold, name).__name__ == name
 
 
-def test_public_names_of_toolfold_support_dir_and_star_import() -> None:
+def test_all_public_names_of_toolfold_are_in_dir_and_in_a_star_import() -> None:
     assert set(toolfold.__all__) <= set(dir(toolfold))
     namespace: dict[str, Any] = {}
     exec("from toolfold import *", namespace)
     assert set(toolfold.__all__) <= namespace.keys()
 
 
-def test_unknown_name_of_toolfold_is_an_attribute_error() -> None:
+def test_accessing_an_unknown_name_of_the_toolfold_package_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'toolfold' has no attribute 'ghost'"):
         _ = toolfold.ghost
     assert not hasattr(toolfold, "_ghost")

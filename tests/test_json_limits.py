@@ -47,7 +47,7 @@ def count_empty(value: Any) -> int:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_number_of_items_and_depth_of_json_text_match_the_parsed_value(
+def test_json_text_exceeds_item_and_depth_limits_exactly_if_its_parsed_value_does(
     value: Any, ascii_only: bool, indent: Any
 ) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
@@ -60,7 +60,7 @@ def test_number_of_items_and_depth_of_json_text_match_the_parsed_value(
 
 
 @given(st.binary(max_size=60) | st.text('[]{},:"\\1 n', max_size=60).map(str.encode))
-def test_number_of_items_counted_in_json_text_is_never_too_low(document: bytes) -> None:
+def test_any_json_text_whose_parsed_value_exceeds_a_limit_is_reported_as_excessive(document: bytes) -> None:
     try:
         value = json.loads(document)
     except (ValueError, RecursionError):
@@ -79,7 +79,7 @@ def test_bytes_appended_to_json_text_do_not_lower_its_item_count(value: Any, gar
     assert find_excess(document + garbage.encode(), max_depth=measure_depth(value)) is not None
 
 
-def test_unmatched_closing_brackets_in_json_text_are_ignored() -> None:
+def test_depth_check_of_json_text_ignores_a_million_unmatched_closing_brackets() -> None:
     document = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * 1_000_000
     assert len(_read_steps(document)) == 2 * (MAX_JSON_DEPTH + 1)
     assert "levels deep" in (find_excess(document) or "")
@@ -131,7 +131,7 @@ def test_json_document_with_too_many_values_is_rejected(document: bytes) -> None
 
 
 @given(VALUES)
-def test_small_json_values_do_not_count_as_large(value: Any) -> None:
+def test_json_value_counts_as_large_only_above_the_limit_of_items(value: Any) -> None:
     assert is_large(value, max_items=0 if isinstance(value, (dict, list)) and value else 1) == (
         isinstance(value, (dict, list)) and bool(value)
     )
@@ -143,5 +143,5 @@ def test_small_json_values_do_not_count_as_large(value: Any) -> None:
     ["a" * 60_000, [1] * 2_000, {"a": ["b" * 30_000] * 3}, [[[]] * 600] * 2, [{"k" * 60_000: 1}]],
     ids=["text", "numbers", "texts", "lists", "key"],
 )
-def test_long_texts_and_values_with_many_parts_count_as_large(value: Any) -> None:
+def test_json_values_with_long_texts_or_many_items_count_as_large(value: Any) -> None:
     assert is_large(value)

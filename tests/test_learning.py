@@ -69,7 +69,7 @@ def say(session: Session, message: str | list[dict[str, Any]], *tools: str) -> N
         session.call_sync(name, {})
 
 
-def test_message_before_a_successful_call_is_learned(city: Runtime) -> None:
+def test_user_message_is_learned_for_a_tool_that_is_called_successfully_after_it(city: Runtime) -> None:
     session = city.session()
     say(session, POOL, "place_hours")
     (row,) = list_learned(city)
@@ -89,26 +89,30 @@ def test_tool_learned_for_a_message_is_selected_and_the_reason_is_given(city: Ru
     assert selection.why["place_hours"] == "fits the message, as learned from use"
 
 
-def test_search_query_before_a_successful_call_is_learned(city: Runtime) -> None:
+def test_tool_search_query_is_learned_for_a_found_tool_that_is_then_called_successfully(
+    city: Runtime,
+) -> None:
     session = city.session()
     session.call_sync("tool_search", {"query": "opening hours of the pool"})
     session.call_sync("tool_call", {"name": "place_hours", "arguments": {}})
     assert [(row.text, row.origin) for row in list_learned(city)] == [("opening hours of the pool", "search")]
 
 
-def test_tool_that_the_search_did_not_find_is_not_learned_for_the_query(city: Runtime) -> None:
+def test_tool_search_query_is_not_learned_for_a_called_tool_that_was_not_in_its_results(
+    city: Runtime,
+) -> None:
     session = city.session()
     session.call_sync("tool_search", {"query": "opening hours of the pool", "limit": 1})
     session.call_sync("plan_route", {})
     assert list_learned(city) == []
 
 
-def test_message_before_a_failed_call_is_not_learned(city: Runtime) -> None:
+def test_user_message_is_not_learned_for_a_tool_whose_call_failed(city: Runtime) -> None:
     say(city.session(), "book two tickets for the pool", "book_ticket")
     assert list_learned(city) == []
 
 
-def test_text_of_tool_results_is_never_learned(city: Runtime) -> None:
+def test_text_of_a_tool_result_is_never_learned_as_a_message_for_a_tool(city: Runtime) -> None:
     session = city.session()
     call = {"id": "1", "type": "function", "function": {"name": "place_hours", "arguments": "{}"}}
     history: list[dict[str, Any]] = [
@@ -135,12 +139,14 @@ def test_message_that_a_model_sends_to_a_sub_agent_is_not_learned(city: Runtime)
     assert list_learned(city) == []
 
 
-def test_long_message_is_not_learned(city: Runtime) -> None:
+def test_message_above_the_length_limit_is_not_learned_for_the_tool_called_after_it(city: Runtime) -> None:
     say(city.session(), "open the pool " * 40, "place_hours")
     assert list_learned(city) == []
 
 
-def test_search_query_is_learned_even_if_the_message_is_too_long(city: Runtime) -> None:
+def test_tool_search_query_is_learned_even_if_the_user_message_is_too_long_to_be_learned(
+    city: Runtime,
+) -> None:
     session, message = city.session(), "open the pool " * 40
     session.assemble(message)
     session.call_sync("tool_search", {"query": "opening hours of the pool"})
@@ -149,13 +155,15 @@ def test_search_query_is_learned_even_if_the_message_is_too_long(city: Runtime) 
     assert [row.text for row in list_learned(city)] == ["opening hours of the pool"]
 
 
-def test_only_the_first_tools_called_after_a_message_are_learned(city: Runtime) -> None:
+def test_message_is_learned_for_only_the_first_three_of_five_tools_called_after_it(city: Runtime) -> None:
     names = ("place_hours", "plan_route", "ledger_1", "ledger_2", "ledger_3")
     say(city.session(), "check the pool and write it into the ledger", *names)
     assert [row.name for row in list_learned(city, *names)] == list(names[:3])
 
 
-def test_messages_are_learned_separately_for_each_client_of_a_gateway(city: Runtime) -> None:
+def test_learned_messages_are_stored_with_the_name_of_the_gateway_client_that_made_the_call(
+    city: Runtime,
+) -> None:
     for name in ("alice", "bob"):
         session = city.session(caller=Caller(name))
         session.call_sync("tool_search", {"query": "opening hours of the pool"})
@@ -163,7 +171,7 @@ def test_messages_are_learned_separately_for_each_client_of_a_gateway(city: Runt
     assert sorted(row.client for row in list_learned(city)) == ["alice", "bob"]
 
 
-def test_calls_of_another_tool_weaken_the_effect_of_learned_messages(city: Runtime) -> None:
+def test_learned_message_counts_a_miss_if_another_tool_is_called_for_the_same_message(city: Runtime) -> None:
     session = city.session()
     say(session, POOL, "place_hours")
     say(session, "how do I get to the lake?")
@@ -202,7 +210,9 @@ def test_project_settings_cannot_turn_learning_on(
     assert not open_test_runtime().retriever.learned.enabled
 
 
-def test_proxy_learns_from_calls_that_its_clients_ran(city: Runtime) -> None:
+def test_proxy_learns_the_message_before_a_successful_tool_result_in_a_request_of_its_client(
+    city: Runtime,
+) -> None:
     wire = WIRES["messages"]
     tools = [
         {"name": f"mcp__city__{name}", "description": text, "input_schema": {"type": "object"}}

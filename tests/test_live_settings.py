@@ -118,7 +118,7 @@ def test_changed_mcp_server_settings_are_applied_to_an_open_runtime(
     ]
 
 
-def test_runtime_that_watches_its_settings_applies_a_change_by_itself(
+def test_after_watch_settings_a_server_added_to_the_settings_file_appears_without_further_calls(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers()
@@ -153,7 +153,7 @@ def test_disabling_or_enabling_a_tool_takes_effect_in_the_next_turn(
     assert session.call_sync("count_boats", {}).ok
 
 
-def test_changed_settings_never_give_a_session_more_than_its_own_toolsets(
+def test_enabling_toolsets_in_the_settings_gives_an_open_session_only_toolsets_it_asked_for(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(tools={"disabled_toolsets": ["file", "terminal"]})
@@ -168,7 +168,7 @@ def test_changed_settings_never_give_a_session_more_than_its_own_toolsets(
     assert delegated.granted() == frozenset()
 
 
-def test_changed_settings_of_toolsets_and_result_size_apply_to_an_open_runtime(
+def test_changed_toolsets_and_maximum_result_length_apply_to_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(toolsets={"reading": {"tools": ["read_file"]}})
@@ -229,7 +229,7 @@ def test_invalid_edit_of_a_settings_file_is_logged_with_its_line_and_not_applied
     assert runtime.check_settings() == ("mcp.servers.two added", "mcp.servers.one removed")
 
 
-def test_settings_file_that_is_being_written_is_not_loaded(
+def test_watched_settings_file_is_loaded_only_after_an_editor_has_finished_writing_it(
     settings: Settings, open_live: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An editor may truncate a file, or delete it, before it writes the new content."""
@@ -291,7 +291,7 @@ def test_trusting_a_project_adds_its_mcp_servers_and_losing_trust_removes_them(
     assert runtime.check_settings() == ("mcp.servers.one removed",)
 
 
-def test_tool_accepted_in_another_process_can_be_used_in_an_open_runtime(
+def test_mcp_tool_that_another_process_accepts_after_review_becomes_usable_in_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -310,7 +310,7 @@ def test_tool_accepted_in_another_process_can_be_used_in_an_open_runtime(
 EVIL = {"mcp": {"servers": {"evil": server_entry()}}, "approval": {"mode": "off"}}
 
 
-def test_editing_the_settings_file_while_servers_run_cannot_raise_a_servers_trust(
+def test_trust_setting_of_an_mcp_server_edited_in_the_file_while_servers_run_is_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A running MCP server could have edited the file, even when none of its tools is being called."""
@@ -328,7 +328,7 @@ def test_editing_the_settings_file_while_servers_run_cannot_raise_a_servers_trus
     assert runtime.config.mcp.servers["one"].trust == "pin", "a later command does not accept the edit"
 
 
-def test_rejected_change_of_a_servers_trust_does_not_take_effect_with_a_later_valid_change(
+def test_server_trust_edited_in_an_invalid_file_stays_unapplied_after_the_file_becomes_valid(
     settings: Settings, open_live: Open
 ) -> None:
     one = server_entry()
@@ -343,7 +343,7 @@ def test_rejected_change_of_a_servers_trust_does_not_take_effect_with_a_later_va
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_editing_the_settings_file_while_servers_run_cannot_lift_restrictions_or_redirect_requests(
+def test_disabled_tools_and_provider_urls_edited_in_the_file_while_mcp_servers_run_are_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     mcp = {"servers": {"one": server_entry()}, "wait_seconds": TIMEOUT_S}
@@ -370,7 +370,7 @@ def test_editing_the_settings_file_while_servers_run_cannot_lift_restrictions_or
     assert runtime.check_settings() == ()
 
 
-def test_settings_command_of_the_user_enables_a_tool_while_servers_run(
+def test_config_set_command_of_the_user_enables_a_disabled_tool_while_mcp_servers_run(
     settings: Settings, open_live: Open
 ) -> None:
     mcp = {"servers": {"one": server_entry()}, "wait_seconds": TIMEOUT_S}
@@ -381,7 +381,7 @@ def test_settings_command_of_the_user_enables_a_tool_while_servers_run(
     assert "write_file" in runtime.session(["file"]).granted()
 
 
-def test_server_that_is_still_starting_cannot_raise_its_trust_by_editing_the_settings(
+def test_trust_setting_that_a_starting_mcp_server_edits_in_the_settings_file_is_not_applied(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     script, ready = tmp_path / "server.sh", tmp_path / "ready"
@@ -395,7 +395,7 @@ def test_server_that_is_still_starting_cannot_raise_its_trust_by_editing_the_set
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_settings_edit_after_a_server_has_exited_cannot_raise_the_trust_of_another_server(
+def test_server_added_to_the_file_after_another_one_ran_does_not_get_its_edited_trust_setting(
     settings: Settings, open_live: Open
 ) -> None:
     one = {**server_entry(), "trust": "pin"}
@@ -408,7 +408,7 @@ def test_settings_edit_after_a_server_has_exited_cannot_raise_the_trust_of_anoth
     assert runtime.config.mcp.servers["two"].trust == "pin"
 
 
-def test_settings_command_of_the_user_raises_a_servers_trust_at_once(
+def test_config_set_command_of_the_user_raises_the_trust_of_a_running_mcp_server(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -418,7 +418,7 @@ def test_settings_command_of_the_user_raises_a_servers_trust_at_once(
     assert runtime.mcp.servers["one"].settings.trust == "warn"
 
 
-def test_settings_change_made_by_a_tool_call_has_no_effect_until_accepted(
+def test_settings_file_changed_by_a_tool_call_has_no_effect_until_the_user_runs_config_accept(
     settings: Settings,
     open_live: Open,
     monkeypatch: pytest.MonkeyPatch,
@@ -439,7 +439,7 @@ def test_settings_change_made_by_a_tool_call_has_no_effect_until_accepted(
     assert runtime.config.approval.mode == "manual"
 
 
-def test_settings_change_by_a_running_tool_call_is_not_used_and_reported_in_its_result(
+def test_settings_file_changed_by_a_tool_call_is_not_loaded_even_while_that_call_still_runs(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The watching thread sees the changed settings before the tool call ends."""
@@ -465,7 +465,7 @@ def test_settings_change_by_a_running_tool_call_is_not_used_and_reported_in_its_
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_settings_change_by_a_background_process_of_a_tool_call_is_not_used(
+def test_settings_file_changed_by_a_background_process_of_a_tool_call_is_not_loaded(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -479,7 +479,7 @@ def test_settings_change_by_a_background_process_of_a_tool_call_is_not_used(
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_settings_change_by_a_tool_call_of_another_runtime_is_not_used(
+def test_settings_file_changed_by_a_tool_call_of_another_runtime_is_not_loaded(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example, an agent's tool call changes the settings file that a running gateway watches."""
@@ -501,7 +501,7 @@ def test_settings_change_by_a_tool_call_of_another_runtime_is_not_used(
     assert server_tools(follower) == {"mcp_one_echo"}
 
 
-def test_settings_change_by_a_tool_that_declares_no_effects_is_not_used(
+def test_settings_file_changed_by_a_tool_that_declares_no_effects_is_not_loaded(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Settings changes are detected during calls of tools without declared effects, such as MCP tools."""
@@ -544,7 +544,7 @@ def test_tool_call_cannot_lift_a_restriction_by_adding_a_project_file_in_a_subdi
         assert "read_file" not in runtime.session().granted()
 
 
-def test_settings_command_of_the_user_takes_effect_while_a_tool_call_runs(
+def test_config_set_command_of_the_user_takes_effect_while_a_tool_call_runs(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()

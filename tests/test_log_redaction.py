@@ -64,7 +64,7 @@ import logging
         "t=threading.Thread(target=fail); t.start(); t.join()",
     ],
 )
-def test_standard_error_of_the_command_line_contains_no_secrets(statements: str) -> None:
+def test_secrets_in_log_lines_and_uncaught_exceptions_are_redacted_on_standard_error(statements: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(statements=statements)],
         capture_output=True,
@@ -89,7 +89,7 @@ def test_json_log_has_one_object_per_line_without_secrets() -> None:
     assert "ValueError" in entry["exception"]
 
 
-def test_event_in_the_json_log_is_an_object() -> None:
+def test_event_message_becomes_a_json_object_in_the_json_log_and_other_messages_stay_text() -> None:
     formatter = JsonFormatter(Redaction((), max_chars=20_000))
     entry = json.loads(formatter.format(_record("%s", '{"type": "tool_started", "tool": "add"}')))
     assert entry["event"] == {"type": "tool_started", "tool": "add"}

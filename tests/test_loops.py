@@ -156,7 +156,9 @@ async def test_sync_call_inside_a_running_event_loop_raises_the_exception_of_the
         loops.run(fail())
 
 
-async def test_nested_sync_calls_return_their_results(loops: EventLoops) -> None:
+async def test_coroutine_run_synchronously_can_run_further_coroutines_synchronously(
+    loops: EventLoops,
+) -> None:
     async def outer(depth: int) -> object:
         return loops.run(outer(depth - 1)) if depth else "bottom"
 
@@ -242,7 +244,7 @@ def test_event_loops_of_many_threads_leak_no_file_descriptors(loops: EventLoops)
 # -- closing --------------------------------------------------------------------------------------------
 
 
-def test_closing_all_event_loops_includes_those_of_running_threads() -> None:
+def test_close_also_closes_the_event_loop_of_a_thread_that_still_runs() -> None:
     loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
         theirs, mine = (
@@ -254,7 +256,7 @@ def test_closing_all_event_loops_includes_those_of_running_threads() -> None:
         assert mine.is_closed()
 
 
-def test_event_loops_can_be_closed_repeatedly() -> None:
+def test_closing_the_event_loops_a_second_time_does_nothing() -> None:
     loops = EventLoops()
     loops.run(answer(1))
     loops.close()
@@ -291,7 +293,7 @@ def test_event_loops_can_be_closed_inside_a_running_loop() -> None:
     assert used.is_closed()
 
 
-def test_event_loops_that_are_no_longer_referenced_are_closed() -> None:
+def test_garbage_collecting_the_event_loops_object_closes_its_loops() -> None:
     loops = EventLoops()
     used = loops.run(current_loop_and_thread())
     del loops
@@ -299,7 +301,7 @@ def test_event_loops_that_are_no_longer_referenced_are_closed() -> None:
     assert used.is_closed()
 
 
-def test_garbage_collected_event_loop_causes_no_warning(
+def test_garbage_collecting_an_event_loops_object_whose_loop_is_closed_raises_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     complaints: list[object] = []
@@ -326,7 +328,7 @@ async def ignore_cancellation() -> None:
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-def test_task_that_ignores_cancellation_does_not_block_close() -> None:
+def test_closing_the_event_loops_ends_although_a_task_ignores_cancellation() -> None:
     loops = EventLoops()
     kept: list[asyncio.Task[None]] = []
 
@@ -344,7 +346,9 @@ def test_task_that_ignores_cancellation_does_not_block_close() -> None:
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_task_that_ignores_cancellation_does_not_block_the_caller(loops: EventLoops) -> None:
+async def test_sync_call_returns_although_a_task_it_left_behind_ignores_cancellation(
+    loops: EventLoops,
+) -> None:
     async def start() -> str:
         kept.append(asyncio.create_task(ignore_cancellation()))
         await asyncio.sleep(0)
@@ -385,7 +389,7 @@ def test_open_async_generator_is_finished_when_loops_are_closed() -> None:
 # -- sync and async code ---------------------------------------------------------------------------------
 
 
-async def test_blocking_code_does_not_block_the_event_loop(loops: EventLoops) -> None:
+async def test_event_loop_continues_while_a_blocking_function_runs_in_a_thread(loops: EventLoops) -> None:
     go_on = threading.Event()
     blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
@@ -393,7 +397,9 @@ async def test_blocking_code_does_not_block_the_event_loop(loops: EventLoops) ->
     assert await blocked is True
 
 
-async def test_sync_and_async_functions_of_all_kinds_can_be_called(loops: EventLoops) -> None:
+async def test_call_returns_the_value_of_sync_and_async_functions_lambdas_and_callable_objects(
+    loops: EventLoops,
+) -> None:
     class Callable_:  # noqa: N801
         async def __call__(self, value: int) -> int:
             return value
@@ -417,7 +423,7 @@ async def test_blocking_code_in_a_thread_sees_context_variables(loops: EventLoop
     "raised",
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration(1)],
 )
-async def test_system_exit_in_blocking_code_does_not_stop_the_process(
+async def test_system_exit_raised_by_a_blocking_function_does_not_stop_the_process(
     loops: EventLoops, raised: BaseException
 ) -> None:
     def fail() -> None:
@@ -428,7 +434,9 @@ async def test_system_exit_in_blocking_code_does_not_stop_the_process(
     assert caught.value.original is raised
 
 
-async def test_number_of_threads_for_blocking_code_is_limited(loops: EventLoops) -> None:
+async def test_blocking_function_is_refused_while_the_maximum_number_of_threads_is_in_use(
+    loops: EventLoops,
+) -> None:
     go_on = threading.Event()
     hanging = [asyncio.create_task(loops.run_in_thread(lambda: go_on.wait(120))) for _ in range(MAX_THREADS)]
     await asyncio.sleep(0)
@@ -439,7 +447,9 @@ async def test_number_of_threads_for_blocking_code_is_limited(loops: EventLoops)
     assert await loops.run_in_thread(lambda: "free again") == "free again"
 
 
-async def test_hanging_tools_do_not_use_up_the_threads_of_hooks_and_checks(loops: EventLoops) -> None:
+async def test_hooks_and_checks_still_get_threads_while_hanging_handlers_use_all_handler_threads(
+    loops: EventLoops,
+) -> None:
     go_on = threading.Event()
     hanging = [
         asyncio.create_task(loops.call_with_timeout(120, go_on.wait, 120)) for _ in range(MAX_HANDLER_THREADS)
@@ -489,7 +499,7 @@ async def test_call_that_ends_within_its_timeout_returns_its_result(loops: Event
     assert await loops.call_with_timeout(60, lambda: 6) == 6
 
 
-async def test_async_code_that_times_out_is_cancelled(loops: EventLoops) -> None:
+async def test_coroutine_that_exceeds_its_call_timeout_is_cancelled(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def endless() -> None:
@@ -503,7 +513,9 @@ async def test_async_code_that_times_out_is_cancelled(loops: EventLoops) -> None
     assert ended == ["cleaned up"]
 
 
-async def test_blocking_code_that_times_out_is_abandoned(loops: EventLoops) -> None:
+async def test_call_of_a_blocking_function_raises_call_timeout_without_waiting_for_its_end(
+    loops: EventLoops,
+) -> None:
     go_on = threading.Event()
     with pytest.raises(CallTimeout):
         await loops.call_with_timeout(0.01, go_on.wait, 30)
@@ -531,7 +543,7 @@ async def test_timeout_error_raised_by_the_called_code_does_not_count_as_a_call_
         await loops.call_with_timeout(60, slow_database)
 
 
-async def test_cancelling_the_caller_cancels_the_called_code(loops: EventLoops) -> None:
+async def test_cancelling_the_task_that_awaits_a_call_cancels_the_called_coroutine(loops: EventLoops) -> None:
     inside, ended = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:
@@ -549,7 +561,9 @@ async def test_cancelling_the_caller_cancels_the_called_code(loops: EventLoops) 
     assert ended.is_set()
 
 
-async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: EventLoops) -> None:
+async def test_coroutine_that_cancels_its_own_task_raises_escaped_exception_in_its_caller(
+    loops: EventLoops,
+) -> None:
     async def give_up() -> None:
         cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
         await asyncio.sleep(0)
@@ -560,7 +574,7 @@ async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: EventL
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit(), BaseExceptionGroup("g", [SystemExit()])])
-async def test_system_exit_in_async_code_does_not_stop_the_process(
+async def test_system_exit_raised_by_a_coroutine_does_not_stop_the_process(
     loops: EventLoops, raised: BaseException
 ) -> None:
     async def fail() -> None:
@@ -615,7 +629,7 @@ def run_and_interrupt(script: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_ctrl_c_cleans_up_an_async_call_and_exits() -> None:
+def test_ctrl_c_runs_the_cleanup_of_an_async_call_and_ends_the_process_by_sigint() -> None:
     code, out, err = run_and_interrupt("loops.run(endless())")
     assert code == -signal.SIGINT
     assert out == "cleaned up\n"
@@ -694,14 +708,14 @@ def test_program_with_event_loops_in_many_threads_exits_silently(ending: str) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_event_loops_are_created_on_first_use() -> None:
+def test_creating_the_event_loops_object_opens_no_file_descriptors() -> None:
     before = open_files()
     made = EventLoops()
     assert open_files() <= before
     made.close()
 
 
-async def test_context_manager_entered_in_a_thread_is_exited_if_the_caller_is_cancelled(
+async def test_context_manager_that_is_entered_in_a_thread_after_its_caller_was_cancelled_is_exited(
     loops: EventLoops,
 ) -> None:
     go, left = threading.Event(), threading.Event()

@@ -99,7 +99,7 @@ def search_tool(parameters: Json | None = None) -> Tool:
 
 @modest
 @given(json_values)
-def test_changing_a_frozen_json_value_raises(value: Any) -> None:
+def test_changing_a_frozen_json_value_raises_an_exception(value: Any) -> None:
     frozen = freeze(value)
     for each in iterate_containers(frozen):
         for change in (DICT_CHANGES if isinstance(each, dict) else LIST_CHANGES).values():
@@ -111,7 +111,7 @@ def test_changing_a_frozen_json_value_raises(value: Any) -> None:
 
 
 @check_cases("kind", [dict, list])
-def test_all_mutating_methods_of_frozen_values_are_blocked(kind: type) -> None:
+def test_every_mutating_method_of_frozen_dicts_and_lists_raises(kind: type) -> None:
     frozen: Any = FrozenDict({"a": 1}) if kind is dict else FrozenList([1])
     reading = {
         *("__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__reduce_ex__"),
@@ -143,7 +143,7 @@ def test_frozen_json_value_serializes_like_the_original(value: Any) -> None:
 
 @modest
 @given(json_objects)
-def test_deep_copy_of_a_frozen_value_is_plain_and_mutable(value: Json) -> None:
+def test_deep_copy_of_a_frozen_json_value_consists_of_mutable_dicts_and_lists(value: Json) -> None:
     frozen = freeze(value)
     mine = copy.deepcopy(frozen)
     assert mine == frozen
@@ -178,7 +178,7 @@ def test_freezing_a_value_that_is_not_json_is_rejected_at_any_depth(stranger: ob
             freeze(value)
 
 
-def test_two_definitions_made_from_one_tool_can_be_changed_independently() -> None:
+def test_changing_a_returned_tool_definition_does_not_change_later_definitions_of_the_tool() -> None:
     tool = search_tool()
     mine = tool.definition()
     mine["type"] = "changed"
@@ -207,7 +207,7 @@ def test_schema_in_a_tool_definition_is_read_only() -> None:
 
 @modest
 @given(st.dictionaries(st.text(max_size=8), json_objects, max_size=4))
-def test_schema_of_a_tool_is_independent_of_the_original(properties: Json) -> None:
+def test_changing_the_schema_dict_after_making_a_tool_does_not_change_the_tool(properties: Json) -> None:
     schema: Json = {"type": "object", "properties": properties}
     before = copy.deepcopy(schema)
     tool = search_tool(schema)
@@ -215,13 +215,13 @@ def test_schema_of_a_tool_is_independent_of_the_original(properties: Json) -> No
     assert tool.parameters == before
 
 
-def test_repeated_strings_in_tool_schemas_are_interned() -> None:
+def test_equal_strings_in_the_frozen_schemas_of_two_tools_are_one_object() -> None:
     one, other = (freeze(json.loads('{"größe": {"type": "string"}}')) for _ in range(2))
     assert next(iter(one)) is next(iter(other))
     assert one["größe"]["type"] is other["größe"]["type"]
 
 
-def test_tool_built_directly_freezes_its_schema() -> None:
+def test_schema_passed_to_the_tool_constructor_is_copied_and_read_only() -> None:
     schema: Any = {"type": "object", "properties": {"q": {"type": "string"}}}
     tool = Tool(name="x", toolset="t", description="", parameters=schema, handler=lambda args, _: args)
     schema["properties"]["q"]["type"] = "changed"
@@ -237,7 +237,7 @@ def test_new_schema_given_to_a_copy_of_a_tool_is_frozen() -> None:
     assert tool.parameters == {"type": "object", "properties": {}}
 
 
-def test_tool_object_is_immutable() -> None:
+def test_assigning_to_an_attribute_of_a_tool_raises() -> None:
     tool = search_tool()
     with pytest.raises(FrozenInstanceError):
         tool.name = "tool_call"  # type: ignore[misc]
@@ -258,28 +258,28 @@ def test_unreferenced_tool_is_garbage_collected() -> None:
     assert watched() is None
 
 
-def test_every_tool_call_has_a_unique_id() -> None:
+def test_tool_calls_created_without_an_id_get_unique_ids() -> None:
     assert len({ToolCall("x").id for _ in range(100)}) == 100
 
 
-def test_tool_calls_are_cancelled_independently() -> None:
+def test_setting_the_cancelled_event_of_one_call_context_leaves_other_calls_uncancelled() -> None:
     one, other = CallContext(session_id="s"), CallContext(session_id="s")
     one.cancelled.set()
     assert not other.cancelled.is_set()
 
 
-def test_tool_result_is_ok_unless_it_has_an_error() -> None:
+def test_tool_result_is_ok_only_if_its_error_is_none() -> None:
     fine = ToolResult(call_id="1", name="x", text="{}")
     assert fine.ok
     assert not replace(fine, error="").ok
     assert not replace(fine, error="no").ok
 
 
-def test_effect_of_a_tool_can_be_given_by_name() -> None:
+def test_effect_is_created_from_its_name_and_an_unknown_name_raises_value_error() -> None:
     assert Effect("destructive") is Effect.DESTRUCTIVE
     with pytest.raises(ValueError, match="harmless"):
         Effect("harmless")
 
 
-def test_source_of_a_tool_is_written_as_its_kind_and_name() -> None:
+def test_str_of_a_tool_source_is_its_kind_and_name() -> None:
     assert [str(Source()), str(Source("mcp", "github"))] == ["user", "mcp github"]

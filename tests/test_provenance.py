@@ -105,7 +105,7 @@ PROGRAMS |= {"setsid in the background": "setsid"}
 
 @pytest.mark.thorough(keep=6)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_process_of_a_tool_call_is_detected_behind_every_launcher_program(
+def test_process_started_by_a_tool_call_is_recognised_behind_sudo_setsid_and_other_launchers(
     runtime: Runtime, tmp_path: Path, launcher: str
 ) -> None:
     program = PROGRAMS.get(launcher, launcher)
@@ -129,7 +129,7 @@ def test_process_of_a_tool_call_is_detected_behind_every_launcher_program(
     assert answer.read_text() != "UNMARKED"
 
 
-def test_process_of_a_tool_call_is_detected_after_it_left_the_process_tree(
+def test_orphaned_process_of_a_tool_call_without_environment_is_recognised_by_its_memory_limit(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     """An orphan in its own session without environment is identified by its memory limit only."""
@@ -139,7 +139,9 @@ def test_process_of_a_tool_call_is_detected_after_it_left_the_process_tree(
     assert "ulimit -Hm" in answer.read_text()
 
 
-async def test_mcp_server_and_its_children_are_detected_as_started_by_the_runtime(tmp_path: Path) -> None:
+async def test_detached_child_of_an_mcp_server_is_recognised_as_started_by_the_runtime(
+    tmp_path: Path,
+) -> None:
     from toolfold.redaction import Redaction
     from toolfold.sources.mcp.server_process import ServerLog, start_server
 
@@ -156,7 +158,7 @@ async def test_mcp_server_and_its_children_are_detected_as_started_by_the_runtim
     assert "ulimit -Hm" in answer.read_text()
 
 
-def test_process_of_a_tool_call_is_detected_even_if_it_lowers_its_memory_limit(
+def test_process_started_by_a_tool_call_is_recognised_even_if_it_lowers_its_memory_limit(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     script, answer = write_probe(tmp_path)
@@ -166,14 +168,16 @@ def test_process_of_a_tool_call_is_detected_even_if_it_lowers_its_memory_limit(
     assert "limit on resident memory" in answer.read_text()
 
 
-def test_unrelated_process_is_not_taken_for_a_process_of_a_tool_call(tmp_path: Path) -> None:
+def test_process_unrelated_to_the_runtime_is_not_taken_for_one_started_by_a_tool_call(tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     subprocess.run([sys.executable, str(script)], check=True, env={})
     assert answer.read_text() == "UNMARKED"
     assert find_tool_call() == ""
 
 
-def test_process_started_by_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) -> None:
+def test_unmarked_process_below_an_open_runtime_is_recognised_as_started_by_a_tool_call(
+    tmp_path: Path,
+) -> None:
     """Tools that start processes themselves do not mark them, but the runtime is an ancestor."""
     script, answer = write_probe(tmp_path)
     beacon = Beacon()
@@ -305,7 +309,9 @@ def settings_of(home: Path) -> dict[str, bytes]:
     }
 
 
-def test_every_administrative_command_is_refused_in_a_tool_call(runtime: Runtime, home: Path) -> None:
+def test_every_toolfold_command_that_changes_settings_or_access_is_refused_in_a_tool_call(
+    runtime: Runtime, home: Path
+) -> None:
     (home / "config.yaml").write_text("mcp:\n  servers:\n    some: {command: 'true'}\n")
     before = settings_of(home)
     commands = ADMINISTRATION[:: thorough_count(1, 5)]  # the next test covers the others in this process
@@ -319,7 +325,7 @@ def test_every_administrative_command_is_refused_in_a_tool_call(runtime: Runtime
     assert settings_of(home) == before
 
 
-def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() -> None:
+def test_every_toolfold_command_is_either_refused_or_listed_as_allowed_in_a_tool_call() -> None:
     import click
 
     from toolfold.cli.app import app
@@ -343,7 +349,7 @@ def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() 
     assert every >= ALLOWED_IN_TOOL_CALLS
 
 
-def test_command_group_that_runs_without_a_subcommand_is_refused_in_a_tool_call_unless_listed() -> None:
+def test_unlisted_command_group_invoked_without_a_subcommand_is_refused_in_a_tool_call() -> None:
     import click
 
     from toolfold.cli.restrictions import restrict_command
@@ -358,7 +364,7 @@ def test_command_group_that_runs_without_a_subcommand_is_refused_in_a_tool_call_
 
 
 @pytest.mark.thorough
-def test_read_only_commands_of_toolfold_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
+def test_toolfold_commands_that_only_read_are_allowed_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     own = toolfold_in(home)
     commands = ("config show", "approvals list", "token list", "tools list", "approvals test 'ls'")
     script = "; ".join(f'{own} {each} >/dev/null 2>&1; printf "%s " "$?"' for each in commands)
@@ -425,7 +431,7 @@ def test_process_of_a_tool_call_cannot_answer_its_own_approval_question(
     assert not any(each["allowed"] for each in about_it)
 
 
-def test_approver_in_a_process_of_a_tool_call_is_never_asked(
+def test_runtime_opened_by_code_in_a_tool_call_refuses_instead_of_asking_its_own_approver(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     """Code in a tool call opens a runtime and approves everything permanently."""
@@ -448,13 +454,15 @@ def test_approver_in_a_process_of_a_tool_call_is_never_asked(
 
 
 @pytest.mark.thorough
-def test_harmless_toolfold_call_inside_a_tool_call_works(runtime: Runtime, home: Path) -> None:
+def test_command_toolfold_call_inside_a_tool_call_can_run_a_harmless_command(
+    runtime: Runtime, home: Path
+) -> None:
     nested = shlex.quote(json.dumps({"command": "echo nested works"}))
     output = run_command(runtime, f"{toolfold_in(home)} call terminal {nested}", timeout=120)
     assert "nested works" in output
 
 
-def test_toolfold_call_inside_a_tool_call_cannot_weaken_approval(
+def test_command_toolfold_call_inside_a_tool_call_cannot_turn_approval_off(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "nested-target"
@@ -465,7 +473,7 @@ def test_toolfold_call_inside_a_tool_call_cannot_weaken_approval(
     assert target.exists()
 
 
-def test_user_can_change_settings_while_a_runtime_is_open(
+def test_config_set_of_a_process_unrelated_to_the_open_runtime_succeeds(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     """Runs in a process that is no descendant of the runtime."""
@@ -488,7 +496,7 @@ def test_user_can_change_settings_while_a_runtime_is_open(
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_settings_can_be_loaded_on_systems_without_resource_limits_and_user_ids() -> None:
+def test_process_counts_as_no_tool_call_on_systems_without_resource_limits_and_user_ids() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

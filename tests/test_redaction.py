@@ -25,7 +25,7 @@ SECRETS = st.lists(
 
 @try_examples(200)
 @given(SECRETS, st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=12), st.data())
-def test_known_secrets_are_redacted_anywhere_in_the_text(
+def test_known_secrets_inserted_anywhere_in_a_text_are_all_redacted(
     secrets: list[str], pieces: list[str], data: st.DataObject
 ) -> None:
     text = ""
@@ -51,13 +51,13 @@ def test_secret_longer_than_the_length_limit_is_redacted() -> None:
     assert "00001" not in redacted
 
 
-def test_secret_split_by_null_characters_is_redacted() -> None:
+def test_known_secret_is_redacted_in_text_with_thousands_of_null_characters() -> None:
     secret = "Kq7wZx3vT9nB"
     redacted = Redaction([secret])("\0".join(secret) + "\0" * 5000 + secret)
     assert secret not in redacted
 
 
-def test_redacting_a_secret_that_is_a_prefix_of_another_leaves_no_rest_of_the_longer_one() -> None:
+def test_longer_secret_is_redacted_completely_if_another_secret_is_its_prefix() -> None:
     assert Redaction(["abcdefgh", "abcdefghijkl"])("abcdefghijkl") == HIDDEN
 
 
@@ -146,7 +146,9 @@ def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
         "token=\nrm -rf docs",
     ],
 )
-def test_code_that_a_command_executes_is_not_redacted(command: str) -> None:
+def test_code_in_a_variable_named_like_a_secret_is_not_redacted_if_the_command_executes_it(
+    command: str,
+) -> None:
     assert Redaction()(command) == command
 
 
@@ -167,11 +169,13 @@ def test_code_that_a_command_executes_is_not_redacted(command: str) -> None:
         "password=hunter22x(3)",
     ],
 )
-def test_secret_next_to_executed_code_is_redacted(command: str) -> None:
+def test_password_in_a_command_is_redacted_if_it_is_passed_to_a_program_and_not_executed(
+    command: str,
+) -> None:
     assert "hunter22x" not in Redaction()(command)
 
 
-def test_token_at_the_length_limit_is_redacted_completely() -> None:
+def test_no_part_of_a_token_remains_if_text_is_truncated_in_the_middle_of_it() -> None:
     for before in range(40, 60):
         redacted = Redaction(max_chars=60)("x" * before + " sk-" + "Zq9" * 40)
         assert "Zq9" not in redacted
@@ -197,20 +201,20 @@ def test_redacting_known_secrets_twice_equals_redacting_them_once() -> None:
     ["a", "a_", "a-", "eyJ-", "eyJaaaaaaaa.", "sk-", "token", "token=", "bearer ", "a://", "a://b:",
      "-----BEGIN ", "password'", "-----BEGIN PRIVATE KEY-----", "AKIA", " ", "\0", "secret_secret_", ":@"],
 )  # fmt: skip
-def test_redaction_of_one_megabyte_of_adversarial_text_is_fast_enough(piece: str) -> None:
+def test_redaction_of_a_megabyte_of_adversarial_text_ends_within_the_time_limit(piece: str) -> None:
     redact = Redaction([f"secret-number-{number}" for number in range(50)])
     text = piece * (1_000_000 // len(piece))
     redacted = run_with_limit(lambda: redact(text))
     assert len(redacted) < 2_100
 
 
-def test_long_text_is_truncated_and_marked_by_redaction() -> None:
+def test_redaction_truncates_long_text_and_marks_where_it_was_cut() -> None:
     assert Redaction(max_chars=10)("abcdefghijklmno") == "abcdefghij… (cut)"
     assert Redaction(max_chars=10)("abcdefghij") == "abcdefghij"
 
 
 @check_cases("spelling", SPELLINGS)
-def test_secret_is_redacted_in_every_spelling_of_the_corpus(spelling: str) -> None:
+def test_secret_is_redacted_in_each_of_300_ways_to_write_a_secret_in_a_command_or_text(spelling: str) -> None:
     for secret in ("Hunter2xyz", "p4ss!word+1"):
         text = spelling.replace("{s}", secret)
         redacted = Redaction(max_chars=20_000)(text)
@@ -219,7 +223,7 @@ def test_secret_is_redacted_in_every_spelling_of_the_corpus(spelling: str) -> No
         assert redacted.split()[0] in text or HIDDEN in redacted.split()[0]
 
 
-def test_redaction_corpora_have_the_documented_size() -> None:
+def test_redaction_corpora_have_at_least_300_texts_with_secrets_and_120_look_alikes() -> None:
     assert len(set(SPELLINGS)) >= 300
     assert len(set(LOOKALIKES)) >= 120
 
@@ -256,7 +260,7 @@ def test_redaction_removes_only_the_secret_from_a_command(command: str, redacted
         "echo $(rm -rf ~/work) | sudo -S true",
     ],
 )
-def test_command_substitution_inside_a_value_is_not_redacted(command: str) -> None:
+def test_command_substitution_used_as_a_password_or_token_value_is_not_redacted(command: str) -> None:
     assert "rm -rf ~/work" in Redaction()(command)
 
 
@@ -290,17 +294,17 @@ def test_redacting_any_text_twice_equals_redacting_it_once(pieces: list[str], ma
      "<password>", "password '", "a:b@", "cookie:a=b;", "env:",
      "echo x|sudo -S|", "login "]
 )  # fmt: skip
-def test_redaction_of_an_adversarial_command_is_fast_enough(piece: str) -> None:
+def test_redaction_of_an_adversarial_command_ends_within_the_time_limit(piece: str) -> None:
     text = piece * (thorough_count(400_000, 40_000) // len(piece))
     redacted = run_with_limit(lambda: Redaction(max_chars=20_000)(text))
     assert len(redacted) < 20_100
 
 
 @given(st.from_regex(r"[A-Za-z0-9]{0,15}", fullmatch=True))
-def test_short_word_matches_no_pattern_of_a_secret(word: str) -> None:
+def test_no_pattern_for_secrets_matches_a_word_of_up_to_15_letters_and_digits(word: str) -> None:
     """Short words are not searched, so no search may find a secret in one."""
     assert not [*find_pattern_secrets(word), *find_command_secrets(word)]
 
 
-def test_short_word_is_redacted_if_it_is_a_known_secret() -> None:
+def test_known_secret_of_seven_letters_is_redacted() -> None:
     assert Redaction(["hunter2"])("hunter2") == HIDDEN

@@ -140,7 +140,7 @@ def test_reserved_tool_name_is_rejected_by_every_registration_method(
 # Collisions
 
 
-def test_later_tool_of_another_toolset_replaces_the_earlier_one_with_a_warning(
+def test_tool_named_like_one_of_another_toolset_replaces_it_with_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry.add(tool("search", "web"))
@@ -168,7 +168,7 @@ def test_registration_with_override_false_keeps_the_earlier_tool(
 
 
 @pytest.mark.parametrize("override", [True, False])
-def test_new_version_of_a_tool_in_its_toolset_replaces_it_silently(
+def test_tool_registered_again_in_the_same_toolset_replaces_the_old_one_without_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture, override: bool
 ) -> None:
     registry.add(tool("search"))
@@ -177,7 +177,7 @@ def test_new_version_of_a_tool_in_its_toolset_replaces_it_silently(
     assert caplog.records == []
 
 
-def test_two_tools_with_the_same_name_collide_even_if_providers_reject_that_name(
+def test_second_tool_with_the_same_original_name_replaces_the_first_with_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search.pages", "web"))
@@ -187,7 +187,7 @@ def test_two_tools_with_the_same_name_collide_even_if_providers_reject_that_name
     assert len(caplog.records) == 1
 
 
-def test_registering_a_name_equal_to_another_tools_short_name_is_a_collision(
+def test_tool_named_like_the_short_name_of_another_is_refused_or_replaces_it_with_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = registry.add(tool("search.pages"))
@@ -222,7 +222,7 @@ def test_several_tools_are_registered_atomically(registry: Registry) -> None:
         (lambda: "nothing", InvalidTool),
     ],
 )
-def test_one_rejected_tool_rejects_the_whole_batch(
+def test_add_all_registers_no_tool_if_one_of_them_is_rejected(
     registry: Registry,
     caplog: pytest.LogCaptureFixture,
     bad: Callable[[], Any],
@@ -236,7 +236,7 @@ def test_one_rejected_tool_rejects_the_whole_batch(
     assert caplog.records == []
 
 
-def test_batch_of_tools_that_fails_logs_no_replacements(
+def test_add_all_that_is_rejected_keeps_the_earlier_tool_and_logs_no_replacement(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search", "web"))
@@ -246,7 +246,7 @@ def test_batch_of_tools_that_fails_logs_no_replacements(
     assert caplog.records == []
 
 
-def test_batch_of_tools_whose_iterator_fails_adds_nothing(registry: Registry) -> None:
+def test_add_all_registers_no_tool_if_the_iterator_of_tools_raises(registry: Registry) -> None:
     def source() -> Iterator[Tool]:
         yield tool("a")
         raise KeyboardInterrupt
@@ -257,7 +257,7 @@ def test_batch_of_tools_whose_iterator_fails_adds_nothing(registry: Registry) ->
     assert registry.snapshot() is before
 
 
-def test_iterator_that_reads_the_registry_sees_no_partial_batch(
+def test_tools_of_add_all_are_not_in_the_registry_while_their_iterator_still_runs(
     registry: Registry,
 ) -> None:
     def source() -> Iterator[Tool]:
@@ -270,7 +270,7 @@ def test_iterator_that_reads_the_registry_sees_no_partial_batch(
     assert names(registry) == set()
 
 
-def test_slow_iterator_of_tools_does_not_lock_the_registry(registry: Registry) -> None:
+def test_another_thread_can_register_tools_while_add_all_waits_for_its_iterator(registry: Registry) -> None:
     source_is_open, other_is_done = threading.Event(), threading.Event()
 
     def source() -> Iterator[Tool]:
@@ -294,7 +294,9 @@ def test_registering_no_tools_changes_nothing(registry: Registry) -> None:
     assert registry.snapshot() is before
 
 
-def test_tools_of_a_toolset_are_replaced_atomically(registry: Registry) -> None:
+def test_replace_toolset_exchanges_all_tools_of_a_toolset_in_one_change_of_the_registry(
+    registry: Registry,
+) -> None:
     registry.add_all([tool("old"), tool("both"), tool("else", "file")])
     before = registry.snapshot()
     registry.replace_toolset("web", [tool("both"), tool("new")])
@@ -375,7 +377,7 @@ def test_snapshot_of_the_registry_is_read_only(registry: Registry) -> None:
     assert (list(snapshot), snapshot.generation) == (["a"], 1)
 
 
-def test_snapshot_of_the_registry_is_cached_until_a_change(registry: Registry) -> None:
+def test_registry_returns_the_same_snapshot_object_until_a_tool_is_added(registry: Registry) -> None:
     registry.add(tool("a"))
     first = registry.snapshot()
     assert registry.snapshot() is first
@@ -402,7 +404,7 @@ def test_generation_number_increases_with_every_change_of_the_registry(registry:
 
 @try_examples(50)
 @given(st.permutations(["b", "a", "C", "a.b", "z_", "_z", "10", "9"]))
-def test_order_of_tools_is_independent_of_registration_order(arrivals: list[str]) -> None:
+def test_snapshot_orders_tools_by_name_whatever_the_order_of_registration(arrivals: list[str]) -> None:
     registry = Registry()
     for name in arrivals:
         registry.add(tool(name))
@@ -410,14 +412,14 @@ def test_order_of_tools_is_independent_of_registration_order(arrivals: list[str]
     assert ordered == sorted(registry.snapshot())
 
 
-def test_registered_name_takes_precedence_over_an_original_name(registry: Registry) -> None:
+def test_tool_registered_under_a_name_is_found_before_one_with_that_original_name(registry: Registry) -> None:
     impostor = registry.add(replace(tool("other"), original_name="search"))
     assert registry.snapshot().find("search") is impostor
     real = registry.add(tool("search"))
     assert registry.snapshot().find("search") is real
 
 
-def test_registry_method_named_returns_all_tools_with_that_name(registry: Registry) -> None:
+def test_snapshot_method_named_returns_all_tools_with_that_short_or_original_name(registry: Registry) -> None:
     first = registry.add(replace(tool("first"), original_name="search"))
     second = registry.add(replace(tool("second"), original_name="search"))
     assert list(registry.snapshot().named("search")) == [first, second]
@@ -436,7 +438,9 @@ def test_unknown_tool_name_is_not_found_in_the_registry(registry: Registry) -> N
         snapshot["b"]
 
 
-def test_snapshot_lists_toolsets_and_agent_level_tools(registry: Registry) -> None:
+def test_registry_snapshot_contains_the_tools_of_each_toolset_and_the_agent_level_tools(
+    registry: Registry,
+) -> None:
     registry.add_all(
         [tool("a"), tool("b", "file"), tool("c", "file"), tool("todo", "todo", agent_level=True)]
     )
@@ -507,7 +511,7 @@ def test_time_to_look_up_a_tool_is_constant(
     assert grown < 10  # 1 if constant, 100 if linear
 
 
-def test_repeated_snapshots_of_an_unchanged_registry_are_the_same_object(large: Registry) -> None:
+def test_ten_thousand_snapshots_of_an_unchanged_large_registry_are_one_object(large: Registry) -> None:
     assert len({id(large.snapshot()) for _ in range(10_000)}) == 1
 
 
@@ -550,7 +554,7 @@ def test_concurrent_registrations_of_tools_are_not_lost(
 
 
 @pytest.mark.thorough
-def test_snapshot_never_shows_a_partially_registered_batch(registry: Registry) -> None:
+def test_concurrent_snapshots_contain_all_tools_of_an_add_all_or_none(registry: Registry) -> None:
     sizes: set[int] = set()
     done = threading.Event()
 
@@ -577,7 +581,7 @@ def test_snapshot_never_shows_a_partially_registered_batch(registry: Registry) -
     assert len(names(registry)) == 1_200
 
 
-def test_only_one_of_several_concurrent_registrations_of_a_name_succeeds(
+def test_of_concurrent_registrations_of_a_name_with_override_false_only_one_succeeds(
     registry: Registry, fast_thread_switching: None
 ) -> None:
     winners: list[tuple[str, str]] = []

@@ -168,14 +168,14 @@ ANYTHING = st.recursive(
 
 
 @check_cases("made", ODDITIES)
-def test_unusual_tool_result_renders_as_strict_json(made: Callable[[], object]) -> None:
+def test_tool_result_with_odd_objects_or_numbers_renders_as_strict_json(made: Callable[[], object]) -> None:
     for value in (made(), [made(), made()], {"a": made()}, Point(made())):
         render_and_load(value)
 
 
 @try_examples(200)
 @given(ANYTHING)
-def test_any_tool_result_renders_as_strict_json(value: object) -> None:
+def test_tool_result_of_any_python_value_renders_as_strict_json(value: object) -> None:
     render_and_load(value)
 
 
@@ -209,16 +209,16 @@ def test_tool_results_of_common_types_are_rendered_as_json(value: object, meant:
 
 
 @check_cases("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
-def test_tool_result_that_is_json_text_is_unchanged(text: str) -> None:
+def test_tool_result_that_is_the_text_of_a_json_object_is_unchanged(text: str) -> None:
     assert render(text) == text
 
 
 @check_cases("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
-def test_tool_result_that_is_other_text_is_wrapped_unchanged(text: str) -> None:
+def test_tool_result_text_that_is_no_json_object_becomes_the_value_of_the_key_result(text: str) -> None:
     assert render_and_load(text) == {"result": text}
 
 
-def test_cyclic_result_is_cut_where_it_repeats() -> None:
+def test_tool_result_that_contains_itself_is_replaced_by_a_notice_where_it_repeats() -> None:
     value: dict[str, object] = {"name": "a"}
     value["self"] = value
     assert render_and_load(value) == {"name": "a", "self": "… (contains itself)"}
@@ -229,7 +229,7 @@ def test_value_that_occurs_twice_in_a_result_is_shown_each_time() -> None:
     assert render_and_load({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
 
 
-def test_part_of_a_result_that_cannot_be_serialized_does_not_affect_the_rest() -> None:
+def test_value_in_a_tool_result_whose_repr_raises_is_replaced_by_a_notice() -> None:
     answer = render_and_load({"good": 1, "bad": Unprintable()})
     assert answer == {"good": 1, "bad": "… (Unprintable cannot be shown: RuntimeError)"}
 
@@ -281,14 +281,14 @@ def test_truncated_large_result_shows_its_start_and_end_and_the_path_of_the_whol
     assert answer["note"] == "read the rest with read_file(path, offset, limit)"
 
 
-def test_session_without_the_tool_read_file_is_told_that_the_rest_of_a_result_cannot_be_read(
+def test_truncated_result_says_that_a_session_without_read_file_cannot_read_the_stored_rest(
     results: ResultStore,
 ) -> None:
     answer, _ = truncate_value(results, "a" * 5000, reader=None)
     assert "a file reading tool, which this session does not have" in answer["note"]
 
 
-def test_large_tool_result_is_stored_completely_in_lines(results: ResultStore) -> None:
+def test_every_line_of_a_large_text_result_is_in_the_stored_file(results: ResultStore) -> None:
     lines = [f"line {number}" for number in range(1, 1001)]
     answer, stored = truncate_value(results, "\n".join(lines))
     assert stored is not None
@@ -297,7 +297,9 @@ def test_large_tool_result_is_stored_completely_in_lines(results: ResultStore) -
     assert answer["lines"] == kept.count("\n") + 1
 
 
-def test_lines_of_a_stored_result_are_limited_in_length(results: ResultStore) -> None:
+def test_large_json_result_is_stored_completely_in_lines_of_at_most_1500_characters(
+    results: ResultStore,
+) -> None:
     _, stored = truncate_value(results, {"blob": "x" * 50_000, "list": list(range(5000))})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -305,7 +307,9 @@ def test_lines_of_a_stored_result_are_limited_in_length(results: ResultStore) ->
     assert kept.count("x") == 50_000
 
 
-def test_shallow_result_is_stored_with_one_line_per_value(results: ResultStore) -> None:
+def test_large_json_result_with_little_nesting_is_stored_with_one_line_per_value(
+    results: ResultStore,
+) -> None:
     _, stored = truncate_value(results, {"rows": [{"id": number} for number in range(300)]})
     assert stored is not None
     assert '   "id": 299' in stored.read_text().splitlines()
@@ -318,7 +322,7 @@ def test_shallow_result_is_stored_with_one_line_per_value(results: ResultStore) 
         pytest.param("[" + ",".join(["123456"] * 190_000) + "]", id="long"),
     ],
 )
-def test_stored_result_is_wrapped_but_not_indented_if_indentation_would_inflate_it(
+def test_large_deep_or_long_json_result_is_stored_in_wrapped_lines_without_indentation(
     results: ResultStore, text: str
 ) -> None:
     _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
@@ -329,12 +333,14 @@ def test_stored_result_is_wrapped_but_not_indented_if_indentation_would_inflate_
 
 
 @pytest.mark.parametrize("text", ["[" + "[]," * 200_000 + "1]", "[" * 600 + "]" * 600], ids=["many", "deep"])
-def test_result_text_that_is_slow_to_parse_as_json_is_rendered_as_text(text: str) -> None:
+def test_result_text_with_too_many_or_too_deep_json_values_is_rendered_as_plain_text(text: str) -> None:
     assert json.loads(render(text)) == {"result": text}
 
 
 @pytest.mark.parametrize("line", ["x" * 1_499, "x" * 1_500, "x" * 4_000, "\\", "\t"])
-def test_result_with_very_many_lines_is_stored_in_lines(results: ResultStore, line: str) -> None:
+def test_large_text_result_is_stored_completely_in_lines_of_at_most_1500_characters(
+    results: ResultStore, line: str
+) -> None:
     text = f"{line}\n" * 2_000
     _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
     assert stored is not None
@@ -361,7 +367,9 @@ def wrap_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_formatting_a_stored_result_in_slices_equals_formatting_the_whole(parts: list[str]) -> None:
+def test_splitting_a_result_into_lines_in_slices_gives_the_same_lines_as_splitting_it_whole(
+    parts: list[str],
+) -> None:
     text = render("".join(parts) + " ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results_module, "_SLICE_CHARS", 1_500)
@@ -369,7 +377,9 @@ def test_formatting_a_stored_result_in_slices_equals_formatting_the_whole(parts:
         assert results_module._format_lines(text) == format_reference(text)
 
 
-def test_escaped_backslash_before_n_in_a_result_is_no_newline(results: ResultStore) -> None:
+def test_stored_result_keeps_a_windows_path_and_writes_escaped_newlines_as_newlines(
+    results: ResultStore,
+) -> None:
     _, stored = truncate_value(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -382,7 +392,9 @@ def test_escaped_backslash_before_n_in_a_result_is_no_newline(results: ResultSto
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
     st.sampled_from([1_000, 1_500, 10_000]),
 )
-def test_truncated_tool_result_never_exceeds_the_limit(piece: str, most: int) -> None:
+def test_truncated_tool_result_never_exceeds_the_configured_number_of_characters(
+    piece: str, most: int
+) -> None:
     folder = Path("/dev/null/nowhere")  # cannot be created: the limit holds with and without a file
     text, stored = ResultStore(folder, max_chars=most).truncate(
         render(piece * (most // len(piece) + 1)), name="probe", session_id=SESSION, reader="read_file"
@@ -393,7 +405,7 @@ def test_truncated_tool_result_never_exceeds_the_limit(piece: str, most: int) ->
 
 
 @pytest.mark.parametrize("piece", ["a", "\x00", "\\", '"', "\n", "é", "😀", "\x7f"])
-def test_text_for_a_stored_result_fits_even_the_smallest_allowed_limit(
+def test_excerpt_of_a_large_result_is_valid_json_within_the_smallest_allowed_length_limit(
     results: ResultStore, piece: str
 ) -> None:
     text, stored = results.truncate(
@@ -404,7 +416,7 @@ def test_text_for_a_stored_result_fits_even_the_smallest_allowed_limit(
     json.loads(text)
 
 
-def test_long_path_of_a_stored_result_leaves_less_room_for_the_excerpt(tmp_path: Path) -> None:
+def test_excerpt_of_a_large_result_stays_within_its_limit_with_a_very_long_file_path(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 200) / ("e" * 200) / ("f" * 150)
     text, stored = ResultStore(folder, max_chars=1_000).truncate(
         render("a" * 3000), name="probe", session_id=SESSION, reader="read_file"
@@ -423,7 +435,9 @@ def test_lone_surrogate_in_a_result_is_stored_as_replacement_character(results: 
     text.encode("utf-8")
 
 
-def test_stored_results_are_private_to_the_user(results: ResultStore, folder: Path) -> None:
+def test_stored_result_and_session_directory_are_accessible_to_their_owner_only_with_any_umask(
+    results: ResultStore, folder: Path
+) -> None:
     before = os.umask(0)
     try:
         _, stored = truncate_value(results, "a" * 5000)
@@ -435,7 +449,7 @@ def test_stored_results_are_private_to_the_user(results: ResultStore, folder: Pa
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
-def test_directory_of_stored_results_is_private_to_the_user(tmp_path: Path) -> None:
+def test_directory_of_all_stored_results_is_made_accessible_to_its_owner_only(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
     ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
@@ -481,7 +495,9 @@ def test_stored_results_of_one_tool_do_not_overwrite_each_other(results: ResultS
     assert "b" * 100 in second.read_text()
 
 
-def test_model_gets_start_and_end_of_a_result_if_storing_fails(results: ResultStore, folder: Path) -> None:
+def test_model_gets_start_and_end_of_a_large_result_if_it_cannot_be_stored(
+    results: ResultStore, folder: Path
+) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
     answer, stored = truncate_value(results, "a" * 5000)
@@ -542,7 +558,9 @@ def test_pruning_without_a_results_directory_does_nothing(results: ResultStore, 
     assert not folder.exists()
 
 
-def test_concurrent_pruning_of_stored_results_is_safe(results: ResultStore, folder: Path) -> None:
+def test_four_threads_that_prune_old_results_at_the_same_time_raise_no_error(
+    results: ResultStore, folder: Path
+) -> None:
     long_ago = time.time() - RETENTION_S - 60
     for number in range(300):
         (folder / str(number)).mkdir(parents=True)
@@ -558,7 +576,7 @@ def test_concurrent_pruning_of_stored_results_is_safe(results: ResultStore, fold
     assert list(folder.iterdir()) == []
 
 
-def test_result_truncated_to_a_tiny_limit_consists_of_the_notice_only(tmp_path: Path) -> None:
+def test_result_truncated_to_100_characters_contains_no_excerpt_but_its_length(tmp_path: Path) -> None:
     results = ResultStore(tmp_path / "results", max_chars=100)
     text, stored = results.truncate("x" * 5_000, name="tool", session_id="s", reader=None)
     shown = json.loads(text)

@@ -61,18 +61,22 @@ def model_calls(outcome: Outcome) -> list[int]:
     return [trip.calls for trip in outcome.trips]
 
 
-def test_scripted_model_runs_the_needed_tools_in_every_mode(outcomes: dict[str, Outcome]) -> None:
+def test_scripted_model_calls_every_needed_tool_in_each_way_of_presenting_tools(
+    outcomes: dict[str, Outcome],
+) -> None:
     lost = [(name, trip.id) for name, each in outcomes.items() for trip in each.trips if not trip.served]
     assert len(outcomes) == 7
     assert lost == []
 
 
-def test_model_that_sees_all_tools_needs_two_requests(outcomes: dict[str, Outcome]) -> None:
+def test_scripted_model_that_is_sent_all_tools_needs_two_requests_per_message_and_no_search(
+    outcomes: dict[str, Outcome],
+) -> None:
     assert model_calls(outcomes["eager"]) == [2, 2, 1]
     assert not any(trip.searched for trip in outcomes["eager"].trips)
 
 
-def test_signatures_in_search_results_make_a_call_of_tool_describe_unnecessary(
+def test_model_needs_one_request_less_if_search_results_contain_tool_signatures(
     outcomes: dict[str, Outcome],
 ) -> None:
     assert model_calls(outcomes["search, call"])[0] == 3
@@ -80,7 +84,7 @@ def test_signatures_in_search_results_make_a_call_of_tool_describe_unnecessary(
 
 
 @check_cases("placement", ["replace", "append", "tail"])
-def test_scripted_model_needs_no_search_for_selected_tools_in_any_placement(
+def test_model_needs_no_tool_search_if_the_needed_tools_were_selected_for_its_message(
     outcomes: dict[str, Outcome], placement: str
 ) -> None:
     both = outcomes[f"both, {placement}"]
@@ -88,7 +92,9 @@ def test_scripted_model_needs_no_search_for_selected_tools_in_any_placement(
     assert not any(trip.searched for trip in both.trips)
 
 
-def test_modes_that_defer_tools_send_fewer_tokens_to_the_model(outcomes: dict[str, Outcome]) -> None:
+def test_every_way_of_deferring_tools_sends_fewer_tokens_than_sending_all_tools(
+    outcomes: dict[str, Outcome],
+) -> None:
     def sent(outcome: Outcome) -> int:
         (talk,) = outcome.talks
         return sum(segment.tokens for request in talk.requests for segment in request.segments)
@@ -125,20 +131,20 @@ def called_tools(message: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def test_scripted_model_calls_a_shown_tool_by_name(address: str) -> None:
+def test_scripted_model_directly_calls_a_needed_tool_that_is_in_the_request(address: str) -> None:
     assert called_tools(ask_model(address, "row", "sail")) == [("sail", {"knots": 5})]
 
 
-def test_scripted_model_searches_for_a_hidden_tool(address: str) -> None:
+def test_scripted_model_calls_tool_search_if_the_needed_tool_is_not_in_the_request(address: str) -> None:
     assert called_tools(ask_model(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
-def test_scripted_model_reads_tool_descriptions_that_are_sent_with_the_message(address: str) -> None:
+def test_scripted_model_calls_a_tool_through_tool_call_if_the_user_message_describes_it(address: str) -> None:
     message = ask_model(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )
     assert called_tools(message) == [("tool_call", {"name": "sail", "arguments": {"knots": 5}})]
 
 
-def test_scripted_model_gives_up_without_tools_and_search(address: str) -> None:
+def test_scripted_model_calls_nothing_if_the_needed_tool_and_tool_search_are_missing(address: str) -> None:
     assert not ask_model(address, "row").get("tool_calls")

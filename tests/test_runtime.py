@@ -51,26 +51,32 @@ def definition_names(definitions: list[Definition]) -> set[str]:
 
 
 class TestToolDefinitions:
-    def test_enabled_toolsets_restrict_the_tool_definitions(self, two_tools: Runtime) -> None:
+    def test_get_tool_definitions_returns_only_tools_of_the_enabled_toolsets(
+        self, two_tools: Runtime
+    ) -> None:
         assert definition_names(two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"])) == {
             "alpha_go",
             "beta_go",
         }
         assert two_tools.get_tool_definitions(enabled_toolsets=[]) == []
 
-    def test_disabled_toolsets_are_excluded_from_the_tool_definitions(self, two_tools: Runtime) -> None:
+    def test_get_tool_definitions_leaves_out_tools_of_the_disabled_toolsets(self, two_tools: Runtime) -> None:
         left = definition_names(two_tools.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
         assert left == usable_names(two_tools) - {"alpha_go", *two_tools.resolve_toolset("file")}
         assert "beta_go" in left
 
-    def test_definitions_of_all_tools_are_returned_by_default(self, two_tools: Runtime) -> None:
+    def test_get_tool_definitions_returns_all_tools_by_default(self, two_tools: Runtime) -> None:
         assert definition_names(two_tools.get_tool_definitions()) == usable_names(two_tools)
 
-    def test_enabled_and_disabled_toolsets_are_combined(self, two_tools: Runtime) -> None:
+    def test_get_tool_definitions_leaves_out_a_toolset_that_is_both_enabled_and_disabled(
+        self, two_tools: Runtime
+    ) -> None:
         both = two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
         assert definition_names(both) == {"alpha_go"}
 
-    def test_toolset_names_that_other_agent_projects_use_are_resolved(self, two_tools: Runtime) -> None:
+    def test_old_toolset_name_file_tools_enables_or_disables_the_toolset_file(
+        self, two_tools: Runtime
+    ) -> None:
         assert (
             two_tools.get_tool_definitions(["file_tools"]) == two_tools.get_tool_definitions(["file"]) != []
         )
@@ -83,7 +89,7 @@ class TestToolDefinitions:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
             two_tools.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
 
-    def test_tool_definitions_of_a_runtime_have_openai_format_and_stable_order(
+    def test_get_tool_definitions_returns_openai_function_format_sorted_by_name(
         self, two_tools: Runtime
     ) -> None:
         found = two_tools.get_tool_definitions()
@@ -93,7 +99,9 @@ class TestToolDefinitions:
             assert each["type"] == "function"
             assert each["function"]["parameters"]["type"] == "object"
 
-    def test_unavailable_tools_are_omitted_from_the_definitions(self, two_tools: Runtime) -> None:
+    def test_get_tool_definitions_leaves_out_tools_whose_availability_check_fails(
+        self, two_tools: Runtime
+    ) -> None:
         two_tools.registry.add(recording_tool("broken", "alpha", [], check_fn=lambda: False))
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
@@ -106,7 +114,9 @@ class TestToolDefinitions:
             two_tools.get_tool_definitions(["alpha"])
         assert "1 tools are available" in caplog.text
 
-    def test_changing_returned_tool_definitions_has_no_effect(self, two_tools: Runtime) -> None:
+    def test_changing_definitions_returned_by_get_tool_definitions_does_not_change_later_ones(
+        self, two_tools: Runtime
+    ) -> None:
         (mine,) = two_tools.get_tool_definitions(["alpha"])
         mine["function"]["name"] = "changed"
         with pytest.raises(TypeError, match="read-only"):
@@ -141,7 +151,9 @@ class TestFunctionCalls:
         assert two_tools.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
         assert two_tools.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
 
-    def test_handler_receives_the_task_of_a_function_call(self, runtime: Runtime) -> None:
+    def test_handler_gets_the_task_id_and_user_task_passed_to_handle_function_call(
+        self, runtime: Runtime
+    ) -> None:
         def look(_: Json, context: CallContext) -> Json:
             return {"task": context.task_id, "user": context.user_task}
 
@@ -154,7 +166,7 @@ class TestFunctionCalls:
         [{"enabled_toolsets": ["alpha"]}, {"disabled_toolsets": ["beta"]}, {"enabled_toolsets": []}],
     )
     @pytest.mark.parametrize("through", ["beta_go", "tool_call"])
-    def test_function_call_outside_the_toolsets_is_rejected(
+    def test_handle_function_call_of_a_tool_outside_the_enabled_toolsets_is_rejected(
         self, scope: dict[str, list[str]], through: str, two_tools: Runtime, ran: list[str]
     ) -> None:
         args = {"name": "beta_go"} if through == "tool_call" else {}
@@ -163,7 +175,7 @@ class TestFunctionCalls:
             assert answer["error"].startswith("'beta_go' is not available in this session.")
         assert ran == []
 
-    def test_function_call_with_an_unknown_toolset_is_an_error_result(
+    def test_handle_function_call_with_an_unknown_toolset_returns_a_json_error(
         self, two_tools: Runtime, ran: list[str]
     ) -> None:
         text = two_tools.handle_function_call("alpha_go", {}, disabled_toolsets=["betta"])
@@ -171,7 +183,9 @@ class TestFunctionCalls:
         assert error.startswith("Error executing alpha_go: there is no toolset 'betta'. Did you mean beta?")
         assert ran == []
 
-    def test_handle_function_call_runs_hooks_and_validation(self, runtime: Runtime) -> None:
+    def test_handle_function_call_converts_and_validates_arguments_and_runs_post_hooks(
+        self, runtime: Runtime
+    ) -> None:
         runtime.registry.register(
             name="double",
             toolset="math",
@@ -182,14 +196,14 @@ class TestFunctionCalls:
         assert runtime.registry.dispatch("double", {"n": "21"}) == '{"answer":42}'
         assert "was not invoked" in json.loads(runtime.registry.dispatch("double", {}))["error"]
 
-    def test_destructive_function_call_without_an_approver_is_refused(
+    def test_handle_function_call_of_a_destructive_tool_without_an_approver_is_refused(
         self, two_tools: Runtime, ran: list[str]
     ) -> None:
         two_tools.registry.add(recording_tool("wipe", "alpha", ran, effects=["destructive"]))
         assert "nobody could be asked" in json.loads(two_tools.handle_function_call("wipe", {}))["error"]
         assert ran == []
 
-    def test_destructive_function_call_runs_after_approval(
+    def test_handle_function_call_of_a_destructive_tool_runs_after_approval(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         runtime = open_test_runtime(approver=lambda request: request.tool.name == "wipe")
@@ -212,7 +226,7 @@ class TestFunctionCalls:
         ],
         ids=lambda value: repr(value)[:20],
     )
-    def test_any_invalid_function_call_gives_a_short_json_error(
+    def test_handle_function_call_with_any_invalid_name_or_arguments_returns_a_short_json_error(
         self, name: Any, args: Any, two_tools: Runtime, ran: list[str]
     ) -> None:
         text = two_tools.handle_function_call(name, args)
@@ -231,7 +245,7 @@ class TestFunctionCalls:
         }
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_function_call_of_an_unavailable_tool_does_not_run(
+    def test_handle_function_call_does_not_run_an_unavailable_tool(
         self, through: str, two_tools: Runtime, ran: list[str]
     ) -> None:
         two_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -240,7 +254,7 @@ class TestFunctionCalls:
         assert ran == []
 
     @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-    def test_function_call_of_an_agent_level_tool_without_agent_is_an_error(
+    def test_handle_function_call_of_an_agent_level_tool_without_an_agent_is_an_error(
         self, name: str, runtime: Runtime
     ) -> None:
         args = {"action": "add", "query": "x", "goal": "x"}
@@ -250,7 +264,9 @@ class TestFunctionCalls:
             "error": f"{name!r} is run by the agent itself, and this session has no agent that offers it."
         }
 
-    def test_function_calls_of_one_task_share_stored_results(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_large_result_stored_for_a_task_id_can_be_read_only_by_calls_with_that_task_id(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"tools.result_max_chars": 1000})
         runtime.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
         path = json.loads(runtime.handle_function_call("long", {}, task_id="None"))["stored"]
@@ -263,18 +279,20 @@ class TestFunctionCalls:
 
 
 class TestToolsets:
-    def test_resolve_toolset_follows_includes_and_old_names(self, two_tools: Runtime) -> None:
+    def test_resolve_toolset_returns_tools_of_included_toolsets_presets_and_old_names(
+        self, two_tools: Runtime
+    ) -> None:
         assert two_tools.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
         assert two_tools.resolve_toolset("file_tools") == two_tools.resolve_toolset("file")
         assert {"read_file", "todo"} <= set(two_tools.resolve_toolset("toolfold-cli"))
         assert two_tools.resolve_toolset("all") == sorted(two_tools.registry.snapshot())
         assert two_tools.resolve_toolset("mcp-not-here-yet") == []
 
-    def test_unknown_toolset_cannot_be_resolved(self, two_tools: Runtime) -> None:
+    def test_resolve_toolset_raises_for_an_unknown_toolset(self, two_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean alpha"):
             two_tools.resolve_toolset("alpa")
 
-    def test_toolset_is_available_if_one_of_its_tools_is(self, runtime: Runtime) -> None:
+    def test_toolset_is_available_if_at_least_one_of_its_tools_is_available(self, runtime: Runtime) -> None:
         works = threading.Event()
         works.set()
         runtime.registry.add(recording_tool("one", "probe", [], check_fn=lambda: False))
@@ -288,7 +306,9 @@ class TestToolsets:
         with pytest.raises(UnknownToolset, match="Did you mean file"):
             runtime.is_toolset_available("fil")
 
-    def test_status_of_a_tool_gives_the_reason_of_its_failed_check(self, runtime: Runtime) -> None:
+    def test_status_of_an_unavailable_tool_contains_the_exception_of_its_availability_check(
+        self, runtime: Runtime
+    ) -> None:
         def explode() -> bool:
             raise OSError("no docker socket")
 
@@ -306,7 +326,7 @@ class TestToolsets:
     @pytest.mark.parametrize(
         "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
     )
-    def test_toolset_from_the_settings_cannot_redefine_a_name(
+    def test_toolset_in_the_settings_named_like_an_existing_toolset_is_a_config_error(
         self, name: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "plugins").mkdir()
@@ -359,7 +379,9 @@ class TestConfiguredScope:
             assert "not available" in runtime.handle_function_call(name, {})
         assert ran == []
 
-    def test_toolsets_in_the_settings_limit_every_session(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_setting_enabled_toolsets_limits_the_tools_of_every_session_and_call(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"tools.enabled_toolsets": ["todo"]})
         assert runtime.session().granted() == {"todo"}
         assert runtime.session(["file", "todo"]).granted() == {"todo"}
@@ -378,7 +400,7 @@ class TestConfiguredScope:
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
         assert refused.value.key == key
 
-    def test_unknown_toolset_included_by_another_is_a_config_error(
+    def test_toolset_in_the_settings_that_includes_an_unknown_toolset_is_a_config_error(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
@@ -386,7 +408,7 @@ class TestConfiguredScope:
                 {"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]}
             )
 
-    def test_missing_toolset_of_a_failed_plugin_is_only_a_warning(
+    def test_enabling_the_toolset_of_a_plugin_that_failed_to_load_is_only_a_warning(
         self, open_test_runtime: RuntimeOpener, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (home / "plugins").mkdir()
@@ -406,7 +428,7 @@ class TestConfiguredScope:
 
 
 class TestRuntimeRegistry:
-    def test_get_definitions_returns_the_definitions_of_usable_tools_by_name(
+    def test_get_definitions_leaves_out_named_tools_that_are_disabled_unavailable_or_unknown(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.disabled": ["patch"]})
@@ -418,7 +440,9 @@ class TestRuntimeRegistry:
         assert definition_names(found) == {"read_file", odd.name}
         assert runtime.registry.get_definitions() == runtime.get_tool_definitions()
 
-    def test_tools_can_be_registered_in_a_runtime_by_all_methods(self, runtime: Runtime) -> None:
+    def test_tools_registered_by_add_register_and_add_all_are_callable_and_can_be_removed(
+        self, runtime: Runtime
+    ) -> None:
         @tool(toolset="mine")
         def greet(name: str) -> str:
             """Say hello."""
@@ -442,14 +466,16 @@ class TestRuntimeRegistry:
             runtime.registry.add_all([recording_tool("innocent", "t", []), recording_tool(name, "t", [])])
         assert runtime.registry.snapshot().keys() == before.keys()
 
-    def test_override_false_rejects_a_name_that_is_taken(self, two_tools: Runtime) -> None:
+    def test_registering_a_tool_name_of_another_toolset_with_override_false_is_rejected(
+        self, two_tools: Runtime
+    ) -> None:
         with pytest.raises(NameTaken):
             two_tools.registry.add(recording_tool("alpha_go", "beta", []), override=False)
         assert two_tools.resolve_toolset("alpha") == ["alpha_go"]
 
 
 class TestTwoRuntimes:
-    def test_two_runtimes_share_no_tools_or_state(
+    def test_two_runtimes_share_no_tools_hooks_or_disabled_tools(
         self, open_test_runtime: RuntimeOpener, ran: list[str], home: Path
     ) -> None:
         first = open_test_runtime()
@@ -464,7 +490,7 @@ class TestTwoRuntimes:
         assert "patch" in first.session().granted()
         assert "patch" not in second.session().granted()
 
-    def test_same_task_id_in_two_runtimes_has_separate_results(
+    def test_result_stored_for_a_task_id_cannot_be_read_with_the_same_task_id_in_another_runtime(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         first, second = open_test_runtime({"tools.result_max_chars": 1000}), open_test_runtime()
@@ -482,7 +508,7 @@ class TestTwoRuntimes:
         first.close()
         assert second.session().call_sync("go").ok
 
-    def test_opening_and_using_a_runtime_writes_no_files(
+    def test_opening_a_runtime_and_calling_a_tool_writes_no_files(
         self, home: Path, tmp_path: Path, two_tools: Runtime
     ) -> None:
         two_tools.handle_function_call("alpha_go", {})
@@ -506,13 +532,17 @@ class TestSyncAndAsync:
         runtime.registry.register(name="in_thread", toolset="where", schema={}, handler=in_thread)
         return runtime
 
-    def test_sync_calls_of_a_runtime_share_one_event_loop(self, where: Runtime) -> None:
+    def test_async_handlers_called_synchronously_in_one_thread_run_in_the_same_event_loop(
+        self, where: Runtime
+    ) -> None:
         session = where.session(["where"])
         first, second = (session.call_sync("in_loop").value for _ in range(2))
         assert first == second
         assert json.loads(where.handle_function_call("in_loop", {})) == first
 
-    async def test_sync_call_of_a_runtime_works_inside_a_running_loop(self, where: Runtime) -> None:
+    async def test_call_sync_of_a_session_returns_a_result_inside_a_running_event_loop(
+        self, where: Runtime
+    ) -> None:
         session = where.session(["where"])
         assert session.call_sync("in_loop").ok
         assert session.call_sync("in_thread").ok
@@ -520,12 +550,16 @@ class TestSyncAndAsync:
         results = session.call_all_sync([])
         assert results == []
 
-    async def test_async_call_of_a_runtime_runs_in_the_callers_loop(self, where: Runtime) -> None:
+    async def test_awaited_call_runs_async_handlers_in_the_callers_loop_and_sync_ones_in_a_thread(
+        self, where: Runtime
+    ) -> None:
         session = where.session(["where"])
         assert (await session.call("in_loop")).value["loop"] == id(asyncio.get_running_loop())
         assert (await session.call("in_thread")).value["thread"] != threading.get_ident()
 
-    def test_worker_threads_have_separate_event_loops(self, where: Runtime) -> None:
+    def test_async_handlers_called_synchronously_in_four_threads_run_in_four_event_loops(
+        self, where: Runtime
+    ) -> None:
         session = where.session(["where"])
         session.assemble()
         together = threading.Barrier(4, timeout=60)
@@ -541,7 +575,7 @@ class TestSyncAndAsync:
         assert all(first == second for first, second in pairs)
         assert len({first["loop"] for first, _ in pairs}) == 4
 
-    def test_handler_of_a_tool_can_call_another_tool(self, where: Runtime) -> None:
+    def test_sync_and_async_handlers_can_call_other_tools_of_their_session(self, where: Runtime) -> None:
         session = where.session(["where", "mcp-outer"])
 
         async def outer_async(_args: Json, _context: CallContext) -> Any:
@@ -556,7 +590,7 @@ class TestSyncAndAsync:
         assert session.call_sync("outer_async").value is True
         assert session.call_sync("outer_sync").value is True
 
-    def test_runtime_used_synchronously_can_be_closed_inside_a_loop(
+    def test_runtime_that_was_used_synchronously_can_be_closed_inside_a_running_event_loop(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         plain, asynchronous = open_test_runtime(), open_test_runtime()
@@ -573,7 +607,9 @@ class TestSyncAndAsync:
         asyncio.run(leave())
         assert len(ran) == 4
 
-    def test_concurrent_registration_turns_and_calls_work(self, runtime: Runtime, ran: list[str]) -> None:
+    def test_eight_threads_can_register_tools_open_sessions_and_call_them_at_the_same_time(
+        self, runtime: Runtime, ran: list[str]
+    ) -> None:
         def work(place: int) -> bool:
             own = f"own_{place}"
             runtime.registry.add(recording_tool(own, f"mcp-{place}", ran))
@@ -598,7 +634,7 @@ class TestSyncAndAsync:
         assert set(threading.enumerate()) <= before
 
 
-def test_opening_a_runtime_loads_the_configuration_by_default(
+def test_open_runtime_without_arguments_loads_the_settings_of_user_and_working_directory(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "config.yaml").write_text("tools:\n  disabled: [patch]\n")
@@ -609,7 +645,7 @@ def test_opening_a_runtime_loads_the_configuration_by_default(
         assert runtime.switched_off() == {"patch"}
 
 
-def test_file_tools_of_a_runtime_use_the_project_directory(
+def test_file_tools_of_a_runtime_read_and_write_only_inside_the_project_directory(
     runtime: Runtime, tmp_path: Path, home: Path
 ) -> None:
     (home / "outside.txt").write_text("secret")
@@ -620,7 +656,7 @@ def test_file_tools_of_a_runtime_use_the_project_directory(
     assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})
 
 
-def test_secret_in_the_reason_of_a_failed_check_is_redacted(
+def test_secret_in_the_reason_of_a_failed_availability_check_is_redacted(
     open_test_runtime: RuntimeOpener, home: Path
 ) -> None:
     secret = "pr0d/Zx81~Qw77-Lm20.Kd93+Rt55"
@@ -639,7 +675,9 @@ def test_secret_in_the_reason_of_a_failed_check_is_redacted(
     assert "GET https://api.example/" in told
 
 
-def test_calls_without_a_task_do_not_share_stored_results(open_test_runtime: RuntimeOpener) -> None:
+def test_large_results_of_two_calls_without_a_task_id_are_stored_in_different_directories(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime({"tools": {"result_max_chars": 1000}})
     runtime.registry.add(recording_tool("big", "hr", []))
     runtime.hooks.add("post_tool_call", lambda *_: "salary " * 1000)
@@ -647,7 +685,9 @@ def test_calls_without_a_task_do_not_share_stored_results(open_test_runtime: Run
     assert Path(stored[0]).parent != Path(stored[1]).parent
 
 
-def test_toolset_registered_under_a_preset_name_is_not_part_of_the_preset(runtime: Runtime) -> None:
+def test_tool_registered_in_a_toolset_named_like_a_preset_is_not_granted_with_the_preset(
+    runtime: Runtime,
+) -> None:
     runtime.registry.add(recording_tool("stranger", "toolfold-gateway", []))
     assert "stranger" not in runtime.session(["toolfold-gateway"]).granted()
 
@@ -701,7 +741,7 @@ class TestRuntimeFiles:
         assert (home / "config.yaml").read_text() == "log_level: error\n"
 
 
-def test_servers_are_stopped_if_the_runtime_cannot_be_opened(home: Path, tmp_path: Path) -> None:
+def test_mcp_server_processes_are_stopped_if_opening_the_runtime_fails(home: Path, tmp_path: Path) -> None:
     program = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
     file = tmp_path / "pid"
     server = {"command": sys.executable, "args": ["-c", program, str(file)]}
@@ -722,7 +762,7 @@ def test_servers_are_stopped_if_the_runtime_cannot_be_opened(home: Path, tmp_pat
     } == set()
 
 
-def test_database_is_closed_if_the_runtime_cannot_be_opened(
+def test_database_connection_is_closed_if_opening_the_runtime_fails(
     home: Path, tmp_path: Path, database_url: str
 ) -> None:
     settings = {"store": database_url, "toolsets": {"file": {"tools": []}}}  # the name is in use

@@ -31,12 +31,12 @@ def queries() -> list[dict[str, Any]]:
     return [json.loads(line) for line in text("queries.jsonl").splitlines()]
 
 
-def test_sample_catalog_and_messages_match_their_recorded_hashes() -> None:
+def test_files_of_the_sample_catalog_and_its_messages_match_their_recorded_sha256_hashes() -> None:
     assert hashlib.sha256(text("catalog.jsonl").encode()).hexdigest() == CATALOG_SHA256
     assert hashlib.sha256(text("queries.jsonl").encode()).hexdigest() == QUERIES_SHA256
 
 
-def test_sample_catalog_has_enough_tools_and_services() -> None:
+def test_sample_catalog_has_at_least_226_distinct_tools_of_15_services() -> None:
     tools = sample_catalog()
     assert len(tools) >= 226
     assert len({tool.source.name for tool in tools}) >= 15
@@ -52,7 +52,7 @@ def test_every_tool_of_the_sample_catalog_is_valid() -> None:
         assert jsonschema_rs.meta.is_valid(function["parameters"])
 
 
-def test_sample_has_enough_messages_of_every_kind(queries: list[dict[str, Any]]) -> None:
+def test_sample_has_at_least_120_messages_and_20_of_each_kind(queries: list[dict[str, Any]]) -> None:
     kinds = Counter(query["kind"] for query in queries)
     assert set(kinds) == {"lexical", "semantic", "ambiguous", "multi", "none"}
     assert kinds.total() >= 120
@@ -68,7 +68,7 @@ def test_every_tool_named_by_a_sample_message_is_in_the_catalog(queries: list[di
         assert set(query.get("alternatives", {})) <= set(query["gold"]), query["id"]
 
 
-def test_keyword_search_alone_finds_the_tools_of_only_some_sample_messages(
+def test_recall_of_keyword_search_on_the_sample_messages_is_between_55_and_70_percent(
     queries: list[dict[str, Any]],
 ) -> None:
     index = Bm25(sample_catalog())
@@ -125,7 +125,7 @@ def sample_session(runtime: Runtime) -> Session:
     return runtime.session()
 
 
-async def test_every_sample_tool_runs_and_says_that_its_data_is_a_sample(sample_session: Session) -> None:
+async def test_result_of_every_sample_tool_says_that_it_is_sample_data(sample_session: Session) -> None:
     reached = 0
     for line in text("catalog.jsonl").splitlines():
         function = json.loads(line)["function"]
@@ -157,7 +157,9 @@ async def test_unknown_record_of_a_sample_service_is_an_error_with_known_ids(sam
     )
 
 
-async def test_each_sample_catalog_has_its_own_state(sample_session: Session) -> None:
+async def test_change_made_through_one_sample_catalog_is_not_visible_in_another(
+    sample_session: Session,
+) -> None:
     await call_sample(sample_session, "almanac_cancelEvent", eventId="evt-1")
     other = {tool.name: tool for tool in sample_catalog()}["almanac_getEvent"]
     assert (
@@ -165,7 +167,7 @@ async def test_each_sample_catalog_has_its_own_state(sample_session: Session) ->
     )
 
 
-def test_sample_service_limits_its_records() -> None:
+def test_sample_service_refuses_new_records_above_its_maximum_number_of_records() -> None:
     tool = {tool.name: tool for tool in sample_catalog()}["murmur_messages_post"]
     arguments = {"conversation": "harbour", "text": "again"}
     outcomes = Counter(_try_call(tool, arguments) for _ in range(1_100))

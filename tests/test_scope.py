@@ -91,7 +91,7 @@ def test_toolset_contains_the_tools_of_all_toolsets_it_includes(graph: Graph, ho
         assert toolsets.resolve(name) == naive_closure(graph, home, name)
 
 
-def test_toolset_that_includes_itself_is_resolved() -> None:
+def test_toolset_that_includes_itself_resolves_to_its_own_tools() -> None:
     loop = Toolset("loop", tools=("read",), includes=("loop",))
     assert Toolsets(snapshot(file=["read"]), [loop]).resolve("loop") == {"read"}
 
@@ -118,14 +118,14 @@ def test_long_chain_of_included_toolsets_does_not_overflow_the_stack() -> None:
     assert Toolsets(snapshot(c10000=["end"]), chain).resolve("c0") == {"end"}
 
 
-def test_toolset_may_list_a_tool_by_its_original_name() -> None:
+def test_toolset_that_lists_the_original_name_of_a_renamed_tool_contains_that_tool() -> None:
     registry = Registry()
     odd = registry.add(tool("read.file", "file"))
     bundle = Toolset("bundle", tools=("read.file", "not.there"))
     assert Toolsets(registry.snapshot(), [bundle]).resolve("bundle") == {odd.name}
 
 
-def test_declared_toolset_extends_the_registered_toolset_of_the_same_name() -> None:
+def test_toolset_declared_under_the_name_of_a_registered_toolset_adds_its_tools_to_it() -> None:
     declared = Toolset("web", tools=("read",))
     toolsets = Toolsets(snapshot(web=["search"], file=["read"]), [declared])
     assert toolsets.resolve("web") == {"search", "read"}
@@ -146,11 +146,11 @@ def test_old_toolset_name_resolves_to_the_current_one(legacy: str, modern: str) 
     assert toolsets.resolve(legacy) == {"x"}
 
 
-def test_old_toolset_name_web_tools_is_still_accepted() -> None:
+def test_old_toolset_name_web_tools_stands_for_the_toolset_web() -> None:
     assert LEGACY_NAMES["web_tools"] == "web"
 
 
-def test_existing_toolset_takes_precedence_over_an_old_name() -> None:
+def test_toolset_registered_under_an_old_name_is_used_instead_of_the_renamed_toolset() -> None:
     toolsets = Toolsets(snapshot(web=["search"], web_tools=["mine"]))
     assert toolsets.resolve("web_tools") == {"mine"}
     assert toolsets.resolve("web") == {"search"}
@@ -159,7 +159,7 @@ def test_existing_toolset_takes_precedence_over_an_old_name() -> None:
 # Presets and names
 
 
-def test_every_kind_of_client_has_a_preset_toolset() -> None:
+def test_preset_toolsets_exist_for_cli_gateway_messaging_and_editor() -> None:
     assert [preset.name for preset in PRESETS] == [
         "toolfold-cli",
         "toolfold-gateway",
@@ -178,7 +178,9 @@ def test_every_kind_of_client_has_a_preset_toolset() -> None:
         ("toolfold-editor", {"search", "read", "sh"}, {"send", "commit"}),
     ],
 )
-def test_preset_toolsets_grant_the_expected_tools(preset: str, has: set[str], lacks: set[str]) -> None:
+def test_each_preset_toolset_contains_the_tools_for_its_kind_of_client_and_lacks_the_others(
+    preset: str, has: set[str], lacks: set[str]
+) -> None:
     tools = snapshot(web=["search"], file=["read"], terminal=["sh"], messaging=["send"], mcp_git=["commit"])
     granted = Toolsets(tools).resolve(preset)
     assert has <= granted
@@ -213,11 +215,13 @@ def test_invalid_toolset_name_is_rejected(toolsets: Toolsets, name: str) -> None
     assert toolsets.resolve(name) == frozenset()
 
 
-def test_preset_toolset_without_tools_may_be_requested() -> None:
+def test_requesting_a_built_in_or_preset_toolset_without_registered_tools_is_no_error() -> None:
     Toolsets(snapshot()).require(["browser", "toolfold-cli", "web_tools", ALL])
 
 
-def test_list_of_toolsets_is_sorted_and_complete(toolsets: Toolsets) -> None:
+def test_list_of_toolsets_contains_declared_registered_and_preset_toolsets_sorted_by_name(
+    toolsets: Toolsets,
+) -> None:
     listing = toolsets.listing()
     assert list(listing) == sorted(listing)
     assert {"research", "web", "mcp-git", "toolfold-cli"} <= set(listing)
@@ -251,7 +255,7 @@ EVERYTHING = {"search", "fetch", "read", "write", "commit", "sh"}
         (Scope(without=("not_there",)), EVERYTHING),
     ],
 )
-def test_scope_grants_enabled_toolsets_or_all_minus_disabled_ones(
+def test_scope_grants_tools_of_enabled_toolsets_or_else_all_tools_without_the_disabled_ones(
     toolsets: Toolsets, scope: Scope, granted: set[str]
 ) -> None:
     assert scope.granted(toolsets) == granted
@@ -277,13 +281,13 @@ def test_disabling_an_original_name_shared_by_two_tools_disables_both() -> None:
     assert Scope(without=("drop",)).granted(Toolsets(registry.snapshot())) == frozenset()
 
 
-def test_tools_disabled_by_an_old_toolset_name_stay_disabled_if_a_new_toolset_takes_it() -> None:
+def test_disabling_an_old_toolset_name_disables_the_renamed_toolset_and_a_new_one_of_that_name() -> None:
     scope = Scope(disabled=("web_tools",))
     later = Toolsets(snapshot(web=["search"], web_tools=["decoy"], file=["read"]))
     assert scope.granted(later) == {"read"}
 
 
-def test_tool_registered_later_is_granted_only_with_its_toolset() -> None:
+def test_tool_registered_later_is_granted_only_if_the_scope_includes_its_toolset() -> None:
     registry = Registry()
     registry.add(tool("search", "web"))
     scope = Scope(enabled=("web", "mcp-late"))
@@ -291,7 +295,7 @@ def test_tool_registered_later_is_granted_only_with_its_toolset() -> None:
     assert scope.granted(Toolsets(registry.snapshot())) == {"search", "fetch", "commit"}
 
 
-def test_scope_object_is_immutable() -> None:
+def test_assigning_to_an_attribute_of_a_scope_raises() -> None:
     scope: Any = Scope(enabled=("web",)).narrow()
     for field, value in (("enabled", None), ("parent", None), ("disabled", ())):
         with pytest.raises(AttributeError):
@@ -312,7 +316,7 @@ rules = st.tuples(st.none() | name_lists, name_lists, st.lists(st.sampled_from([
     ["set0"] * len(TOOLS),
     [([], ["set0"], []), ([ALL], [], []), (None, [], [])],
 )
-def test_narrowing_a_scope_never_extends_it(
+def test_narrowed_scope_grants_only_tools_that_both_the_scope_and_the_new_rule_allow(
     graph: Graph,
     home: list[str],
     chain: list[tuple[list[str] | None, list[str], list[str]]],
@@ -328,7 +332,7 @@ def test_narrowing_a_scope_never_extends_it(
 
 @modest
 @given(graphs, homes, name_lists, name_lists)
-def test_enabled_and_disabled_toolsets_of_a_scope_behave_like_sets(
+def test_tools_of_any_scope_are_those_of_its_enabled_toolsets_minus_those_of_the_disabled(
     graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
 ) -> None:
     toolsets = make_toolsets(graph, home)
@@ -353,13 +357,15 @@ def test_delegated_scope_cannot_regain_disabled_toolsets(toolsets: Toolsets) -> 
     assert child.granted(toolsets) == {"search", "fetch"}
 
 
-def test_delegated_scope_stays_within_its_parent_for_new_tools() -> None:
+def test_narrowed_scope_does_not_grant_a_later_toolset_that_the_first_scope_did_not_enable() -> None:
     child = Scope(enabled=("web",)).narrow(["web", "mcp-late"])
     later = Toolsets(snapshot(web=["search"], mcp_late=["commit"]))
     assert child.granted(later) == {"search"}
 
 
-def test_thousand_nested_delegations_never_exceed_the_first_scope(toolsets: Toolsets) -> None:
+def test_scope_after_a_thousand_nested_delegations_grants_only_tools_of_the_first_scope(
+    toolsets: Toolsets,
+) -> None:
     scope = Scope(enabled=("web",))
     for _ in range(5_000):
         scope = scope.narrow([ALL])
@@ -372,14 +378,16 @@ def test_single_string_is_rejected_as_a_list_of_toolsets() -> None:
             Scope().narrow(**names)
 
 
-def test_scope_copies_the_given_list_of_toolsets(toolsets: Toolsets) -> None:
+def test_appending_to_the_list_of_toolsets_after_creating_a_scope_does_not_change_the_scope(
+    toolsets: Toolsets,
+) -> None:
     wanted = ["web"]
     scope = Scope().narrow(wanted)
     wanted.append("terminal")
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_toolset_that_lists_an_original_name_contains_no_tool_once_two_tools_share_it() -> None:
+def test_toolset_that_lists_an_original_name_shared_by_two_tools_contains_neither_of_them() -> None:
     registry = Registry()
     registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
     bundle = Toolset("review", "", ("files/read",))

@@ -57,15 +57,19 @@ def parse_error(result: ToolResult) -> Any:
 
 
 class TestScopeCheck:
-    def test_session_sees_only_granted_tools(self, three_tools: Runtime) -> None:
+    def test_session_lists_only_tools_of_its_granted_toolsets(self, three_tools: Runtime) -> None:
         assert shown_names(three_tools.session(["alpha"]).definitions()) == ["alpha_go"]
 
-    async def test_session_can_call_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_session_can_call_tools_of_its_granted_toolsets(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         result = await three_tools.session(["alpha"]).call("alpha_go")
         assert parse_error(result) == {"ran": "alpha_go"}
         assert ran == ["alpha_go"]
 
-    async def test_session_cannot_call_ungranted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_session_cannot_call_tools_outside_its_granted_toolsets(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         result = await three_tools.session(["alpha"]).call("beta_go", {})
         assert result.error == (
             "'beta_go' is not available in this session. Call one of the tools you were given."
@@ -84,19 +88,21 @@ class TestScopeCheck:
             {"name": "alpha_go", "arguments": {}, "beta_go": {}},
         ],
     )
-    async def test_tool_call_cannot_bypass_the_scope_of_the_session(
+    async def test_bridge_tool_named_tool_call_cannot_run_a_tool_that_the_session_was_not_granted(
         self, arguments: Any, three_tools: Runtime, ran: list[str]
     ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", arguments)
         assert result.error is not None
         assert ran == []
 
-    async def test_tool_call_reaches_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_bridge_tool_named_tool_call_runs_a_tool_that_the_session_was_granted(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
         assert (result.ok, result.name) == (True, "alpha_go")
         assert ran == ["alpha_go"]
 
-    async def test_original_name_of_a_tool_cannot_bypass_the_scope(
+    async def test_tool_that_the_session_was_not_granted_cannot_be_called_by_its_original_name(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -112,19 +118,21 @@ class TestScopeCheck:
         assert ran == [UNACCEPTED_NAME]
 
     @pytest.mark.parametrize("name", ["BETA_GO", "beta_go\n", "beta_go\u200b", "", " ", "*", "all", "beta"])
-    async def test_names_similar_to_an_ungranted_tool_cannot_bypass_the_scope(
+    async def test_tool_that_the_session_was_not_granted_cannot_be_called_by_similar_names(
         self, name: str, three_tools: Runtime, ran: list[str]
     ) -> None:
         assert not (await three_tools.session(["alpha"]).call(name)).ok
         assert ran == []
 
-    async def test_hint_for_an_unknown_name_mentions_only_granted_tools(self, three_tools: Runtime) -> None:
+    async def test_error_for_an_unknown_tool_name_suggests_only_tools_that_the_session_was_granted(
+        self, three_tools: Runtime
+    ) -> None:
         three_tools.registry.add(recording_tool("beta_gone", "alpha", []))
         session = three_tools.session(["alpha"])
         assert "Did you mean beta_gone?" in str((await session.call("beta_go")).error)
         assert "beta_go" not in str((await session.call("beta_g0ne")).error).replace("beta_gone", "")
 
-    async def test_scope_is_checked_for_each_call_of_a_model_reply(
+    async def test_of_the_calls_in_one_model_reply_those_of_ungranted_tools_are_rejected(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -150,7 +158,7 @@ class TestScopeCheck:
         assert not (await session.call("beta_go")).ok
         assert ran == []
 
-    def test_scope_of_a_session_cannot_be_replaced(self, three_tools: Runtime) -> None:
+    def test_assigning_another_scope_to_a_session_raises(self, three_tools: Runtime) -> None:
         session = three_tools.session(["alpha"])
         with pytest.raises(AttributeError):
             session.scope = three_tools.session().scope  # type: ignore[misc]
@@ -166,7 +174,7 @@ class TestScopeCheck:
                 else three_tools.session(disabled_toolsets=["alpah"])
             )
 
-    async def test_temporary_failure_while_a_turn_begins_does_not_block_the_session(
+    async def test_granted_tool_can_be_called_after_two_rejected_calls_in_the_same_session(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -185,7 +193,7 @@ class TestDelegation:
         assert (await child.call("beta_go")).ok
         assert ran == ["beta_go"]
 
-    async def test_delegated_session_cannot_exceed_its_parent(
+    async def test_delegated_session_cannot_get_toolsets_that_its_parent_session_lacks(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         parent = three_tools.session(["alpha"])
@@ -212,13 +220,13 @@ class TestDelegation:
         assert "beta_go" not in parent.delegate(["beta", "alpha"]).granted()
         assert "alpha_go" not in parent.delegate(disabled_toolsets=["alpha"]).delegate(["alpha"]).granted()
 
-    def test_delegated_session_has_its_own_id(self, three_tools: Runtime) -> None:
+    def test_delegated_session_has_another_session_id_than_its_parent(self, three_tools: Runtime) -> None:
         parent = three_tools.session(agent=LocalAgent())
         child = parent.delegate()
         assert child.id != parent.id
         assert child.agent is None
 
-    async def test_delegated_session_uses_the_same_approver(
+    async def test_delegated_session_asks_the_approver_of_its_parent_session(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -257,7 +265,7 @@ GRANTS = st.none() | st.lists(
 
 @given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
 @try_examples(60)
-def test_chain_of_delegated_sessions_never_gets_more_toolsets(
+def test_each_session_in_a_chain_of_delegations_has_at_most_the_tools_of_the_one_before(
     chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
 ) -> None:
     enabled, disabled = chain[0]
@@ -292,7 +300,9 @@ class TestTurn:
         session.assemble()
         assert (await session.call("alpha_late")).ok
 
-    async def test_turn_keeps_the_tools_it_began_with(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_tool_replaced_in_the_registry_during_a_turn_is_used_only_from_the_next_turn_on(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         session = three_tools.session(["alpha"])
         turn = session.assemble()
         three_tools.registry.remove("alpha_go")
@@ -318,7 +328,7 @@ class TestTurn:
         assert not (await session.call("alpha_go")).ok
         assert (ran, stolen) == (["alpha_go"], [])
 
-    async def test_call_outside_a_turn_uses_the_current_tools(
+    async def test_call_outside_a_turn_can_use_a_tool_registered_after_the_session_was_opened(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -327,7 +337,7 @@ class TestTurn:
         assert (await session.call("alpha_late")).ok
         assert ran == ["alpha_go", "alpha_late"]
 
-    async def test_unavailable_tool_is_neither_shown_nor_run(
+    async def test_tool_with_a_failing_availability_check_is_neither_listed_nor_run(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -340,7 +350,7 @@ class TestTurn:
         assert ran == []
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_call_outside_a_turn_checks_availability(
+    def test_call_outside_a_turn_of_a_tool_with_a_failing_availability_check_does_not_run(
         self, through: str, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -349,7 +359,7 @@ class TestTurn:
         assert result.error == "'broken' cannot be used right now: its check returned false."
         assert ran == []
 
-    def test_call_outside_a_turn_checks_the_availability_of_its_tool_only(
+    def test_call_outside_a_turn_runs_the_availability_check_of_the_called_tool_only(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         checked: list[str] = []
@@ -360,7 +370,7 @@ class TestTurn:
         assert session.call_sync("alpha_go").ok
         assert checked == []
 
-    def test_call_outside_a_turn_does_not_make_other_unavailable_tools_callable(
+    def test_tool_with_a_failing_check_stays_uncallable_after_another_tool_was_called_outside_a_turn(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -397,7 +407,7 @@ class TestTurn:
         session = three_tools.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_prepare_request_gives_the_same_as_request_without_blocking_the_event_loop(
+    async def test_async_prepare_request_equals_request_and_does_not_block_the_event_loop(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         loop_went_on = threading.Event()
@@ -440,7 +450,7 @@ class TestGrace:
         assert "port 5432 refused" in result.error
         return True
 
-    def test_tool_in_grace_period_is_not_callable(
+    def test_tool_that_is_only_listed_in_the_grace_period_after_a_failed_check_cannot_be_called(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         session = flaky.session(["base"])
@@ -455,7 +465,7 @@ class TestGrace:
         assert second.ok
         assert ran == ["beside"]
 
-    def test_tool_in_grace_period_is_not_callable_outside_a_turn(
+    def test_tool_in_the_grace_period_after_a_failed_check_cannot_be_called_outside_a_turn(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         assert flaky.session(["base"]).call_sync("ask_base").ok
@@ -464,7 +474,7 @@ class TestGrace:
         assert "cannot be used right now" in flaky.handle_function_call("ask_base")
         assert ran == ["ask_base"]
 
-    def test_call_of_a_tool_whose_check_recovers_is_allowed(
+    def test_tool_in_the_grace_period_can_be_called_when_its_availability_check_passes_again(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         session = flaky.session(["base"])
@@ -476,7 +486,7 @@ class TestGrace:
         assert session.call_all_sync([ToolCall("ask_base")])[0].ok
         assert ran == ["ask_base", "ask_base"]
 
-    def test_calls_of_other_tools_do_not_repeat_a_failed_check(
+    def test_calling_one_tool_does_not_run_the_failed_availability_check_of_another_again(
         self, flaky: Runtime, check: dict[str, Any]
     ) -> None:
         session = flaky.session(["base"])
@@ -487,7 +497,7 @@ class TestGrace:
         assert session.call_sync("beside").ok
         assert check["runs"] == before
 
-    def test_tool_that_just_became_unavailable_is_still_found_and_described(
+    def test_tool_in_the_grace_period_is_still_found_by_tool_search_and_shown_by_tool_describe(
         self, flaky: Runtime, check: dict[str, Any]
     ) -> None:
         session = flaky.session(["base"])
@@ -527,7 +537,9 @@ class TestSelection:
         assert shown_names(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
         assert shown_names(session.definitions("water the plants")) == ["send_invoice", "water_plants"]
 
-    async def test_hidden_tool_can_be_called_in_a_session(self, selective: Runtime, ran: list[str]) -> None:
+    async def test_granted_tool_that_was_not_selected_for_the_message_can_still_be_called(
+        self, selective: Runtime, ran: list[str]
+    ) -> None:
         session = selective.session(["office"])
         assert "water_plants" not in shown_names(session.definitions("book a flight"))
         assert (await session.call("water_plants")).ok
@@ -540,11 +552,13 @@ class TestSelection:
         assert not (await session.call("send_invoice")).ok
         assert ran == []
 
-    def test_all_granted_tools_are_shown_without_a_message(self, selective: Runtime) -> None:
+    def test_all_granted_tools_are_shown_if_no_user_message_is_given_to_select_by(
+        self, selective: Runtime
+    ) -> None:
         names = shown_names(selective.session(["office"]).definitions())
         assert names == ["book_flight", "send_invoice", "water_plants"]
 
-    def test_tool_change_during_a_request_appears_in_the_next_request(
+    def test_tool_removed_while_a_request_is_built_is_missing_only_from_the_next_request(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime(
@@ -565,7 +579,7 @@ class TestSelection:
         assert "send_invoice" not in shown_names(second.tools)
 
     @pytest.mark.parametrize("placement", ["replace", "append"])
-    def test_agent_level_tool_that_the_agent_no_longer_offers_is_not_shown(
+    def test_agent_level_tool_is_not_in_requests_after_the_session_has_lost_its_agent(
         self, open_test_runtime: RuntimeOpener, placement: str
     ) -> None:
         runtime = open_test_runtime(
@@ -592,7 +606,9 @@ class TestLargeResults:
         )
         return runtime
 
-    def test_session_can_read_its_large_results(self, large: Runtime) -> None:
+    def test_session_can_read_the_stored_part_of_its_large_result_with_read_file(
+        self, large: Runtime
+    ) -> None:
         session = large.session(["long", "file"])
         answer = parse_error(session.call_sync("long_list"))
         assert answer["truncated"] is True
@@ -601,7 +617,7 @@ class TestLargeResults:
         assert read.ok
         assert "row 149" in read.text
 
-    def test_other_sessions_cannot_read_large_results(
+    def test_stored_large_result_of_one_session_cannot_be_read_by_another_session(
         self, large: Runtime, open_test_runtime: RuntimeOpener
     ) -> None:
         session = large.session(["long", "file"])
@@ -614,7 +630,7 @@ class TestLargeResults:
             found = other.call_sync("search_files", {"pattern": "row", "path": str(Path(path).parent)})
             assert not found.ok
 
-    def test_stored_large_results_are_not_writable(self, large: Runtime) -> None:
+    def test_write_file_cannot_write_into_the_directory_of_stored_large_results(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
         path = Path(parse_error(session.call_sync("long_list"))["stored"])
         before = path.read_bytes()
@@ -630,7 +646,7 @@ class TestLargeResults:
         assert "read_file" not in answer["note"]
 
 
-def test_tool_can_return_text_and_an_image(runtime: Runtime) -> None:
+def test_result_of_a_tool_that_returns_text_and_an_image_contains_both(runtime: Runtime) -> None:
     image = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
 
     @tool
@@ -643,7 +659,9 @@ def test_tool_can_return_text_and_an_image(runtime: Runtime) -> None:
     assert (parse_error(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
-def test_definitions_are_plain_copies_that_the_caller_may_change(runtime: Runtime) -> None:
+def test_changing_the_tool_definitions_of_a_request_does_not_change_later_definitions(
+    runtime: Runtime,
+) -> None:
     session = runtime.session(["file"])
     request = session.request([{"role": "user", "content": "hello"}])
     for take in (
@@ -660,6 +678,6 @@ def test_definitions_are_plain_copies_that_the_caller_may_change(runtime: Runtim
         assert json.dumps(session.definitions()) == before
 
 
-def test_unknown_request_format_is_rejected(runtime: Runtime) -> None:
+def test_request_with_an_unknown_provider_format_raises_and_lists_the_known_formats(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="openai, anthropic, responses"):
         runtime.session().request([{"role": "user", "content": "hi"}], form="bogus")  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ WAYS = {
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", WAYS)
-def test_settings_change_during_a_call_is_reported_and_has_no_effect(
+def test_settings_file_changed_by_a_command_is_reported_in_its_result_and_blocks_the_next_start(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
 ) -> None:
     command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
@@ -111,7 +111,7 @@ def test_settings_change_during_a_call_is_reported_and_has_no_effect(
 
 
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_notice_of_a_settings_change_has_the_same_form_in_short_and_large_results(
+def test_notice_of_a_settings_change_is_a_top_level_key_of_short_and_of_large_results(
     runtime: Runtime, config_file: Path, length: int
 ) -> None:
     def write_settings(_: Any) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_notice_of_a_settings_change_has_the_same_form_in_short_and_large_result
 @pytest.mark.parametrize(
     "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
 )
-def test_every_settings_file_is_watched_during_calls(
+def test_change_of_lock_trust_token_or_plugin_file_during_a_call_blocks_the_next_start(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, file: str
 ) -> None:
     target = home / file
@@ -142,7 +142,7 @@ def test_every_settings_file_is_watched_during_calls(
         open_test_runtime()
 
 
-def test_change_of_the_project_settings_is_reported_but_does_not_prevent_the_next_start(
+def test_project_settings_changed_by_a_command_are_reported_but_the_next_runtime_starts(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -155,12 +155,12 @@ def test_change_of_the_project_settings_is_reported_but_does_not_prevent_the_nex
     assert "toolfold.yaml were changed while terminal" in caplog.text
 
 
-def test_call_that_changes_no_settings_reports_nothing(runtime: Runtime, home: Path) -> None:
+def test_result_of_a_call_that_changes_no_settings_has_no_notice(runtime: Runtime, home: Path) -> None:
     assert "notice" not in json.loads(run_command(runtime, "echo hello > file.txt"))
     assert pending(home) == {}
 
 
-def test_allowlist_entry_from_the_users_answer_is_not_reported_as_a_change(
+def test_allowlist_entry_written_because_the_user_answered_always_is_not_reported_as_a_change(
     config_file: Path, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "old").mkdir()
@@ -188,7 +188,7 @@ def test_settings_change_by_the_users_own_command_during_a_call_is_not_reported(
     assert pending(home) == {}
 
 
-def test_settings_command_of_the_user_does_not_hide_an_earlier_change_by_another_program(
+def test_config_set_after_another_program_edited_the_settings_does_not_hide_that_edit(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -231,7 +231,7 @@ HIDING = {
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", HIDING)
-def test_settings_change_by_a_left_over_process_that_hides_its_origin_is_reported(
+def test_settings_change_by_a_detached_process_that_hides_its_origin_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path, way: str
 ) -> None:
     go = tmp_path / "go"
@@ -254,7 +254,7 @@ LIMITED_PROCESS = (
 
 
 @pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
-def test_process_with_the_memory_limit_of_tool_commands_is_treated_as_started_by_a_tool(
+def test_process_with_at_most_the_memory_limit_of_tool_commands_counts_as_started_by_a_tool(
     limit: int,
 ) -> None:
     command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]
@@ -299,7 +299,7 @@ def test_settings_change_by_a_tool_call_that_kills_the_runtime_is_reported_at_th
         open_test_runtime()
 
 
-def test_settings_change_while_only_servers_run_is_logged_but_does_not_prevent_the_next_start(
+def test_settings_change_while_mcp_servers_but_no_calls_run_is_reported_but_needs_no_acceptance(
     home: Path, config_file: Path
 ) -> None:
     reported: list[tuple[str, str]] = []
@@ -316,7 +316,7 @@ def test_settings_change_while_only_servers_run_is_logged_but_does_not_prevent_t
     assert pending(home) == {}
 
 
-def test_accepted_settings_change_takes_effect(
+def test_settings_changed_by_a_tool_call_take_effect_after_config_accept(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -345,7 +345,7 @@ def test_config_restore_brings_back_the_previous_settings(
     assert open_test_runtime().config.approval.mode == "manual"
 
 
-def test_settings_change_undone_by_hand_needs_no_acceptance(
+def test_runtime_starts_after_the_user_has_undone_the_settings_change_of_a_tool_call(
     runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path
 ) -> None:
     before = config_file.read_bytes()
@@ -354,7 +354,7 @@ def test_settings_change_undone_by_hand_needs_no_acceptance(
     open_test_runtime()
 
 
-def test_settings_cannot_be_changed_while_an_unaccepted_change_is_pending(
+def test_config_set_is_refused_while_a_settings_change_of_a_tool_call_is_not_yet_accepted(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -363,7 +363,7 @@ def test_settings_cannot_be_changed_while_an_unaccepted_change_is_pending(
     assert "log_level" not in config_file.read_text()
 
 
-def test_doctor_reports_changed_settings(
+def test_doctor_reports_settings_changed_by_a_tool_call_and_names_config_accept_and_restore(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -375,7 +375,7 @@ def test_doctor_reports_changed_settings(
     ]
 
 
-def test_gateway_token_added_by_another_program_is_not_accepted(home: Path) -> None:
+def test_gateway_token_written_into_the_token_file_by_another_program_is_refused(home: Path) -> None:
     file = home / "state" / "gateway" / "tokens.json"
     record = SettingsRecord(home / "state")
     running, other = Tokens(file, record), Tokens(home / "other.json")
@@ -391,7 +391,7 @@ def test_gateway_token_added_by_another_program_is_not_accepted(home: Path) -> N
     assert running.find(kept) is None
 
 
-def test_lock_file_changed_by_another_program_is_an_error(home: Path) -> None:
+def test_lock_file_of_accepted_tools_changed_by_another_program_is_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     assert lock.pins("some") is None
@@ -454,7 +454,7 @@ def test_restoring_old_settings_during_a_call_is_reported_as_a_change(home: Path
     assert list(pending(home)) == [config_file]
 
 
-def test_change_by_toolfold_after_its_record_of_settings_was_deleted_is_not_reported(
+def test_config_set_during_a_call_is_not_reported_even_if_the_record_of_settings_was_deleted(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -466,7 +466,7 @@ def test_change_by_toolfold_after_its_record_of_settings_was_deleted_is_not_repo
     assert watch.notice == ""
 
 
-def test_lock_file_deleted_by_another_program_is_an_error(home: Path) -> None:
+def test_lock_file_of_accepted_tools_deleted_by_another_program_is_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("some", [])
@@ -478,7 +478,7 @@ def test_lock_file_deleted_by_another_program_is_an_error(home: Path) -> None:
     assert not file.exists()
 
 
-def test_old_lock_file_restored_by_another_program_is_an_error(home: Path) -> None:
+def test_old_lock_file_of_accepted_tools_restored_by_another_program_is_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("kept", [])
@@ -491,7 +491,7 @@ def test_old_lock_file_restored_by_another_program_is_an_error(home: Path) -> No
 
 
 @pytest.mark.parametrize("broken", ["record", "report"])
-def test_call_still_returns_result_and_notice_if_its_settings_change_cannot_be_recorded(
+def test_call_still_has_a_notice_of_its_settings_change_if_recording_the_change_fails(
     home: Path, config_file: Path, broken: str
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -530,7 +530,9 @@ def test_plugin_behind_a_symbolic_link_is_watched_for_changes(home: Path, tmp_pa
     assert [bool(each.notice) for each in (linking, writing, idle)] == [True, True, False]
 
 
-def test_fingerprint_of_settings_changes_with_the_target_of_a_link(tmp_path: Path) -> None:
+def test_fingerprint_of_the_plugin_directory_changes_if_a_symlink_in_it_points_elsewhere(
+    tmp_path: Path,
+) -> None:
     for name in ("one", "two", "plugins"):
         (tmp_path / name).mkdir()
     (tmp_path / "plugins" / "some").symlink_to(tmp_path / "one")
@@ -541,7 +543,7 @@ def test_fingerprint_of_settings_changes_with_the_target_of_a_link(tmp_path: Pat
     assert fingerprints.fingerprint_path(tmp_path / "plugins") != before
 
 
-def test_settings_too_large_for_a_fingerprint_always_count_as_changed(
+def test_directory_with_too_many_or_too_large_files_for_a_fingerprint_always_counts_as_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fingerprints, "MAX_FILES", 2)
@@ -594,7 +596,9 @@ async def test_settings_are_compared_without_blocking_the_event_loop(
     assert threads[0] != threading.get_ident()
 
 
-def test_restored_settings_file_is_private(home: Path, config_file: Path) -> None:
+def test_settings_file_restored_after_a_call_deleted_it_is_readable_by_its_owner_only(
+    home: Path, config_file: Path
+) -> None:
     config_file.chmod(0o600)
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
@@ -619,7 +623,7 @@ def test_settings_file_that_changed_after_it_was_shown_is_not_accepted(home: Pat
     assert list(pending(home)) == [config_file]
 
 
-def test_difference_of_settings_that_is_shown_redacts_secrets_and_counts_omitted_lines(
+def test_config_accept_shows_a_diff_with_redacted_secrets_and_the_number_of_omitted_lines(
     home: Path, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "ghp_" + "a1B2" * 9
@@ -632,7 +636,9 @@ def test_difference_of_settings_that_is_shown_redacts_secrets_and_counts_omitted
     assert "103 more lines are not shown" in shown
 
 
-def test_unchanged_settings_files_are_checked_without_a_thread(home: Path, config_file: Path) -> None:
+def test_unchanged_or_missing_settings_files_are_checked_before_and_after_a_call_without_a_thread(
+    home: Path, config_file: Path
+) -> None:
     config_file.write_text("{}")
     missing = home / "toolfold.lock"
     monitor = SettingsMonitor(map(WatchedPath, (config_file, missing)), SettingsRecord(home / "state"))
@@ -645,7 +651,7 @@ def test_unchanged_settings_files_are_checked_without_a_thread(home: Path, confi
 
 
 @pytest.mark.parametrize("change", ["changed", "created"])
-def test_changed_settings_file_is_read_in_a_thread_and_reported(
+def test_settings_file_changed_during_a_call_is_read_in_a_thread_and_reported(
     home: Path, config_file: Path, change: str
 ) -> None:
     config_file.write_text("{}")
@@ -664,7 +670,9 @@ def test_changed_settings_file_is_read_in_a_thread_and_reported(
 
 
 @pytest.mark.parametrize("kind", ["directory", "link"])
-def test_directories_and_links_are_checked_in_a_thread(home: Path, tmp_path: Path, kind: str) -> None:
+def test_watched_settings_that_are_directories_or_symlinks_are_checked_in_a_thread(
+    home: Path, tmp_path: Path, kind: str
+) -> None:
     path = home / "watched"
     if kind == "directory":
         path.mkdir()

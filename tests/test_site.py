@@ -20,27 +20,27 @@ def write_pages(site: Path, **pages: str) -> list[str]:
     return list(site_hooks.check_pages(site))
 
 
-def test_link_to_a_file_outside_of_docs_leads_to_its_page_on_the_site() -> None:
+def test_link_from_docs_to_a_repository_file_is_rewritten_to_the_page_of_that_file_on_the_site() -> None:
     text = site_hooks.rewrite_links("[an example](../examples/quickstart.py)", "docs/tools.md")
     assert text == "[an example](files/examples/quickstart.py.md)"
 
 
-def test_link_of_an_included_file_to_the_documentation_leads_to_its_page() -> None:
+def test_link_from_contributing_md_into_docs_is_rewritten_to_the_page_on_the_site() -> None:
     text = site_hooks.rewrite_links("[Tests](docs/testing.md#record)", "CONTRIBUTING.md")
     assert text == "[Tests](../testing.md#record)"
 
 
-def test_links_in_code_are_not_rewritten() -> None:
+def test_links_inside_code_spans_and_code_blocks_of_a_page_are_not_rewritten() -> None:
     text = "`[a](../examples/quickstart.py)`\n\n```md\n[a](../examples/quickstart.py)\n```\n"
     assert site_hooks.rewrite_links(text, "docs/tools.md") == text
 
 
-def test_link_with_a_code_span_as_its_text_is_rewritten() -> None:
+def test_link_to_a_repository_file_whose_text_is_a_code_span_is_rewritten() -> None:
     text = site_hooks.rewrite_links("[`thorough.py`](../tests/thorough.py)", "docs/testing.md")
     assert text == "[`thorough.py`](files/tests/thorough.py.md)"
 
 
-def test_broken_links_and_anchors_are_reported(tmp_path: Path) -> None:
+def test_site_check_reports_links_to_missing_pages_and_missing_anchors(tmp_path: Path) -> None:
     problems = write_pages(
         tmp_path,
         a='<h2 id="top">A</h2><a href="b.html#there">b</a> <a href="#top">top</a>',
@@ -53,7 +53,7 @@ def test_broken_links_and_anchors_are_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_documentation_page_that_loads_a_file_from_another_server_is_reported(tmp_path: Path) -> None:
+def test_site_check_reports_a_page_that_loads_a_file_from_another_server(tmp_path: Path) -> None:
     problems = write_pages(
         tmp_path, a='<a href="https://example.org">x</a><img src="https://example.org/i.png">'
     )
@@ -64,7 +64,7 @@ def test_escaped_vertical_bar_in_code_inside_a_table_is_shown_without_backslash(
     assert site_hooks.unescape_bars(r"| `a \| b` | c \| d |") == r"| `a | b` | c \| d |"
 
 
-def test_reference_describes_every_public_name_command_setting_and_event() -> None:
+def test_generated_reference_pages_describe_every_public_name_command_setting_and_event() -> None:
     site_reference = importlib.import_module("site_reference")
 
     import toolfold

@@ -100,7 +100,7 @@ def test_error_for_invalid_arguments_through_tool_call_has_location_and_schema(
     assert ran == []
 
 
-def test_deferred_tool_can_be_called_by_name(desk: Runtime, ran: list[Any]) -> None:
+def test_deferred_tool_can_be_called_directly_by_its_name(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session()
     assert "hub_list_folder" not in shown_names(session)
     assert session.call_sync("hub_list_folder", {"path": "/a"}).ok
@@ -108,7 +108,7 @@ def test_deferred_tool_can_be_called_by_name(desk: Runtime, ran: list[Any]) -> N
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
-def test_empty_arguments_of_tool_call_are_accepted_in_any_form(
+def test_tool_call_runs_a_tool_without_parameters_for_null_blank_or_empty_arguments(
     arguments: Any, desk: Runtime, ran: list[Any]
 ) -> None:
     add(desk, "hub_ping", "mcp-hub", ran, parameters={})
@@ -116,14 +116,16 @@ def test_empty_arguments_of_tool_call_are_accepted_in_any_form(
     assert ran == [("hub_ping", {})]
 
 
-def test_tool_search_and_tool_describe_work_outside_a_turn(desk: Runtime) -> None:
+def test_tool_search_and_tool_describe_return_results_before_any_turn_was_begun(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     assert found_names(session, "list a folder")[0] == "hub_list_folder"
     assert parse_answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
     assert json.loads(desk.handle_function_call("tool_search", {"query": "hub_wipe"}))["matches"]
 
 
-def test_bridge_calls_of_one_model_reply_are_answered_in_order(desk: Runtime, ran: list[Any]) -> None:
+def test_results_of_several_bridge_calls_in_one_model_reply_are_in_the_order_of_the_calls(
+    desk: Runtime, ran: list[Any]
+) -> None:
     calls = [
         ToolCall("tool_search", {"query": "list a folder"}),
         ToolCall("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}),
@@ -144,7 +146,7 @@ def search(session: Session, query: str, **args: Any) -> Json:
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_core_tools_are_not_in_search_results(desk: Runtime, assembled: bool) -> None:
+def test_core_tools_are_not_in_the_results_of_tool_search(desk: Runtime, assembled: bool) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -181,7 +183,7 @@ def test_tool_call_rejects_a_core_tool_with_advice(desk: Runtime, assembled: boo
     assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_tool_in_the_setting_always_load_is_called_directly(
+def test_tool_in_the_setting_always_load_is_listed_and_tool_call_says_to_call_it_directly(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
@@ -193,7 +195,9 @@ def test_tool_in_the_setting_always_load_is_called_directly(
     assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
 
 
-def test_deferred_core_tool_works_through_tool_call(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
+def test_core_tool_deferred_by_a_setting_is_found_by_tool_search_and_runs_through_tool_call(
+    open_test_runtime: RuntimeOpener, ran: list[Any]
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
     add(runtime, "own_list", "own", ran, core=True)
     session = runtime.session(["own"])
@@ -217,7 +221,9 @@ def test_core_tool_hidden_by_selection_can_be_found_and_called(
     assert "read_file" not in found_names(session, "read a file", limit=20)
 
 
-def test_search_result_contains_the_number_of_tools_that_can_be_searched(desk: Runtime) -> None:
+def test_tool_search_result_contains_the_number_of_deferred_tools_granted_to_the_session(
+    desk: Runtime,
+) -> None:
     narrow, wide = desk.session(["mcp-hub", "file"]), desk.session(["mcp-hub", "mcp-vault", "file"])
     for _ in range(2):
         assert search(narrow, "folder", limit=1)["total_available"] == 2
@@ -230,7 +236,9 @@ def test_search_result_contains_the_number_of_tools_that_can_be_searched(desk: R
 # -- hooks, approval and logs ------------------------------------------------------------------
 
 
-def test_hooks_see_the_tool_that_is_called_through_tool_call(desk: Runtime, ran: list[Any]) -> None:
+def test_hooks_of_a_call_through_tool_call_get_the_inner_tool_and_its_arguments(
+    desk: Runtime, ran: list[Any]
+) -> None:
     before: list[str] = []
     after: list[str] = []
     desk.hooks.add("pre_tool_call", lambda tool, _args, _context: before.append(tool.name))
@@ -242,7 +250,7 @@ def test_hooks_see_the_tool_that_is_called_through_tool_call(desk: Runtime, ran:
     assert before == after == ["tool_search", "tool_describe", "hub_list_folder"]
 
 
-def test_hook_may_refuse_a_tool_search(desk: Runtime) -> None:
+def test_pre_hook_can_refuse_a_call_of_tool_search(desk: Runtime) -> None:
     def nothing_about_vaults(tool: Tool, args: Json, _context: CallContext) -> None:
         if tool.name == "tool_search" and "vault" in args["query"]:
             raise Refused("Not that.")
@@ -252,7 +260,7 @@ def test_hook_may_refuse_a_tool_search(desk: Runtime) -> None:
     assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
 
 
-def test_approval_of_a_call_through_the_bridge_tool_names_the_real_tool(
+def test_approval_request_for_a_call_through_tool_call_names_the_inner_tool(
     desk: Runtime, ran: list[Any]
 ) -> None:
     asked: list[tuple[str, Json]] = []
@@ -268,7 +276,7 @@ def test_approval_of_a_call_through_the_bridge_tool_names_the_real_tool(
     assert ran == []
 
 
-def test_log_names_the_tool_that_is_called_through_tool_call(
+def test_log_line_of_a_call_through_tool_call_names_the_inner_tool(
     desk: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(_args: Json) -> None:
@@ -282,7 +290,9 @@ def test_log_names_the_tool_that_is_called_through_tool_call(
     assert "tool_call" not in caplog.text
 
 
-def test_tool_search_has_a_timeout(open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_search_that_hangs_ends_with_an_error_after_the_tool_timeout(
+    open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.timeout_seconds": 0.2})
     add(runtime, "hub_go", "mcp-hub", [])
     hanging = threading.Event()
@@ -417,7 +427,7 @@ def test_disabled_tools_cannot_be_found_or_called_through_the_bridge(
     assert ran == []
 
 
-def test_pinning_or_deferring_a_tool_does_not_grant_it(
+def test_settings_always_load_and_defer_do_not_give_a_session_tools_outside_its_toolsets(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
@@ -432,7 +442,9 @@ def test_pinning_or_deferring_a_tool_does_not_grant_it(
     assert ran == []
 
 
-def test_tool_searches_of_sessions_do_not_affect_each_other(desk: Runtime, ran: list[Any]) -> None:
+def test_searches_of_a_session_with_more_toolsets_do_not_give_another_session_those_tools(
+    desk: Runtime, ran: list[Any]
+) -> None:
     narrow, wide = desk.session(["mcp-hub"]), desk.session(["mcp-hub", "mcp-vault"])
     before = narrow.assemble()
     assert "vault_open" in found_names(wide, "open the vault")
@@ -444,7 +456,7 @@ def test_tool_searches_of_sessions_do_not_affect_each_other(desk: Runtime, ran: 
     assert [name for name, _ in ran] == ["vault_open"]
 
 
-def test_tools_that_an_agent_offers_are_not_cached_for_sessions_without_an_agent(desk: Runtime) -> None:
+def test_tool_todo_of_an_agent_session_does_not_appear_in_a_session_without_an_agent(desk: Runtime) -> None:
     plain, agent = desk.session(), desk.session(agent=LocalAgent())
     assert "todo" not in shown_names(plain)
     assert "todo" in shown_names(agent)
@@ -452,7 +464,7 @@ def test_tools_that_an_agent_offers_are_not_cached_for_sessions_without_an_agent
     assert "todo" not in found_names(plain, "todo")
 
 
-def test_error_while_a_turn_begins_is_not_cached(
+def test_turn_can_begin_after_an_exception_while_computing_the_granted_tools(
     desk: Runtime, monkeypatch: pytest.MonkeyPatch, ran: list[Any]
 ) -> None:
     session = desk.session(["mcp-hub"])
@@ -489,7 +501,9 @@ def run_concurrently(work: list[Callable[[], None]]) -> None:
         raise problems[0]
 
 
-def test_sessions_in_threads_find_only_their_own_tools(open_test_runtime: RuntimeOpener) -> None:
+def test_sessions_that_search_in_parallel_threads_find_only_tools_of_their_own_toolsets(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     ran: list[tuple[str, str]] = []
     runtime = open_test_runtime(SETTINGS)
 
@@ -640,7 +654,9 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @check_cases("kind", sorted(WRONG))
-def test_malformed_bridge_call_is_an_error(kind: str, bad: tuple[Session, list[Any]]) -> None:
+def test_bridge_tool_called_with_malformed_arguments_returns_an_error_and_runs_no_tool(
+    kind: str, bad: tuple[Session, list[Any]]
+) -> None:
     call_error(bad, *WRONG[kind])
 
 
@@ -657,13 +673,17 @@ def test_malformed_bridge_call_is_an_error(kind: str, bad: tuple[Session, list[A
         "\u202ehub_list_folder",
     ],
 )
-def test_look_alike_of_a_tool_name_reaches_no_tool(name: str, bad: tuple[Session, list[Any]]) -> None:
+def test_tool_call_with_a_look_alike_of_a_tool_name_runs_no_tool(
+    name: str, bad: tuple[Session, list[Any]]
+) -> None:
     error = call_error(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
     assert "is not available in this session" in error
 
 
 @check_cases("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
-def test_look_alike_of_a_bridge_tool_name_is_rejected(name: str, bad: tuple[Session, list[Any]]) -> None:
+def test_call_with_a_look_alike_of_the_name_tool_call_is_rejected(
+    name: str, bad: tuple[Session, list[Any]]
+) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
     assert "is not available in this session" in call_error(bad, name, arguments)
 
@@ -697,7 +717,7 @@ ARGUMENTS = st.one_of(
 
 @try_examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
-def test_any_bridge_call_is_answered_with_json_and_only_valid_ones_run(
+def test_bridge_tools_answer_any_arguments_with_json_and_run_a_tool_only_if_they_are_valid(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]
 ) -> None:
     session, ran = bad
@@ -737,7 +757,9 @@ def test_tool_describe_does_not_show_a_secret_in_the_reason_of_a_failed_check(
             assert secret not in text
 
 
-def test_ungranted_agent_tools_are_neither_described_nor_suggested(desk: Runtime, ran: list[Any]) -> None:
+def test_agent_level_tools_are_neither_described_nor_suggested_in_a_session_without_an_agent(
+    desk: Runtime, ran: list[Any]
+) -> None:
     add(desk, "hub_plan", "mcp-hub", ran, agent_level=True)
     session = desk.session(["mcp-hub"])
     for _ in range(2):  # outside and inside a turn
@@ -750,7 +772,7 @@ def test_ungranted_agent_tools_are_neither_described_nor_suggested(desk: Runtime
         session.assemble()
 
 
-def test_unavailable_tool_does_not_run_if_called_by_an_original_name_that_it_shares(
+def test_unavailable_tool_called_by_an_original_name_it_shares_with_another_tool_does_not_run(
     desk: Runtime, ran: list[Any]
 ) -> None:
     for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
@@ -761,7 +783,7 @@ def test_unavailable_tool_does_not_run_if_called_by_an_original_name_that_it_sha
     assert ran == []
 
 
-def test_tool_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
+def test_tool_search_before_any_turn_returns_the_parameter_signatures_of_found_tools(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))[
         "matches"

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def test_tools_reference_documents_every_built_in_tool() -> None:
+def test_tools_reference_page_is_up_to_date_with_the_built_in_tools() -> None:
     script = [sys.executable, str(ROOT / "scripts/tools_reference.py")]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

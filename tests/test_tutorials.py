@@ -48,16 +48,16 @@ def follow_page(text: str, directory: Path) -> list[str]:
 
 @pytest.mark.thorough(keep=("library", "server"))
 @pytest.mark.parametrize("name", ["gateway", "library", "server"])
-def test_tutorial_works_as_written(name: str, tmp_path: Path) -> None:
+def test_commands_of_each_tutorial_run_and_print_what_the_tutorial_shows(name: str, tmp_path: Path) -> None:
     text = (TUTORIALS / f"{name}.md").read_text(encoding="utf-8")
     assert "\n\n".join(follow_page(use_free_ports(text), tmp_path)) == ""
 
 
-def test_every_tutorial_is_tested() -> None:
+def test_every_tutorial_page_is_among_the_tested_tutorials() -> None:
     assert {page.stem for page in TUTORIALS.glob("*.md")} == {"index", "gateway", "library", "server"}
 
 
-def test_output_of_a_command_is_compared_with_the_output_in_the_tutorial() -> None:
+def test_tutorial_check_accepts_ellipses_and_reports_wrong_output_or_exit_code() -> None:
     command = Command("list", "first ... line\n...\nlast")
     assert compare_output(command, "first and only line\nmore\n\nlast\n", 0) is None
     assert compare_output(command, "first and only line\n", 0) is not None

@@ -135,7 +135,9 @@ def iterate_leaves(value: Any) -> Iterator[Any]:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_any_json_gives_valid_arguments_or_an_error(schema: object, other: object, value: object) -> None:
+def test_any_json_value_for_any_schema_gives_valid_arguments_or_invalid_arguments_error(
+    schema: object, other: object, value: object
+) -> None:
     tool = tool_with_schema(schema, **{"$defs": {"d": other}})
     validate = Validation()
     try:
@@ -166,7 +168,7 @@ def is_encodable(text: str) -> bool:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_converting_arguments_to_the_schema_twice_equals_converting_them_once(
+def test_arguments_that_were_already_converted_to_the_schema_are_not_changed_by_a_second_conversion(
     schema: object, other: object, value: object
 ) -> None:
     tool, validate = tool_with_schema(schema, **{"$defs": {"d": other}}), Validation()
@@ -192,7 +194,9 @@ def test_infinity_and_nan_are_rejected_as_arguments(schema: object, value: objec
 
 @modest
 @given(SCHEMAS, VALUES)
-def test_argument_given_as_json_text_is_converted_like_its_value(schema: object, value: object) -> None:
+def test_arguments_object_given_as_json_text_is_validated_like_the_parsed_object(
+    schema: object, value: object
+) -> None:
     tool, validate = tool_with_schema(schema), Validation()
     try:
         expected = validate(tool, {"x": value})
@@ -265,7 +269,7 @@ def test_text_argument_is_converted_to_the_type_in_the_schema(
     assert is_same_json(meant, args), args
 
 
-def test_object_argument_is_converted_by_the_matching_alternative_of_its_schema() -> None:
+def test_text_in_an_object_argument_is_converted_by_the_any_of_alternative_that_it_matches() -> None:
     alternatives = [
         {
             "type": "object",
@@ -298,7 +302,7 @@ def test_text_argument_is_kept_if_the_schema_accepts_text(schema: Json, written:
     assert coerce(schema, written) == written
 
 
-def test_argument_that_matches_one_alternative_is_not_converted_by_another() -> None:
+def test_argument_valid_for_one_any_of_alternative_is_not_converted_by_another_alternative() -> None:
     alternatives = [
         {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
         for name in ("radius", "side")
@@ -312,7 +316,7 @@ def test_text_that_is_no_integer_is_rejected_for_an_integer_argument(written: st
 
 
 @check_cases("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
-def test_number_too_large_for_its_type_is_rejected(written: str) -> None:
+def test_text_for_infinity_nan_or_a_too_large_number_is_rejected_for_a_number_argument(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "number"}), {"x": written})
 
 
@@ -321,7 +325,7 @@ def test_texts_other_than_true_and_false_are_not_converted_to_booleans(written: 
     assert "was not invoked" in validation_error(tool_with_schema({"type": "boolean"}), {"x": written})
 
 
-def test_invalid_argument_does_not_affect_the_conversion_of_other_arguments() -> None:
+def test_same_text_becomes_an_integer_for_one_argument_and_stays_text_for_another() -> None:
     tool = build_tool(
         name="two",
         toolset="t",
@@ -331,7 +335,7 @@ def test_invalid_argument_does_not_affect_the_conversion_of_other_arguments() ->
     assert Validation()(tool, {"n": "5", "s": "5"}) == {"n": 5, "s": "5"}
 
 
-def test_null_argument_omits_an_optional_property() -> None:
+def test_null_for_an_optional_property_is_dropped_unless_the_schema_allows_null() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}
     tool = tool_with_schema(schema)
     assert Validation()(tool, {"x": {"a": None, "b": None}}) == {"x": {"b": None}}
@@ -355,7 +359,7 @@ def test_validated_arguments_are_deep_copies_of_the_given_ones() -> None:
 
 
 @check_cases("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
-def test_empty_arguments_in_any_form_are_an_empty_object(arguments: str | None) -> None:
+def test_missing_blank_or_null_arguments_text_is_read_as_an_empty_object(arguments: str | None) -> None:
     assert parse_arguments("probe", arguments) == {}
 
 
@@ -379,7 +383,7 @@ def test_arguments_text_with_too_many_values_is_rejected() -> None:
         parse_arguments("probe", '{"a": [' + "[]," * 20_000 + "[]]}")
 
 
-def test_text_argument_with_too_many_values_is_not_converted_to_a_list() -> None:
+def test_text_with_too_many_json_values_is_not_converted_for_an_array_argument() -> None:
     text = "[" + "[]," * 20_000 + "[]]"
     tool = tool_with_schema({"type": "array"})
     (name,) = tool.parameters["properties"]
@@ -412,7 +416,7 @@ def test_argument_that_is_not_json_is_rejected_with_its_path(value: object) -> N
     assert "is not JSON" in message
 
 
-def test_json_text_inside_an_argument_must_be_valid() -> None:
+def test_json_text_with_a_lone_surrogate_or_infinite_number_is_rejected_for_an_array_argument() -> None:
     assert "is not JSON" in validation_error(tool_with_schema({"type": "array"}), {"x": '["\\ud800"]'})
     assert "is not JSON" in validation_error(tool_with_schema({"type": "array"}), {"x": "[1e999]"})
 
@@ -427,7 +431,7 @@ def test_deeply_nested_arguments_are_rejected() -> None:
     )
 
 
-def test_validating_a_long_list_under_a_very_long_key_is_quick() -> None:
+def test_validating_a_long_list_under_a_very_long_key_ends_within_the_time_limit() -> None:
     run_with_limit(lambda: Validation()(tool_with_schema({}), {"k" * 10_000_000: [1] * 100_000}))
 
 
@@ -466,7 +470,7 @@ def test_long_schema_is_omitted_from_the_argument_error() -> None:
     assert caught.value.details == {}
 
 
-def test_many_invalid_arguments_give_a_short_message() -> None:
+def test_error_message_for_500_invalid_array_items_is_shorter_than_1000_characters() -> None:
     message = validation_error(
         tool_with_schema({"type": "array", "items": {"type": "integer"}}), {"x": ["a" * 5000] * 500}
     )
@@ -526,11 +530,11 @@ def test_file_reference_in_a_tool_schema_is_not_opened(tmp_path: Path) -> None:
         {"type": [1, None]},
     ],
 )
-def test_tool_with_an_invalid_schema_is_still_usable(schema: Json) -> None:
+def test_arguments_of_a_tool_with_an_invalid_schema_are_passed_on_unchanged(schema: Json) -> None:
     assert coerce(schema, {"a": "5"}) == {"a": "5"}
 
 
-def test_schema_that_only_references_itself_accepts_any_object() -> None:
+def test_schema_that_only_consists_of_a_reference_to_itself_accepts_any_object() -> None:
     assert coerce({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
     assert coerce({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
 
@@ -566,7 +570,7 @@ def doubling_schema(keyword: str, levels: int, reference: str = "$ref", target: 
         ("$dynamicRef", "#d{}"),
     ],
 )
-def test_schema_with_exponential_references_is_rejected_without_validation(
+def test_arguments_are_rejected_without_validation_if_schema_references_multiply_exponentially(
     keyword: str, reference: str, target: str
 ) -> None:
     schema = doubling_schema(keyword, 40, reference, target)
@@ -575,7 +579,7 @@ def test_schema_with_exponential_references_is_rejected_without_validation(
     assert validation_error(tool, {}) == "'probe' was not invoked: its schema is too complex to check."
 
 
-def test_list_indices_in_schema_references_are_read_as_the_validator_reads_them() -> None:
+def test_schema_references_with_signed_list_indices_cannot_cause_exponential_validation_time() -> None:
     listed = [{"allOf": [{"$ref": f"#/listed/+{place + 1}"}] * 2} for place in range(40)]
     tool = tool_with_schema({"$ref": "#/listed/0"}, listed=[*listed, {"type": "object"}])
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
@@ -599,7 +603,7 @@ def nest_value(levels: int) -> Json:
     return value
 
 
-def test_branching_schema_alternatives_are_checked_only_for_shallow_arguments() -> None:
+def test_deep_arguments_for_a_recursive_any_of_schema_are_rejected_as_too_complex_to_check() -> None:
     node = {
         "anyOf": [
             {"type": "object", "properties": {"x": {"$ref": "#/$defs/node"}}, "required": [name]}
@@ -613,7 +617,7 @@ def test_branching_schema_alternatives_are_checked_only_for_shallow_arguments() 
     assert "too complex to check arguments of this size or depth" in validation_error(tool, nest_value(45))
 
 
-def test_arguments_for_recursive_schemas_are_checked_at_any_depth() -> None:
+def test_deep_arguments_for_recursive_schemas_without_branching_are_accepted() -> None:
     tree = {
         "type": "object",
         "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
@@ -634,7 +638,7 @@ def test_arguments_for_recursive_schemas_are_checked_at_any_depth() -> None:
     assert coerce({"$ref": "#/$defs/anything"}, shaped, **definitions) == shaped
 
 
-def test_schema_with_too_many_parts_is_rejected() -> None:
+def test_call_of_a_tool_whose_schema_has_30000_parts_is_rejected_as_too_complex() -> None:
     tool = tool_with_schema({"allOf": [{"type": "object"} for _ in range(30_000)]})
     assert "too complex" in validation_error(tool, {"x": {}})
 
@@ -646,12 +650,14 @@ def test_long_chain_of_schema_references_does_not_overflow_the_stack() -> None:
     assert "was not invoked" in message
 
 
-def test_catastrophic_regex_pattern_in_a_schema_does_not_hang() -> None:
+def test_catastrophic_regex_pattern_in_a_schema_does_not_make_validation_hang() -> None:
     tool = tool_with_schema({"type": "string", "pattern": "^(a+)+$"})
     run_with_limit(lambda: validation_error(tool, {"x": "a" * 60 + "!"}))
 
 
-def test_schema_of_a_tool_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_about_an_invalid_tool_schema_is_logged_only_for_the_first_of_two_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     validate, tool = Validation(), tool_with_schema({"type": "nonsense"})
     validate(tool, {"x": 1})
     validate(tool, {"x": 1})
@@ -667,7 +673,7 @@ def test_compiled_schema_does_not_keep_its_tool_alive() -> None:
     assert gone() is None
 
 
-def test_argument_validation_is_thread_safe() -> None:
+def test_eight_threads_can_validate_arguments_of_one_tool_at_the_same_time() -> None:
     validate, tool, read_ = Validation(), tool_with_schema({"type": "integer"}), []
     barrier = threading.Barrier(8)
 

@@ -55,14 +55,16 @@ def test_invisible_characters_are_removed_from_tool_texts(written: str, seen: st
         "",
     ],
 )
-def test_legitimate_unicode_text_of_a_tool_is_unchanged(text: str) -> None:
+def test_text_with_emoji_accents_and_joined_scripts_is_unchanged_by_removing_invisible_characters(
+    text: str,
+) -> None:
     assert remove_invisible(text) == text
 
 
 @given(
     st.text(st.characters(codec=None) | st.sampled_from("\u200c\u200d\ufe0f\u200b\u202eé🎲a\n"), max_size=60)
 )
-def test_only_printable_characters_remain_in_tool_texts(text: str) -> None:
+def test_no_control_bidi_or_zero_width_characters_remain_in_any_cleaned_tool_text(text: str) -> None:
     seen = remove_invisible(text)
     assert not any(char in "\u200b\u200e\u200f\u061c\ufeff\xad" for char in seen)
     assert not any("\u202a" <= char <= "\u202e" or "\u2060" <= char <= "\u206f" for char in seen)
@@ -71,7 +73,7 @@ def test_only_printable_characters_remain_in_tool_texts(text: str) -> None:
     assert remove_invisible(seen) == seen
 
 
-def test_invisible_characters_are_removed_only_from_descriptive_texts_of_a_schema() -> None:
+def test_invisible_characters_are_removed_from_schema_descriptions_but_not_from_names_and_values() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "title": f"T{HIDDEN_TEXT}",
@@ -101,7 +103,7 @@ def test_invisible_characters_are_removed_only_from_descriptive_texts_of_a_schem
     assert seen["$defs"] == {"enum": {"items": {"description": CLEANED_TEXT}}}
 
 
-def test_schema_without_invisible_characters_is_returned_unchanged() -> None:
+def test_cleaning_a_schema_without_invisible_characters_returns_it_unchanged() -> None:
     schema = freeze({"properties": {"größe": {"description": "Mißt.\nIn Metern 📏."}}})
     assert clean_schema(schema) is schema
 
@@ -162,7 +164,7 @@ def test_tool_definitions_and_notes_about_tools_contain_no_invisible_characters(
     }
 
 
-async def test_arguments_are_validated_against_the_schema_with_its_invisible_characters(
+async def test_enum_values_with_invisible_characters_are_validated_exactly_as_the_author_wrote_them(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     schema = {

@@ -68,7 +68,7 @@ MODULES = [
 ]
 
 
-def test_every_module_can_be_imported_without_posix_modules() -> None:
+def test_every_toolfold_module_can_be_imported_on_a_system_without_posix_modules() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIKE_WINDOWS, *MODULES],
         capture_output=True,
@@ -79,7 +79,7 @@ def test_every_module_can_be_imported_without_posix_modules() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_received_data_and_end_of_a_connection_are_detected_on_systems_without_poll(
+def test_incoming_data_and_a_closed_connection_are_detected_on_systems_without_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(select, "poll")
@@ -140,7 +140,7 @@ async def test_signals_are_handled_on_systems_whose_event_loop_has_no_signal_han
         assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_script_finds_uses_of_posix_functions_without_a_check_that_they_exist() -> None:
+def test_script_check_platforms_finds_uses_of_posix_functions_without_a_check_that_they_exist() -> None:
     text = """
 import select
 def wait(): return select.poll()
@@ -156,7 +156,9 @@ def lock():
     assert list(check_platforms.find_uses(text)) == [(3, "select.poll")]
 
 
-def test_process_that_owns_a_session_gets_no_signal_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checking_on_windows_whether_the_owner_process_of_a_session_has_ended_sends_no_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(pid: int, number: int) -> None:
         raise AssertionError("a signal was sent")
 
@@ -185,7 +187,7 @@ class RecordedKernel:
         return [name for name, _ in self.calls]
 
 
-def test_windows_job_contains_the_process_and_kills_it_when_the_job_ends() -> None:
+def test_windows_job_object_gets_the_process_assigned_and_terminates_it_at_its_end() -> None:
     kernel = RecordedKernel()
     job = WindowsJob(4711, kernel)
     assert kernel.names() == [
@@ -199,12 +201,12 @@ def test_windows_job_contains_the_process_and_kills_it_when_the_job_ends() -> No
 
 
 @pytest.mark.parametrize("failing", ["SetInformationJobObject", "OpenProcess", "AssignProcessToJobObject"])
-def test_windows_job_that_cannot_be_set_up_is_closed(failing: str) -> None:
+def test_handle_of_a_windows_job_object_is_closed_if_setting_it_up_fails(failing: str) -> None:
     kernel = RecordedKernel(failing)
     with pytest.raises(OSError, match="while a job object was set up"):
         WindowsJob(4711, kernel)
     assert kernel.calls[-1] == ("CloseHandle", (1001,))
 
 
-def test_structure_of_windows_job_limits_has_the_size_that_windows_expects() -> None:
+def test_ctypes_structure_for_windows_job_limits_has_the_size_that_windows_expects() -> None:
     assert ctypes.sizeof(ExtendedLimits) == (144 if ctypes.sizeof(ctypes.c_void_p) == 8 else 112)
