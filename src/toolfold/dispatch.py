@@ -175,7 +175,7 @@ class Dispatch:
     async def _run_handler(
         self, turn: Turn, tool: Tool, call: ToolCall, args: Json, context: CallContext
     ) -> ToolResult:
-        call = replace(call, name=tool.name)
+        call = call if call.name == tool.name else replace(call, name=tool.name)
         try:
             value = await self._call_handler(tool, args, context)
         except CallError as error:

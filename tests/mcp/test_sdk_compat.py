@@ -42,6 +42,7 @@ from toolfold.sources.mcp.sdk_compat import (
     add_request_stamp,
     get_connection,
     make_hookable_manager,
+    skip_unused_tracing,
     trace_request,
     wrap_raw_requests,
 )
@@ -351,3 +352,24 @@ def test_request_carries_the_trace_context_of_its_caller_if_there_is_one() -> No
     parent = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1)))
     with trace.use_span(parent), trace_request("tools/call", 2, {"name": "echo"}) as traced:
         assert traced.context["traceparent"].startswith(f"00-{1:032x}-")
+
+
+async def test_server_that_skips_unused_tracing_still_continues_the_trace_of_a_request() -> None:
+    seen: list[int] = []
+
+    async def call(_ctx: Any, _params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+        seen.append(trace.get_current_span().get_span_context().trace_id)
+        return mcp_types.CallToolResult(content=[])
+
+    async def list_tools(_ctx: Any, _params: Any) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult(tools=[])
+
+    server: Server[Any] = Server("traced", on_list_tools=list_tools, on_call_tool=call)
+    before = list(server.middleware)
+    skip_unused_tracing(server)
+    problem = "Server.middleware has no OpenTelemetryMiddleware"
+    assert server.middleware != before, advice_for("OpenTelemetryMiddleware", problem)
+    async with connected_client(server) as client:
+        await client.session.call_tool("any", {}, meta={"traceparent": f"00-{7:032x}-{8:016x}-01"})
+        await client.session.call_tool("any", {})
+    assert seen == [7, 0]

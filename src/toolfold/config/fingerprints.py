@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -81,18 +81,22 @@ def stat_plain_file(path: Path) -> Signature | None:
     return (_describe_file(path, found),) if stat.S_ISREG(found.st_mode) else None
 
 
-def has_signature(path: str, signature: Signature) -> bool:
-    """Return True if a missing or regular file has this signature; False for any other kind of path.
+def have_signatures(paths: Iterable[tuple[str, Signature]]) -> bool:
+    """Return True if all missing and regular files have these signatures; False for any other kind of path.
 
     Does the same as comparing with `stat_plain_file`, in less time: it is done several times for every call.
     """
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return signature == ((path, 0, 0, 0, 0),)
-    return stat.S_ISREG(found.st_mode) and signature == (
-        (path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino),
-    )
+    for path, signature in paths:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            if signature != ((path, 0, 0, 0, 0),):
+                return False
+            continue
+        state = path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+        if signature != (state,) or not stat.S_ISREG(found.st_mode):
+            return False
+    return True
 
 
 def _describe_file(path: Path, found: os.stat_result) -> _FileState:

@@ -27,7 +27,7 @@ from toolfold.config.fingerprints import (
     ABSENT,
     Signature,
     fingerprint_path,
-    has_signature,
+    have_signatures,
     stat_signature,
 )
 from toolfold.config.record import ADVICE, PendingChange, SettingsRecord
@@ -205,7 +205,7 @@ class SettingsMonitor:
         """Return True if no settings file has changed; False if that is not certain without reading them."""
         if self._signatures is None:
             self._signatures = [(str(path), each.signature) for path, each in self._known_states.items()]
-        return all(has_signature(path, signature) for path, signature in self._signatures)
+        return have_signatures(self._signatures)
 
     def _new_note_name(self) -> str:
         """Return a name for the file that records a call, from the process id and a random part."""

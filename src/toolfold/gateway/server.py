@@ -41,7 +41,7 @@ from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
 from toolfold.model import BRIDGE_SEARCH, MCP_SOURCE, Approver, Caller, GrantLimit, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.content import McpResponse
-from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk
+from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk, skip_unused_tracing
 from toolfold.turn.weights import ToolTokenCounts
 from toolfold.users.directory import NOTHING
 from toolfold.users.quotas import CALL_METERS, SEARCH_METERS, QuotaExceeded
@@ -184,6 +184,7 @@ class Gateway:
             on_subscriptions_listen=self._listen,
         )
         server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, self._set_log_level)
+        skip_unused_tracing(server)
         return server
 
     def close(self) -> None:

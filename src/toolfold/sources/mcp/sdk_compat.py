@@ -19,6 +19,7 @@ from toolfold.errors import SourceError, error_message
 from toolfold.model import Json
 
 if TYPE_CHECKING:
+    from mcp.server import Server
     from mcp.server.connection import Connection
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -44,6 +45,7 @@ __all__ = [
     "is_unparsable_message",
     "load_sdk",
     "make_hookable_manager",
+    "skip_unused_tracing",
     "trace_request",
     "wrap_raw_requests",
 ]
@@ -84,6 +86,12 @@ PRIVATE_NAMES = (
         "otel_span",
         "trace_request",
         "tool calls over kept HTTP connections are traced like the SDK's own requests",
+    ),
+    PrivateName(
+        "mcp.server._otel",
+        "OpenTelemetryMiddleware",
+        "skip_unused_tracing",
+        "requests to the gateway take no time for tracing unless somebody traces them",
     ),
     PrivateName(
         "mcp.client.session:ClientSession",
@@ -317,12 +325,10 @@ class RequestTrace:
 def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[RequestTrace]:
     """Trace a request in the `with` block as the SDK does."""
     from mcp.shared._otel import inject_trace_context, otel_span
-    from opentelemetry import baggage, trace
-    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace import INVALID_SPAN, SpanKind
 
-    is_traced = trace.get_current_span().get_span_context().is_valid or bool(baggage.get_all())
-    if not is_traced and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        yield RequestTrace(trace.INVALID_SPAN, {})  # nobody traces, and there is nothing to pass on
+    if not _is_traced():
+        yield RequestTrace(INVALID_SPAN, {})
         return
     attributes = {"mcp.method.name": method, "jsonrpc.request.id": str(id_)}
     name = f"MCP send {method} {params.get('name', '')}".rstrip()
@@ -330,6 +336,37 @@ def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[
         context: dict[str, Any] = {}
         inject_trace_context(context)
         yield RequestTrace(span, context)
+
+
+def _is_traced() -> bool:
+    """Return False if nobody traces, and the current code does not belong to a trace of another process."""
+    from opentelemetry import baggage, trace
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return True
+    return trace.get_current_span().get_span_context().is_valid or bool(baggage.get_all())
+
+
+def skip_unused_tracing(server: Server[Any]) -> None:
+    """Make a server of the SDK trace requests only if somebody traces, or they belong to a trace already."""
+    from mcp.server._otel import OpenTelemetryMiddleware
+
+    def select(middleware: Any) -> Any:
+        is_tracing = isinstance(middleware, OpenTelemetryMiddleware)
+        return _trace_if_used(middleware) if is_tracing else middleware
+
+    server.middleware = [select(each) for each in server.middleware]
+
+
+def _trace_if_used(trace: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return middleware that traces a request only if that has a use."""
+    from opentelemetry.propagate import get_global_textmap
+
+    async def handle(ctx: Any, call_next: Any) -> Any:
+        has_context = bool(ctx.meta) and not get_global_textmap().fields.isdisjoint(ctx.meta)
+        return await (trace(ctx, call_next) if has_context or _is_traced() else call_next(ctx))
+
+    return handle
 
 
 def add_request_stamp(session: Any, stamp: Callable[[Json], None]) -> None:
