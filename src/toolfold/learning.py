@@ -153,7 +153,7 @@ class UsageTracker:
             # A longer text is not learned, but it ends what was asked before.
             texts = (text,) if len(text) <= MAX_MESSAGE_CHARS else ()
             use.message = _Request(texts, "message", expires, turn=turn, digest=digest)
-        self._close_requests(closed, client)
+        self._weaken_uncalled(closed, client)
 
     def observe_call(self, turn: Turn, call: ToolCall, result: ToolResult, context: CallContext) -> None:
         """Record a search, or learn from a call that succeeded. Never raises."""
@@ -207,7 +207,7 @@ class UsageTracker:
             searches = self._session(context.session_id).searches
             searches.append(request)
             closed = [searches.pop(0)] if len(searches) > MAX_SEARCHES_PER_SESSION else []
-        self._close_requests(closed, context.caller.learner)
+        self._weaken_uncalled(closed, context.caller.learner)
 
     def _learn(self, turn: Turn, tool: Tool, request: _Request, client: str, *, is_new_request: bool) -> None:
         def learn() -> None:
@@ -224,8 +224,8 @@ class UsageTracker:
 
         self._worker.add(learn)
 
-    def _close_requests(self, requests: Sequence[_Request], client: str) -> None:
-        """Weaken learned messages of tools that matched earlier requests but were not called for them."""
+    def _weaken_uncalled(self, requests: Sequence[_Request], client: str) -> None:
+        """Lower the weight of learned messages whose tools matched earlier requests but were not called."""
         for request in requests:
             if request.called and len(request.texts) == 1 and request.turn is not None:
                 self._worker.add(functools.partial(self._count_misses, request, client))

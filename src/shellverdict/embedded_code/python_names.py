@@ -106,7 +106,7 @@ class PythonNames:
             self.values[name] = [*known, *(more if isinstance(more, list) else [more])][:1024]
 
     def bind_loop_target(self, target: ast.AST, items: ast.expr) -> None:
-        """Assign a value to a loop variable. In a loop over files, the value is a pattern for all files."""
+        """Record the value of a loop variable; in a loop over files, the glob pattern of these."""
         pattern = self._listed_files(items)
         names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
         folded = self.fold_value(items) if pattern is None else None

@@ -162,7 +162,7 @@ class SessionHistory:
         )
 
     def _store_messages(self, messages: Sequence[Json], turn: int, *, finished: Sequence[str] = ()) -> None:
-        """Store messages at once, while the history is being opened."""
+        """Write messages to the database and add them to this history, without waiting in a queue."""
         records = self._to_records(messages, turn)
         numbers = self._store.append_messages(self.record.id, records, finished_calls=finished)
         self._add_entries(records, numbers)

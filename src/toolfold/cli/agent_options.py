@@ -82,9 +82,17 @@ _OPTIONS = (
         metavar="NAME[,NAME]",
         help="Allow only these toolsets. Repeatable.",
     ),
-    click.option("--max-steps", type=click.IntRange(1), help="Maximum number of model calls per message."),
-    click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens per message."),
-    click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Time limit per message."),
+    click.option(
+        "--max-steps", type=click.IntRange(1), help="Maximum number of model calls for one message of yours."
+    ),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1),
+        help="Maximum number of tokens, sent and received, for one message of yours.",
+    ),
+    click.option(
+        "--max-seconds", type=click.FloatRange(0, min_open=True), help="Time limit for one message of yours."
+    ),
     click.option(
         "--max-cost", type=click.FloatRange(0), help="Cost limit per message in US dollars; 0 for no limit."
     ),

@@ -209,7 +209,7 @@ def _require_per_user_server(invocation: Invocation, server: str) -> None:
         raise NotFound(f"there is no MCP server {server!r}.{did_you_mean(closest_names(server, servers))}")
     if servers[server].credentials != "per-user":
         raise ConfigError(
-            f"all clients share the credentials of {server!r}",
+            f"all users share the credentials of MCP server {server!r}; it cannot have those of one user",
             key=f"mcp.servers.{server}.credentials",
             hint=f"write per-user into mcp.servers.{server}.credentials: toolfold config edit",
         )

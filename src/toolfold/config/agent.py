@@ -67,13 +67,13 @@ class AgentSettings(Section):
         default=50,
         ge=1,
         le=1_000,
-        description="Maximum number of model calls per message.",
+        description="Maximum number of model calls for one message of the user.",
         json_schema_extra=USER_ONLY,
     )
     max_turn_tokens: Integer = Field(
         default=2_000_000,
         ge=1_000,
-        description="Maximum number of input and output tokens per message.",
+        description="Maximum number of input and output tokens for one message of the user.",
         json_schema_extra=USER_ONLY,
     )
     max_turn_seconds: Number = Field(

@@ -46,7 +46,7 @@ class OidcSettings(Section):
     )
     admin_groups: tuple[Text, ...] = Field(
         default=(),
-        description="Groups whose members are administrators. It is applied with every login; if empty,"
+        description="Groups whose members are administrators, checked at every login. If empty,"
         " `toolfold user add --admin` decides.",
         json_schema_extra=USER_ONLY,
     )

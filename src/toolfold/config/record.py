@@ -201,7 +201,7 @@ class SettingsRecord:
             raise ConfigError(
                 f"the record of changed settings cannot be read: {error}",
                 file=str(self.file),
-                hint="check that your settings are what you want, then delete the record file",
+                hint="check that your settings are what you want, then delete this file",
             ) from None
 
 

@@ -324,8 +324,8 @@ class ToolsSettings(Section):
         default=60,
         ge=1,
         le=3_650,
-        description="Days without use after which a learned message counts half; after four times as many it "
-        "is removed.",
+        description="Days without use after which the weight of a learned message in the ranking is halved."
+        " It is removed after four times as many days.",
         json_schema_extra=USER_ONLY,
     )
     tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(

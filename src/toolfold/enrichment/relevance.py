@@ -27,7 +27,7 @@ class DefinitionSimilarity:
     """Compares example messages with the definitions of all tools of a catalog."""
 
     def __init__(self, tools: Sequence[Tool], directory: Path | None = None) -> None:
-        """Prepare the comparison for a catalog; vectors of definitions are cached in `directory`."""
+        """Compare example messages with these tools, whose vectors are cached in `directory`."""
         self._tools, self._directory = tools, directory
         self._embedder = MultilingualEmbedder()
 

@@ -287,8 +287,9 @@ class DatabaseIndex:
     def _usable_table(
         self, published: _PublishedTools, grant: _Grant, lookup: MessageLookup
     ) -> VectorTable | None:
-        """Return the table of vectors; None if a comparison of the message with all tools takes too long.
+        """Return the table of tool vectors; None if it has no index yet, or belongs to another model.
 
+        Without an index, comparing a message with the vectors of all tools would take too long.
         A search by keywords uses the vectors of candidates to recognise duplicates.
         """
         table = published.table

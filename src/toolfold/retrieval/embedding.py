@@ -432,7 +432,7 @@ def _parse_embeddings(answer: Any, count: int) -> Matrix:
         raise ValueError("an item of the response of the embedding server has no embedding")
     by_index = {str(each.get("index", position)): each["embedding"] for position, each in enumerate(data)}
     if by_index.keys() != set(map(str, range(count))):
-        raise ValueError("the indexes of the embeddings do not match the texts")
+        raise ValueError("the response of the embedding server does not have one embedding for each text")
     rows = [by_index[str(position)] for position in range(count)]
     if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ValueError("the embeddings have different lengths")
