@@ -43,7 +43,7 @@ def open_runtime_with(home: Path, servers: dict[str, Any], *, behind_gateway: bo
 
 
 @pytest.mark.parametrize("behind_gateway", [True, False])
-def test_server_tool_names_cannot_replace_a_bridge_tool_or_block_other_tools(
+def test_tool_of_a_server_cannot_take_the_name_of_a_bridge_tool_or_of_another_servers_tool(
     tmp_path: Path, behind_gateway: bool
 ) -> None:
     names = (
@@ -71,7 +71,7 @@ def test_server_tool_names_cannot_replace_a_bridge_tool_or_block_other_tools(
 
 
 @given(st.sampled_from(["tool", "tool_", "TOOL", ""]), st.text(max_size=20), st.text("-_ ", max_size=3))
-def test_combined_server_and_tool_name_is_never_that_of_a_bridge_tool(
+def test_tool_name_with_any_server_prefix_never_equals_the_name_of_a_bridge_tool(
     server: str, tool: str, between: str
 ) -> None:
     prefixes = {"s": f"{server}{between}"}
@@ -106,7 +106,9 @@ def count_accepted(limiter: NotificationLimiter, message: bytes, count: int) -> 
         b'{"method":"n","id":',
     ],
 )
-def test_notification_that_contains_the_word_id_counts_as_a_notification(message: bytes) -> None:
+def test_notification_with_an_id_inside_its_data_still_counts_towards_the_notification_limit(
+    message: bytes,
+) -> None:
     assert (
         count_accepted(NotificationLimiter(lambda _: None), message, 5 * MAX_NOTIFICATIONS_PER_SECOND)
         == MAX_NOTIFICATIONS_PER_SECOND
@@ -114,7 +116,7 @@ def test_notification_that_contains_the_word_id_counts_as_a_notification(message
 
 
 @pytest.mark.usefixtures("frozen_time")
-def test_dropped_server_requests_are_logged_as_requests_and_parsed_once(
+def test_server_requests_above_the_limit_per_second_are_dropped_and_logged_as_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed: list[bytes] = []
@@ -163,7 +165,9 @@ POISONED = {"name": "read", "description": ORDER, "inputSchema": {"type": "objec
 HONEST = {"name": "list", "description": "Lists the notes.", "inputSchema": {"type": "object"}}
 
 
-def test_opening_a_cloned_project_starts_no_server(tmp_path: Path) -> None:
+def test_opening_an_untrusted_cloned_project_does_not_start_the_mcp_servers_in_its_settings(
+    tmp_path: Path,
+) -> None:
     mark = tmp_path / "started"
     folder = create_project(tmp_path / "clone", {"evil": {"command": "touch", "args": [str(mark)]}})
     config = load_config(
@@ -175,7 +179,9 @@ def test_opening_a_cloned_project_starts_no_server(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_project_lock_file_is_ignored_for_servers_of_the_user(tmp_path: Path) -> None:
+def test_lock_file_of_a_project_cannot_accept_tools_of_a_server_from_the_users_own_settings(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text(json.dumps({"mcp": {"servers": {"notes": {"command": "true"}}}}))
@@ -185,7 +191,9 @@ def test_project_lock_file_is_ignored_for_servers_of_the_user(tmp_path: Path) ->
     assert [each.tool.name for each in sifted.held] == ["read"]
 
 
-def test_project_lock_file_cannot_accept_a_poisoned_tool(tmp_path: Path) -> None:
+def test_suspicious_tool_needs_a_review_even_if_the_lock_file_of_the_project_accepts_it(
+    tmp_path: Path,
+) -> None:
     folder = create_project(
         tmp_path / "clone", {"notes": {"command": "true"}}, lock_content("notes", POISONED, HONEST)
     )
@@ -203,7 +211,9 @@ def test_project_lock_file_cannot_accept_a_poisoned_tool(tmp_path: Path) -> None
 
 
 @pytest.mark.thorough
-def test_server_that_announces_tool_changes_endlessly_is_queried_with_growing_delay(tmp_path: Path) -> None:
+def test_tool_list_of_a_server_that_endlessly_announces_changes_is_fetched_with_growing_delays(
+    tmp_path: Path,
+) -> None:
     with open_runtime_with(tmp_path, {"evil": attack_server_entry()}) as runtime:
         session = runtime.session()
         before = runtime.registry.snapshot().generation
@@ -216,7 +226,7 @@ def test_server_that_announces_tool_changes_endlessly_is_queried_with_growing_de
         assert runtime.registry.snapshot().generation - before <= most
 
 
-def test_texts_of_a_server_cannot_contain_terminal_escape_sequences(
+def test_cli_commands_print_no_terminal_escape_sequences_from_texts_of_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
@@ -260,12 +270,12 @@ def test_injection_at_the_boundary_between_two_parts_of_a_long_result_is_marked(
     assert "no instruction" in marked
 
 
-def test_end_of_a_very_long_result_is_scanned_and_its_middle_labelled_unscanned() -> None:
+def test_injection_at_the_end_of_a_very_long_result_is_marked_and_its_middle_labelled_not_scanned() -> None:
     marked = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in marked[-1_000:]
     assert "not scanned" in marked
 
 
-def test_tool_definition_above_the_size_limit_of_the_scan_is_rejected() -> None:
+def test_tool_definition_that_is_too_large_to_be_scanned_for_injections_is_rejected() -> None:
     with pytest.raises(ValueError, match="larger than"):
         parse_tool({"name": "long", "description": "This is a note. " * 20_000 + ORDER})

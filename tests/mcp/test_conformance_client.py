@@ -32,7 +32,7 @@ def client() -> Iterator[str]:
 
 @pytest.mark.thorough(keep=("25-tools_call", "28-tools_call", "28-auth/iss-wrong-issuer"))
 @pytest.mark.parametrize(("revision", "scenario"), CASES)
-def test_client_passes_the_mcp_conformance_scenario(
+def test_mcp_client_of_toolfold_passes_the_conformance_scenario(
     client: str, revision: str, scenario: str, tmp_path: Path
 ) -> None:
     outcome = run(servers.conformance_command(), client, revision, scenario, tmp_path)
@@ -40,7 +40,9 @@ def test_client_passes_the_mcp_conformance_scenario(
 
 
 @check_cases("revision", SCORED)
-def test_all_scenarios_of_the_conformance_runner_are_covered(revision: str) -> None:
+def test_every_client_scenario_of_the_mcp_conformance_suite_is_in_the_list_of_tested_scenarios(
+    revision: str,
+) -> None:
     package = Path(servers.conformance_command()[1]).parents[1]
     required = (package / f"requirements/{revision}.yaml").read_text()
     _, _, ours = required.partition("\nclient:\n")
@@ -50,7 +52,7 @@ def test_all_scenarios_of_the_conformance_runner_are_covered(revision: str) -> N
     assert set(entries) == set(UNSCORED)
 
 
-def test_conformance_page_lists_failing_scenarios_with_reasons() -> None:
+def test_documentation_page_about_conformance_lists_failing_scenarios_with_reasons() -> None:
     good = [make_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
     assert "No scored scenario fails." in render_section(good)
     failed = make_outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
@@ -82,7 +84,7 @@ def make_outcome(
     return Outcome(revision, scenario, Counter(checks), problems, exit_code, "")
 
 
-def test_updating_the_conformance_page_keeps_its_other_sections() -> None:
+def test_replacing_the_client_section_of_the_conformance_page_keeps_its_other_sections() -> None:
     page = "# A\n\n## As a client\n\nold\n\n## As a server\n\nkept\n"
     assert (
         replace_section(page, "## As a client\n\nnew\n")

@@ -33,7 +33,9 @@ async def connected_server(
 
 
 @pytest.mark.parametrize(("fault", "answer"), [("", "now"), ("short-stream", "streamed")])
-async def test_calls_to_an_http_server_reuse_one_connection(fault: str, answer: str, tmp_path: Path) -> None:
+async def test_consecutive_calls_to_an_http_server_reuse_one_tcp_connection(
+    fault: str, answer: str, tmp_path: Path
+) -> None:
     async with connected_server(fault, tmp_path) as (server, supervisor):
         before = server.connections
         for _ in range(5):
@@ -73,14 +75,16 @@ async def test_large_call_and_its_large_result_arrive_complete(tmp_path: Path) -
         assert server.calls == 4
 
 
-async def test_disconnecting_ends_calls_that_still_read_the_rest_of_a_response(tmp_path: Path) -> None:
+async def test_disconnecting_from_a_server_ends_tasks_that_still_read_an_endless_response(
+    tmp_path: Path,
+) -> None:
     before = asyncio.all_tasks()
     async with connected_server("endless-stream", tmp_path) as (_, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "streamed"
     assert [task for task in asyncio.all_tasks() - before if "_finish" in str(task.get_coro())] == []
 
 
-async def test_response_to_a_cancelled_call_is_not_taken_for_the_response_to_a_later_message() -> None:
+async def test_response_to_a_cancelled_call_is_not_used_for_a_later_message_on_the_connection() -> None:
     sending = asyncio.Event()
 
     async def send_slowly(*_: object) -> None:

@@ -145,7 +145,7 @@ async def test_elicitation_form_shows_the_server_name_and_the_reply_is_returned(
         (RuntimeError(SECRET), "cancel"),
     ],
 )
-async def test_unclear_reply_to_an_elicitation_counts_as_refusal(
+async def test_elicitation_callback_that_raises_or_returns_no_form_values_cancels_or_declines(
     said: Any, heard: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -155,7 +155,7 @@ async def test_unclear_reply_to_an_elicitation_counts_as_refusal(
     assert SECRET not in caplog.text
 
 
-async def test_elicitation_callback_may_be_async_and_return_plain_values() -> None:
+async def test_form_values_returned_by_an_async_elicitation_callback_are_sent_as_accepted() -> None:
     async def elicit(request: ElicitationRequest) -> dict[str, str]:
         return {"name": request.server}
 
@@ -176,7 +176,7 @@ async def test_elicitation_with_an_invalid_reply_is_asked_again_up_to_the_limit(
     }
 
 
-async def test_elicitation_that_is_asked_again_does_not_count_as_withdrawn() -> None:
+async def test_elicitation_that_is_asked_again_after_an_invalid_reply_is_not_marked_as_withdrawn() -> None:
     withdrawn = []
 
     def elicit(request: ElicitationRequest) -> dict[str, Any]:
@@ -187,7 +187,7 @@ async def test_elicitation_that_is_asked_again_does_not_count_as_withdrawn() -> 
     assert withdrawn == [False, False]
 
 
-async def test_timeout_cancels_and_withdraws_an_elicitation() -> None:
+async def test_elicitation_without_a_reply_is_cancelled_and_withdrawn_after_the_timeout() -> None:
     asked: list[ElicitationRequest] = []
     over = threading.Event()
 
@@ -204,7 +204,7 @@ async def test_timeout_cancels_and_withdraws_an_elicitation() -> None:
     over.set()
 
 
-async def test_elicitation_policy_decline_does_not_ask_the_user() -> None:
+async def test_elicitation_is_declined_without_asking_the_user_if_the_server_setting_says_decline() -> None:
     elicit = ScriptedUser()
     answer = await call_asking_tool(
         InteractionCallbacks(elicit=elicit), "ask", {"elicitation": "decline"}, schema=NAME
@@ -236,7 +236,7 @@ async def test_elicitation_and_sampling_are_not_declared_to_the_server_if_nobody
     assert set(denied) == {"elicitation"}
 
 
-async def test_elicitation_request_gets_an_error_if_support_for_it_was_not_declared() -> None:
+async def test_elicitation_or_sampling_request_gets_an_error_if_there_are_no_callbacks_for_it() -> None:
     assert "error" in await call_asking_tool(InteractionCallbacks(), "ask", schema=NAME)
     assert "error" in await call_asking_tool(InteractionCallbacks(), "think", text="hello")
 
@@ -254,7 +254,9 @@ async def test_elicitation_request_gets_an_error_if_support_for_it_was_not_decla
         {"type": "object", "properties": {"c": {"type": "string", "enum": [str(i) for i in range(501)]}}},
     ],
 )
-async def test_unsupported_elicitation_form_is_refused_without_asking(schema: dict[str, Any]) -> None:
+async def test_elicitation_form_with_unsupported_or_too_many_fields_gets_an_error_without_asking_the_user(
+    schema: dict[str, Any],
+) -> None:
     elicit = ScriptedUser()
     answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=schema)
     assert answer["code"] == -32602
@@ -300,7 +302,9 @@ async def test_elicitation_with_a_deceptive_url_is_refused(url: str) -> None:
         ("http://127.0.0.1:8080/", "127.0.0.1", ""),
     ],
 )
-def test_elicitation_with_an_unusual_url_has_a_warning(url: str, host: str, warning: str) -> None:
+def test_elicitation_with_an_unencrypted_or_non_ascii_url_has_a_warning(
+    url: str, host: str, warning: str
+) -> None:
     request = parse_url_request("notes", "Please", url)
     assert request.host == host
     assert warning in " ".join(request.warnings)
@@ -338,7 +342,7 @@ ALL_KINDS = {
 }
 
 
-def test_every_kind_of_elicitation_field_is_parsed() -> None:
+def test_every_kind_of_field_in_an_elicitation_form_is_parsed_with_its_choices() -> None:
     fields = {f.name: f for f in parse_form("notes", "", ALL_KINDS).fields}
     kinds = ["text", "text", "text", "integer", "number", "switch", "choice", "choice", "choices", "choices"]
     assert [f.kind for f in fields.values()] == kinds
@@ -347,7 +351,7 @@ def test_every_kind_of_elicitation_field_is_parsed() -> None:
     assert [c.label for c in fields["more"].choices] == ["The x"]
 
 
-def test_default_values_of_an_elicitation_form_are_sent_unless_removed() -> None:
+def test_default_value_of_an_elicitation_field_is_sent_unless_the_reply_sets_it_to_none() -> None:
     request = parse_form("notes", "", ALL_KINDS)
     assert validate_values(request, {}) == {"age": 30, "sure": False, "tags": ["a"]}
     assert validate_values(request, {"age": None, "sure": True, "tags": ["b", "c"]}) == {
@@ -425,7 +429,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.dictionaries(_WORDS, _JSON), st.dictionaries(st.text(max_size=8), _JSON))
-def test_any_elicitation_form_and_values_are_parsed_or_refused(
+def test_any_elicitation_form_and_reply_are_accepted_or_raise_value_error(
     schema: dict[str, Any], values: dict[str, Any]
 ) -> None:
     try:
@@ -448,7 +452,7 @@ def test_any_elicitation_url_is_parsed_with_its_host_or_refused(url: str) -> Non
     assert request.url.startswith(("http", "HTTP", "Http"))
 
 
-async def test_elicitations_are_asked_one_at_a_time_and_a_flood_is_declined() -> None:
+async def test_concurrent_elicitations_are_asked_one_at_a_time_and_declined_if_too_many_are_queued() -> None:
     now, most, told_already = 0, 0, threading.Semaphore(0)
 
     def elicit(request: ElicitationRequest) -> dict[str, str]:
@@ -474,7 +478,7 @@ async def test_elicitations_are_asked_one_at_a_time_and_a_flood_is_declined() ->
     assert most == 1
 
 
-async def test_sampling_runs_after_the_user_approved_the_prompt() -> None:
+async def test_sampling_request_is_sent_to_the_model_after_the_user_approved_its_prompt() -> None:
     wishes: list[SamplingRequest] = []
 
     def sampler(request: SamplingRequest) -> SamplingResult:
@@ -497,7 +501,7 @@ async def test_sampling_runs_after_the_user_approved_the_prompt() -> None:
 
 
 @pytest.mark.parametrize("said", [False, None, ElicitationReply("decline"), RuntimeError()])
-async def test_sampling_is_refused_without_user_approval(said: Any) -> None:
+async def test_sampling_request_is_refused_if_the_user_does_not_approve_its_prompt(said: Any) -> None:
     asked: list[SamplingRequest] = []
     answer = await call_asking_tool(
         InteractionCallbacks(elicit=ScriptedUser(said), sampler=asked.append), "think", text="hello"
@@ -506,7 +510,7 @@ async def test_sampling_is_refused_without_user_approval(said: Any) -> None:
     assert asked == []
 
 
-async def test_sampling_policy_allow_does_not_ask_the_user() -> None:
+async def test_sampling_request_runs_without_asking_the_user_if_the_server_setting_says_allow() -> None:
     answer = await call_asking_tool(
         InteractionCallbacks(sampler=lambda request: "fine"),
         "think",
@@ -527,7 +531,7 @@ async def test_failing_sampling_function_gives_an_error_without_details() -> Non
         assert answer == {"error": "The model gave no response.", "code": -32603}
 
 
-async def test_sampling_with_tools_or_too_much_text_is_refused() -> None:
+async def test_sampling_request_with_tools_or_too_much_text_gets_an_error_without_calling_the_model() -> None:
     asked: list[SamplingRequest] = []
     callbacks = InteractionCallbacks(sampler=asked.append)
     for request in ({"text": "x" * 500_000}, {"text": "x", "tools": True}, {"text": "x", "tokens": 0}):

@@ -13,7 +13,7 @@ PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_server_fault_gives_the_expected_error_and_the_next_call_works(
+async def test_call_to_a_faulty_server_fails_with_the_expected_error_and_the_next_call_succeeds(
     fault: Fault, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(PATIENCE):
@@ -27,6 +27,6 @@ async def test_server_fault_gives_the_expected_error_and_the_next_call_works(
         )  # what to do
 
 
-def test_server_fault_test_has_enough_distinct_faults() -> None:
+def test_list_of_server_faults_under_test_has_at_least_28_different_faults() -> None:
     assert len(FAULTS) >= 28
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)

@@ -118,7 +118,7 @@ def test_user_and_project_servers_are_imported_from_claude_code(tmp_path: Path) 
     assert result.remarks == ("it also has servers for 1 other project; run the import in their directories",)
 
 
-def test_oauth_client_settings_are_imported(tmp_path: Path) -> None:
+def test_oauth_client_id_secret_scopes_and_port_are_imported_from_client_files(tmp_path: Path) -> None:
     entry = {
         "type": "http",
         "url": "https://x.example/mcp",
@@ -139,7 +139,7 @@ def test_oauth_client_settings_are_imported(tmp_path: Path) -> None:
     }
 
 
-def test_variables_in_cursor_files_are_translated_on_import(tmp_path: Path) -> None:
+def test_variable_references_in_cursor_files_are_translated_to_those_of_toolfold(tmp_path: Path) -> None:
     entry = {
         "command": "${userHome}/bin/server",
         "args": ["${workspaceFolder}/data", "${workspaceFolderBasename}", "a${/}b"],
@@ -157,7 +157,9 @@ def test_variables_in_cursor_files_are_translated_on_import(tmp_path: Path) -> N
     assert ".env" in found.remarks[0]
 
 
-def test_imported_workspace_variable_without_a_project_is_rejected(tmp_path: Path) -> None:
+def test_server_that_uses_the_workspace_folder_variable_is_not_imported_from_a_user_wide_file(
+    tmp_path: Path,
+) -> None:
     result = import_text(
         tmp_path, "cursor", '{"mcpServers": {"it": {"command": "x", "args": ["${workspaceFolder}"]}}}'
     )
@@ -201,7 +203,7 @@ def test_servers_are_imported_from_older_vscode_settings(tmp_path: Path) -> None
     assert servers(import_text(tmp_path, "vscode", '{"editor.fontSize": 12}', "settings.json")) == {}
 
 
-def test_windsurf_keys_are_translated_on_import(tmp_path: Path) -> None:
+def test_keys_of_a_windsurf_server_entry_are_translated_to_settings_of_toolfold(tmp_path: Path) -> None:
     entry = {
         "serverUrl": "https://x.example/sse",
         "headers": {"Authorization": "Bearer ${env:T}"},
@@ -217,7 +219,7 @@ def test_windsurf_keys_are_translated_on_import(tmp_path: Path) -> None:
     }
 
 
-def test_servers_are_imported_from_codex_tables(tmp_path: Path) -> None:
+def test_servers_are_imported_from_the_toml_tables_of_a_codex_file(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "codex",
@@ -318,7 +320,9 @@ def test_variable_reference_is_imported_unchanged_in_env_and_escaped_in_argument
     assert "Toolfold expands the variable" in found.remarks[0]
 
 
-def test_imported_time_limits_are_limited_to_the_allowed_range(tmp_path: Path) -> None:
+def test_imported_timeout_is_reduced_to_the_allowed_maximum_and_a_negative_one_is_left_out(
+    tmp_path: Path,
+) -> None:
     text = "[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 99999\ntool_timeout_sec = -1\n"
     found = import_text(tmp_path, "codex", text, "config.toml").servers[0]
     assert found.settings == {"command": "x", "connect_timeout_seconds": 600.0}
@@ -345,7 +349,9 @@ def test_imported_time_limits_are_limited_to_the_allowed_range(tmp_path: Path) -
     ],
     ids=str,
 )
-def test_unusable_server_entry_does_not_affect_the_import_of_others(tmp_path: Path, entry: Any) -> None:
+def test_invalid_server_entry_is_rejected_with_a_reason_and_the_others_are_imported(
+    tmp_path: Path, entry: Any
+) -> None:
     text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
     result = import_text(tmp_path, "claude-code", text)
     assert servers(result) == {"good": {"command": "y"}}
@@ -370,14 +376,18 @@ def test_unusable_server_entry_does_not_affect_the_import_of_others(tmp_path: Pa
     ],
     ids=lambda value: value[:20],
 )
-def test_broken_client_file_is_reported_and_imports_no_servers(tmp_path: Path, name: str, text: str) -> None:
+def test_client_file_that_cannot_be_parsed_is_reported_and_gives_no_servers(
+    tmp_path: Path, name: str, text: str
+) -> None:
     client: ClientName = guess_client(tmp_path / name) if name != "mcp.json" else "cursor"
     result = import_text(tmp_path, client, text, name)
     assert result.problem
     assert (result.servers, result.rejected) == ((), ())
 
 
-def test_file_of_a_client_that_stores_history_in_it_may_be_larger(tmp_path: Path) -> None:
+def test_size_limit_of_client_files_is_higher_for_the_claude_code_file_which_contains_history(
+    tmp_path: Path,
+) -> None:
     text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
     assert servers(import_text(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
     assert "larger" in import_text(tmp_path, "cursor", text).problem
@@ -431,7 +441,7 @@ def test_configuration_files_of_all_clients_are_found_on_every_platform(
     assert all(read_client_file(each, home=home, project=project).servers == () for each in found)
 
 
-def test_environment_variables_change_where_client_files_are_searched(tmp_path: Path) -> None:
+def test_client_files_are_found_in_directories_set_by_variables_like_codex_home(tmp_path: Path) -> None:
     for name in ("codex/config.toml", "claude/.claude.json", "xdg/goose/config.yaml"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
@@ -444,7 +454,9 @@ def test_environment_variables_change_where_client_files_are_searched(tmp_path: 
     assert [each.client_name for each in found] == ["claude-code", "codex", "goose"]
 
 
-def test_home_directory_is_not_searched_as_a_project(tmp_path: Path) -> None:
+def test_project_file_in_the_home_directory_is_not_found_if_the_home_directory_is_the_project(
+    tmp_path: Path,
+) -> None:
     (tmp_path / ".mcp.json").write_text("")
     assert find_config_files(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
 
@@ -484,7 +496,9 @@ GATEWAYS = (
 
 
 @check_cases("words", GATEWAYS)
-def test_imported_command_that_starts_or_reaches_the_gateway_is_detected(words: tuple[str, ...]) -> None:
+def test_is_gateway_is_true_for_every_command_that_starts_or_connects_to_the_gateway(
+    words: tuple[str, ...],
+) -> None:
     settings = {"command": words[0], "args": list(words[1:])}
     assert is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -499,7 +513,7 @@ def test_imported_command_that_starts_or_reaches_the_gateway_is_detected(words: 
         (),
     ],
 )
-def test_imported_commands_that_do_not_start_the_gateway_are_not_taken_for_it(words: tuple[str, ...]) -> None:
+def test_is_gateway_is_false_for_commands_that_do_not_start_the_gateway(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])} if words else {}
     assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -517,7 +531,9 @@ def test_imported_commands_that_do_not_start_the_gateway_are_not_taken_for_it(wo
         ("http://127.0.0.1:99999/mcp", False),
     ],
 )
-def test_gateway_url_is_recognised_under_any_local_host_name(url: str, is_toolfold: bool) -> None:
+def test_is_gateway_is_true_for_the_gateway_url_with_any_loopback_host_name_only(
+    url: str, is_toolfold: bool
+) -> None:
     assert is_gateway({"url": url}, ["http://0.0.0.0:8765/mcp"]) is is_toolfold
 
 
@@ -529,7 +545,7 @@ def test_is_gateway_accepts_any_command_and_url_without_raising(
         assert is_gateway(settings, [f"http://{url}", command]) in (True, False)
 
 
-def test_same_server_of_two_clients_is_imported_once() -> None:
+def test_server_that_two_client_programs_configure_identically_is_imported_once() -> None:
     first, second = (
         make_server("cursor", "git", command="x"),
         make_server("vscode", "git", command="x", args=[]),
@@ -538,13 +554,13 @@ def test_same_server_of_two_clients_is_imported_once() -> None:
     assert (only.name, only.server, only.duplicate_sources) == ("git", first, (second.source,))
 
 
-def test_different_servers_of_the_same_name_get_the_client_name_appended() -> None:
+def test_second_imported_server_of_the_same_name_gets_the_name_of_its_client_program_appended() -> None:
     found = [make_server(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
     found[2] = make_server("vscode", "git", command="third")
     assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
 
 
-def test_imported_server_that_is_already_configured_is_marked_as_known() -> None:
+def test_import_candidate_is_marked_as_known_if_toolfold_has_a_server_with_the_same_settings() -> None:
     known: dict[str, McpServerSettings] = {"git": parse_server_settings({"command": "x"})}
     same, other = build_candidates(
         [make_server("cursor", "git", command="x"), make_server("vscode", "git", command="y")], known
@@ -553,7 +569,7 @@ def test_imported_server_that_is_already_configured_is_marked_as_known() -> None
     assert (other.is_known, other.name) == (False, "git-vscode")
 
 
-def test_literal_secrets_in_settings_are_found_and_references_are_not() -> None:
+def test_find_literal_secrets_finds_plain_text_secrets_but_not_variable_references() -> None:
     settings = {
         "command": "x",
         "args": ["--api-key", "abcdef123456"],
@@ -570,7 +586,7 @@ def test_literal_secrets_in_settings_are_found_and_references_are_not() -> None:
     assert find_literal_secrets({"command": "npx", "args": ["-y", "@org/server", "--port", "80"]}) == ()
 
 
-def test_redacted_settings_hide_secrets_and_keep_references() -> None:
+def test_redact_settings_replaces_plain_text_secrets_but_not_variable_references() -> None:
     settings = {
         "command": "x",
         "args": ["--api-key", "abcdef123456", "--token=${T}", TOKEN, "--port", "80"],
@@ -587,7 +603,7 @@ def test_redacted_settings_hide_secrets_and_keep_references() -> None:
     assert redact_settings({"url": "https://x.example"}) == {"url": "https://x.example"}
 
 
-def test_secrets_in_imported_settings_can_be_replaced_by_references() -> None:
+def test_replace_secrets_replaces_plain_text_secrets_in_server_settings_by_variable_references() -> None:
     settings = {"env": {"A_TOKEN": TOKEN}, "headers": {"Authorization": f"Bearer {TOKEN}"}, "args": [TOKEN]}
     changed, variables = replace_secrets("my-server", settings)
     assert changed == {
@@ -609,14 +625,14 @@ def test_any_name_is_normalised_to_a_valid_server_name(text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
-def test_literal_text_is_preserved_when_variable_references_are_translated(text: str) -> None:
+def test_any_text_from_a_client_without_variable_references_is_unchanged_after_import(text: str) -> None:
     remarks: list[str] = []
     assert resolve_references(Variables().translate(text, remarks), {}) == text
     assert remarks == []
 
 
 @given(st.text(alphabet=st.sampled_from("${}AB:-")), st.sampled_from(["none", "shell", "editor"]))
-def test_translated_variable_references_can_be_resolved(text: str, style: Any) -> None:
+def test_any_translated_variable_reference_of_a_client_file_can_be_resolved(text: str, style: Any) -> None:
     try:
         mine = Variables(style).translate(text, [], is_value=True)
     except RejectedEntryError:
@@ -626,7 +642,7 @@ def test_translated_variable_references_can_be_resolved(text: str, style: Any) -
 
 
 @given(st.text(alphabet=st.sampled_from('"\\/*,{}[]:a1 \n')))
-def test_strip_comments_accepts_any_text(text: str) -> None:
+def test_strip_comments_of_any_text_raises_no_error_and_never_lengthens_it(text: str) -> None:
     assert len(strip_comments(text)) <= len(text)
 
 
@@ -655,7 +671,7 @@ def test_any_client_file_parses_to_a_mapping_or_raises_config_error(text: str, s
 
 
 @given(JSON_VALUES, st.sampled_from(sorted(CLIENTS)))
-def test_any_server_entry_is_imported_or_rejected(
+def test_any_json_value_as_server_entry_is_either_imported_or_rejected_without_an_error(
     tmp_path_factory: pytest.TempPathFactory, value: Any, client: ClientName
 ) -> None:
     key = servers_key(client)

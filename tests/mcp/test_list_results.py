@@ -63,7 +63,9 @@ async def fetch_listing(folder: Path, **results: Any) -> Listing:
     ],
     ids=json.dumps,
 )
-async def test_listed_tool_with_an_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> None:
+async def test_listed_tool_with_an_incomplete_input_schema_is_repaired_and_can_be_called(
+    schema: Any, tmp_path: Path
+) -> None:
     async with open_supervisor(
         listing_settings(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
     ) as it:
@@ -156,7 +158,7 @@ async def test_second_listed_tool_of_the_same_name_is_dropped_and_reported(tmp_p
     assert any("'good' twice" in each for each in listing.problems)
 
 
-async def test_malformed_listed_tool_does_not_stop_the_next_page(tmp_path: Path) -> None:
+async def test_malformed_tool_is_dropped_and_the_next_page_of_the_tool_list_is_read(tmp_path: Path) -> None:
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
     listing = await fetch_listing(tmp_path, **{"tools/list": pages})
     assert [each.name for each in listing.tools] == ["good"]
@@ -174,7 +176,7 @@ async def test_malformed_listed_tool_does_not_stop_the_next_page(tmp_path: Path)
     ],
     ids=json.dumps,
 )
-async def test_malformed_tool_list_does_not_disable_the_server(
+async def test_malformed_tool_list_result_gives_no_tools_and_a_problem_report_instead_of_an_error(
     result: Any, problem: str, tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, **{"tools/list": result})
@@ -219,7 +221,7 @@ async def test_listed_resource_without_a_name_is_named_by_its_uri(tmp_path: Path
     assert [each.name for each in page.resources] == ["a:b"]
 
 
-async def test_error_for_an_invalid_list_result_names_the_field(tmp_path: Path) -> None:
+async def test_error_for_an_invalid_initialize_result_names_the_wrong_field(tmp_path: Path) -> None:
     settings = listing_settings(tmp_path, initialize={"serverInfo": {"name": 7}})
     async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
@@ -247,7 +249,7 @@ async def test_server_is_treated_as_having_resources_or_prompts_only_if_it_lists
     assert [each.name for each in listing.tools] == ["good"]
 
 
-def test_tools_that_read_resources_appear_only_if_resources_exist_and_rank_last(
+def test_list_resources_and_read_resource_tools_exist_only_if_the_server_has_resources_and_rank_last(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
@@ -290,7 +292,7 @@ envelopes = st.dictionaries(st.sampled_from(["nextCursor", "_meta", "ttlMs", "ca
     entries=st.lists(values, max_size=4) | values,
     envelope=envelopes,
 )
-def test_repaired_list_result_is_always_valid(
+def test_any_malformed_list_result_is_valid_for_the_protocol_after_its_repair(
     method: str, protocol: str, entries: Any, envelope: Any
 ) -> None:
     result = {"resultType": "complete", **envelope, METHODS[method]: entries}
@@ -306,11 +308,13 @@ def test_repaired_list_result_is_always_valid(
 @given(
     protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
 )
-def test_results_of_methods_other_than_lists_are_not_changed(protocol: str, method: str, result: Any) -> None:
+def test_repair_list_result_does_not_change_results_of_methods_like_tools_call(
+    protocol: str, method: str, result: Any
+) -> None:
     assert repair_list_result(method, protocol, result) is result
 
 
-def test_list_with_more_entries_than_the_limit_is_truncated_and_reported() -> None:
+def test_prompt_list_above_the_maximum_number_of_entries_is_truncated_and_the_rest_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED

@@ -63,7 +63,7 @@ def test_server_added_to_an_open_runtime_is_used_in_the_next_turn_of_a_session(
     assert changes == ["mcp.servers.two added"]
 
 
-def test_server_added_to_an_open_runtime_is_not_granted_to_a_session_without_its_toolset(
+def test_session_limited_to_one_server_cannot_use_a_server_added_later(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -73,7 +73,7 @@ def test_server_added_to_an_open_runtime_is_not_granted_to_a_session_without_its
     assert session.call_sync("mcp_two_echo", {"text": "hello"}).error
 
 
-def test_server_can_be_added_with_the_settings_object_of_an_existing_server(
+def test_server_can_be_added_under_a_new_name_with_the_settings_object_of_another_server(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -134,7 +134,7 @@ def test_removed_server_is_stopped_and_its_tools_disappear(
     assert not runtime.mcp.remove("two")
 
 
-def test_call_in_progress_survives_the_removal_of_its_server(
+def test_call_in_progress_finishes_successfully_although_its_server_is_removed(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary, until = tmp_path / "diary", tmp_path / "until"
@@ -151,7 +151,7 @@ def test_call_in_progress_survives_the_removal_of_its_server(
     assert result.ok, result.error
 
 
-def test_runtime_closes_in_time_while_a_removed_server_is_busy(
+def test_closing_the_runtime_ends_a_hanging_call_to_a_removed_server(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -165,7 +165,7 @@ def test_runtime_closes_in_time_while_a_removed_server_is_busy(
         assert call.result(TIMEOUT_S).error
 
 
-def test_changed_tool_filter_takes_effect_without_a_restart_of_the_server(
+def test_tool_excluded_by_a_changed_setting_disappears_without_a_restart_of_its_server(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -195,7 +195,7 @@ def test_changing_the_command_of_a_server_restarts_only_that_server(
     assert starts(diary) == 1
 
 
-def test_new_tools_of_a_server_whose_command_changed_are_held_for_review(
+def test_new_tools_need_a_review_after_the_command_of_their_server_was_changed(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     """The tools that the user accepted for the server stay pinned when its command changes."""
@@ -213,7 +213,7 @@ def test_tools_of_a_server_disappear_if_its_changed_command_cannot_start(
     wait_until(lambda: server_tools(runtime) == set())
 
 
-def test_tool_names_do_not_depend_on_the_order_in_which_servers_are_added(
+def test_tools_get_the_same_names_whether_their_server_is_added_later_or_configured_at_start(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     """Servers `a` (tool `b_echo`) and `a_b` (tool `echo`) both claim the name `mcp_a_b_echo`."""
@@ -235,7 +235,7 @@ def test_removed_server_can_be_added_again(open_test_runtime: RuntimeOpener) -> 
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_tool_list_that_arrives_after_its_server_was_removed_is_ignored(
+def test_tools_of_a_slow_server_are_not_registered_if_it_was_removed_before_it_listed_them(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     until = tmp_path / "until"

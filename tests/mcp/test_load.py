@@ -80,7 +80,7 @@ def stored(runtime: Runtime) -> int:
         ("integers", "has a number of more than 1,000 digits"),
     ],
 )
-async def test_server_message_with_too_many_json_values_is_refused(
+async def test_call_fails_if_the_message_of_the_server_has_too_many_json_values_or_too_long_numbers(
     runtime: Runtime, server: str, kind: str, problem: str
 ) -> None:
     before = stored(runtime)
@@ -90,7 +90,9 @@ async def test_server_message_with_too_many_json_values_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
-async def test_number_of_parts_and_stored_files_of_a_result_is_limited(runtime: Runtime, kind: str) -> None:
+async def test_tool_result_with_too_many_content_blocks_is_truncated_and_stores_few_files(
+    runtime: Runtime, kind: str
+) -> None:
     before = stored(runtime)
     result = await load(runtime, kind, scale=0.05)
     assert result.ok
@@ -104,7 +106,9 @@ async def test_number_of_parts_and_stored_files_of_a_result_is_limited(runtime: 
 @pytest.mark.parametrize(
     "kind", ["newlines", "tabs", "escapes", "zero-width", "surrogates", "csv", "prose", "json text"]
 )
-async def test_result_text_with_any_characters_is_stored_in_one_file(runtime: Runtime, kind: str) -> None:
+async def test_very_long_tool_result_is_truncated_and_its_whole_text_stored_in_one_file(
+    runtime: Runtime, kind: str
+) -> None:
     before = stored(runtime)
     result = await load(runtime, kind)
     assert result.ok
@@ -112,7 +116,7 @@ async def test_result_text_with_any_characters_is_stored_in_one_file(runtime: Ru
     assert stored(runtime) == before + 1
 
 
-async def test_results_with_a_large_image_a_table_and_long_numbers_are_accepted(runtime: Runtime) -> None:
+async def test_tool_results_with_a_large_image_or_90000_numbers_are_accepted(runtime: Runtime) -> None:
     image = await load(runtime, "one image")
     assert image.ok
     assert len(raw_of(image).content[0].data) == 4 * 2_300_000
@@ -122,7 +126,7 @@ async def test_results_with_a_large_image_a_table_and_long_numbers_are_accepted(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("kind", list(LINES))
-async def test_endless_lines_of_a_server_are_dropped_or_end_the_connection(
+async def test_flood_of_output_lines_from_a_server_is_dropped_or_ends_the_connection(
     runtime: Runtime, kind: str
 ) -> None:
     server = f"pipe{list(LINES).index(kind)}"  # one each: a server that floods is given up
@@ -131,13 +135,15 @@ async def test_endless_lines_of_a_server_are_dropped_or_end_the_connection(
     assert result.ok or any(each in (result.error or "") for each in endings), result.error
 
 
-async def test_long_error_text_of_a_server_is_truncated(runtime: Runtime) -> None:
+async def test_very_long_error_text_of_a_server_is_truncated_in_the_error_of_the_call(
+    runtime: Runtime,
+) -> None:
     result = await load(runtime, "error")
     assert (result.error or "").endswith("… (cut)")
     assert len(result.error or "") < 3_000
 
 
-async def test_http_response_body_in_tiny_chunks_is_refused(runtime: Runtime) -> None:
+async def test_call_fails_if_the_http_response_of_the_server_arrives_in_tiny_chunks(runtime: Runtime) -> None:
     result = await load(runtime, "chunks", server="web", scale=0.1)
     assert "sent more than 1,000 chunks of less than 256 bytes" in (result.error or "")
 
@@ -149,7 +155,7 @@ async def test_http_response_body_in_tiny_chunks_is_refused(runtime: Runtime) ->
         ("event lists", "has more than 200,000 JSON values and keys"),
     ],
 )
-async def test_server_sent_event_with_too_many_json_values_is_refused(
+async def test_call_fails_if_a_server_sent_event_has_too_many_json_values(
     runtime: Runtime, kind: str, problem: str
 ) -> None:
     result = await load(runtime, kind, server="web")
@@ -157,7 +163,9 @@ async def test_server_sent_event_with_too_many_json_values_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["comments", "blank events", "tiny events"])
-async def test_server_sent_events_without_a_message_are_skipped(runtime: Runtime, kind: str) -> None:
+async def test_call_succeeds_although_the_event_stream_contains_many_comments_or_empty_events(
+    runtime: Runtime, kind: str
+) -> None:
     result = await load(runtime, kind, server="web", scale=0.05)
     assert json.loads(result.text) == {"result": kind}
 
@@ -174,11 +182,11 @@ async def test_endless_response_headers_fail_the_call(runtime: Runtime) -> None:
     assert result.error
 
 
-def test_load_test_covers_every_kind_of_response_body() -> None:
+def test_list_of_response_bodies_under_test_contains_chunks_comments_and_events() -> None:
     assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
 
 
-def test_lists_of_parts_in_a_result_above_the_limit_are_truncated() -> None:
+def test_truncate_result_shortens_a_list_of_contents_above_the_limit_and_says_how_many_were_dropped() -> None:
     result: dict[str, Any] = {
         "contents": [{}] * (MAX_PARTS + 2),
         "messages": [{}] * MAX_PARTS,

@@ -27,18 +27,20 @@ def lock(tmp_path: Path) -> LockFile:
     return LockFile(tmp_path / LOCK_FILE)
 
 
-def test_accepted_tool_is_read_back_from_the_lock_file(lock: LockFile) -> None:
+def test_tool_accepted_by_the_user_is_read_back_unchanged_from_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert LockFile(lock.file).pins("files") == {"read": Pin(make_tool().fingerprint, make_tool())}
 
 
-def test_server_missing_from_the_lock_file_differs_from_one_without_tools(lock: LockFile) -> None:
+def test_lock_file_returns_none_for_an_unknown_server_and_an_empty_mapping_for_one_without_tools(
+    lock: LockFile,
+) -> None:
     lock.pin_new_server("empty", [])
     assert lock.pins("empty") == {}
     assert lock.pins("unknown") is None
 
 
-def test_lock_file_content_is_independent_of_the_order_of_changes(tmp_path: Path) -> None:
+def test_lock_file_has_the_same_bytes_whatever_order_tools_were_accepted_in(tmp_path: Path) -> None:
     one, other = LockFile(tmp_path / "one" / LOCK_FILE), LockFile(tmp_path / "other" / LOCK_FILE)
     tools = [make_tool("b", inputSchema={"type": "object", "x": 1, "a": 2}), make_tool("a")]
     swapped = [make_tool("a"), make_tool("b", inputSchema={"a": 2, "x": 1, "type": "object"})]
@@ -56,7 +58,7 @@ def test_hidden_characters_are_escaped_in_the_lock_file(lock: LockFile) -> None:
     assert b"\\u200b" in lock.file.read_bytes()
 
 
-def test_fingerprint_of_a_tool_depends_on_values_not_on_json_spelling() -> None:
+def test_tool_schemas_with_equal_json_values_have_equal_fingerprints_and_others_do_not() -> None:
     def fingerprint_of(schema: Any) -> str:
         return make_tool(inputSchema=schema).fingerprint
 
@@ -75,13 +77,17 @@ def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: L
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_tools_accepted_for_a_server_are_not_replaced_if_it_is_added_as_new_again(lock: LockFile) -> None:
+def test_pin_new_server_does_not_replace_the_accepted_tools_of_a_server_that_is_already_in_the_lock_file(
+    lock: LockFile,
+) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])
     pins = lock.pin_new_server("files", [make_tool("read", "Something else.")])
     assert pins["read"].tool == make_tool("read")
 
 
-def test_lock_file_change_by_another_process_is_noticed(lock: LockFile) -> None:
+def test_accepted_tools_are_read_again_after_another_process_changed_or_deleted_the_lock_file(
+    lock: LockFile,
+) -> None:
     lock.accept("files", [make_tool()])
     other = LockFile(lock.file)
     assert other.pins("files")
@@ -98,7 +104,7 @@ def test_removing_a_server_from_the_lock_file_returns_whether_it_was_listed(lock
     assert not lock.forget("files")
 
 
-def test_lock_file_is_not_written_if_nothing_changes(lock: LockFile) -> None:
+def test_accepting_an_already_accepted_tool_does_not_write_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     before = lock.file.stat()
     lock.accept("files", [make_tool()])
@@ -146,7 +152,9 @@ INVALID_FILES = {
 
 
 @pytest.mark.parametrize("content", INVALID_FILES.values(), ids=INVALID_FILES.keys())
-def test_broken_lock_file_raises_and_is_not_overwritten(lock: LockFile, content: bytes) -> None:
+def test_reading_or_changing_an_invalid_lock_file_raises_config_error_and_does_not_overwrite_it(
+    lock: LockFile, content: bytes
+) -> None:
     lock.file.write_bytes(content)
     uses: list[Callable[[], object]] = [
         lambda: lock.pins("files"),
@@ -161,7 +169,7 @@ def test_broken_lock_file_raises_and_is_not_overwritten(lock: LockFile, content:
     assert lock.file.read_bytes() == content
 
 
-def test_lock_file_that_becomes_invalid_raises(lock: LockFile) -> None:
+def test_lock_file_that_becomes_invalid_after_it_was_read_raises_config_error(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert lock.pins("files")
     lock.file.write_bytes(b"{}")
@@ -171,7 +179,7 @@ def test_lock_file_that_becomes_invalid_raises(lock: LockFile) -> None:
         lock.pins("files")
 
 
-def test_unreadable_lock_file_raises(tmp_path: Path) -> None:
+def test_lock_file_that_cannot_be_opened_raises_config_error(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         LockFile(tmp_path / LOCK_FILE).pins("files")
@@ -181,7 +189,7 @@ def _accept_tool(file: Path, name: str) -> None:
     LockFile(file).accept("files", [make_tool(name)])
 
 
-def test_concurrent_processes_lose_no_accepted_tools(lock: LockFile) -> None:
+def test_lock_file_contains_all_tools_that_several_processes_accepted_concurrently(lock: LockFile) -> None:
     names = [f"tool{number}" for number in range(6)]
     workers = [multiprocessing.Process(target=_accept_tool, args=(lock.file, name)) for name in names]
     for each in workers:
@@ -191,7 +199,9 @@ def test_concurrent_processes_lose_no_accepted_tools(lock: LockFile) -> None:
     assert sorted(lock.pins("files") or ()) == names
 
 
-def test_lock_file_is_beside_the_file_that_declares_the_server(home: Path, tmp_path: Path) -> None:
+def test_lock_file_of_a_server_is_in_the_directory_of_the_settings_file_that_defines_it(
+    home: Path, tmp_path: Path
+) -> None:
     (home / "config.yaml").write_text("mcp: {servers: {mine: {command: one}}}\n")
     (tmp_path / "toolfold.yaml").write_text("mcp: {servers: {ours: {command: two}}}\n")
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}

@@ -67,7 +67,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.thorough(keep=1)
-def test_newest_protocol_revision_is_used_and_its_subscription_reports_new_tools(
+def test_server_is_used_with_the_newest_protocol_revision_and_a_tool_it_adds_appears(
     open_test_runtime: RuntimeOpener, entry: dict[str, Any]
 ) -> None:
     runtime = open_test_runtime({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S})
@@ -81,7 +81,7 @@ def test_newest_protocol_revision_is_used_and_its_subscription_reports_new_tools
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
 
 
-def test_tool_change_between_first_listing_and_subscription_is_not_missed(
+def test_tool_added_between_the_first_tool_list_and_the_subscription_to_changes_appears(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     program = tmp_path / "changing.py"
@@ -94,7 +94,7 @@ def test_tool_change_between_first_listing_and_subscription_is_not_missed(
 
 
 @pytest.mark.thorough
-def test_interrupted_notification_subscription_is_reopened(
+def test_subscription_to_tool_list_changes_is_reopened_after_it_was_interrupted(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))

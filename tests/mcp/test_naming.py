@@ -34,7 +34,7 @@ def tool(names: ToolNames, server: str, own: str) -> Tool:
     return replace(made, original_name=known.original)
 
 
-def test_name_of_an_mcp_tool_consists_of_server_name_and_tool_name() -> None:
+def test_mcp_tool_has_names_for_clients_and_agents_made_of_server_name_and_tool_name() -> None:
     assert ToolNames(["github"]).names_of("github", "create_issue").all == (
         "github_create_issue",
         "mcp_github_create_issue",
@@ -42,7 +42,7 @@ def test_name_of_an_mcp_tool_consists_of_server_name_and_tool_name() -> None:
     )
 
 
-def test_prefix_of_a_server_changes_only_the_tool_names_for_clients() -> None:
+def test_prefix_setting_of_a_server_changes_tool_names_for_gateway_clients_but_not_for_agents() -> None:
     names = ToolNames(["git", "web"], prefixes={"git": "", "web": "www."}, taken=["read_file"])
     assert names.names_of("git", "git_push").client == "git_push"
     assert names.names_of("git", "git_push").agent == "mcp_git_git_push"
@@ -50,7 +50,7 @@ def test_prefix_of_a_server_changes_only_the_tool_names_for_clients() -> None:
     assert is_accepted(names.names_of("web", "get").client)
 
 
-def test_client_name_of_a_tool_is_never_the_agent_name_of_another_tool() -> None:
+def test_tool_name_for_gateway_clients_never_starts_with_mcp_like_the_tool_names_for_agents() -> None:
     names = ToolNames(["mcp", "mcp_hub", "free", "github"], prefixes={"free": "", "hub": "mcp_"})
     agent = names.names_of("github", "delete").agent
     assert agent == "mcp_github_delete"
@@ -65,7 +65,7 @@ def test_client_name_of_a_tool_is_never_the_agent_name_of_another_tool() -> None
         assert is_accepted(client)
 
 
-def test_name_of_a_tool_on_its_server_is_found_for_every_spelling() -> None:
+def test_find_own_name_returns_the_servers_name_of_a_tool_for_every_prefixed_spelling() -> None:
     names = ToolNames(["git"])
     for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):
         assert names.find_own_name("git", spelling, ["pull", "push"]) == "push"
@@ -78,13 +78,15 @@ def test_name_of_a_tool_on_its_server_is_found_for_every_spelling() -> None:
 @example("s" * 40, "t" * 40)
 @example("s", "\ud800")
 @example("s", "a/b.c:d e")
-def test_every_generated_tool_name_is_accepted_by_providers(server: str, own: str) -> None:
+def test_any_server_and_tool_name_give_a_combined_name_that_model_providers_accept(
+    server: str, own: str
+) -> None:
     names = ToolNames([server]).names_of(server, own)
     assert is_accepted(names.client)
     assert is_accepted(names.agent)
 
 
-def test_ambiguous_tool_name_belongs_to_the_server_with_the_longer_name() -> None:
+def test_tool_name_that_two_servers_claim_goes_to_the_server_with_the_longer_name() -> None:
     names = ToolNames(["a", "a_b"])
     assert names.names_of("a_b", "c").agent == "mcp_a_b_c"
     assert names.names_of("a", "b_c").agent.startswith("mcp_a_b_c_")
@@ -116,7 +118,7 @@ def test_tools_of_one_server_have_unique_names(server: str, one: str, other: str
     assert names.names_of(server, one).agent != names.names_of(server, other).agent
 
 
-def test_tool_is_found_by_its_name_with_double_underscores() -> None:
+def test_mcp_tool_is_found_by_mcp_server_and_tool_name_joined_with_double_underscores() -> None:
     registry, names = Registry(), ToolNames(["git.hub", "a", "a_b"])
     for server, own in [("git.hub", "issue/create"), ("a", "b_c"), ("a_b", "c")]:
         registry.add(tool(names, server, own))

@@ -126,7 +126,7 @@ def notes(there: OAuthSetup, tmp_path: Path) -> NotesServer:
     return NotesServer(there, tmp_path / "oauth")
 
 
-async def test_tools_can_be_called_after_one_login(notes: NotesServer) -> None:
+async def test_all_tools_of_a_server_can_be_called_after_one_oauth_login(notes: NotesServer) -> None:
     done = await notes.log_in()
     assert (done.issuer, done.scopes, done.is_usable) == (notes.there.auth_server.url, ("notes:read",), True)
     provider = create_auth("notes", notes.settings, notes.folder, False, environment={})
@@ -139,7 +139,7 @@ async def test_tools_can_be_called_after_one_login(notes: NotesServer) -> None:
     assert len(notes.browser.visited) == 1
 
 
-def test_runtime_reports_missing_login_and_refreshes_expired_token(
+def test_runtime_reports_a_missing_oauth_login_and_later_refreshes_the_expired_token(
     there: OAuthSetup, open_test_runtime: RuntimeOpener
 ) -> None:
     runtime = open_test_runtime({"mcp": {"servers": {"notes": {"url": there.url}}}})
@@ -171,7 +171,7 @@ async def test_login_uses_pkce_and_the_resource_parameter(notes: NotesServer) ->
     assert exchange.form["code_verifier"] not in notes.browser.visited[0]
 
 
-async def test_request_rejected_because_of_a_missing_login_is_repeated_after_the_login(
+async def test_interactive_request_without_a_login_opens_the_login_page_and_is_repeated_after_it(
     notes: NotesServer,
 ) -> None:
     assert await notes.send_request(interactive=True) == 200
@@ -201,7 +201,9 @@ async def test_error_for_a_login_without_a_browser_names_the_login_command(notes
         await log_in("notes", notes.settings, notes.folder, environment={})
 
 
-async def test_login_file_is_private_to_its_owner_and_specific_to_the_issuer(notes: NotesServer) -> None:
+async def test_login_file_is_readable_only_by_its_owner_and_separate_for_each_issuer(
+    notes: NotesServer,
+) -> None:
     os.umask(0o000)
     try:
         await notes.log_in()
@@ -222,7 +224,9 @@ async def test_login_file_is_private_to_its_owner_and_specific_to_the_issuer(not
     assert notes.files() not in ([], [file])
 
 
-async def test_login_file_permissions_are_restricted_and_a_broken_file_is_ignored(notes: NotesServer) -> None:
+async def test_login_file_readable_by_others_is_made_private_and_a_damaged_one_requires_a_new_login(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     (file,) = notes.files()
     file.chmod(0o644)
@@ -243,7 +247,7 @@ async def test_symlinked_login_file_is_ignored(notes: NotesServer, tmp_path: Pat
     assert notes.status() is None
 
 
-async def test_login_is_valid_only_for_its_server_and_url(notes: NotesServer) -> None:
+async def test_stored_login_is_not_used_for_a_server_with_another_name_or_url(notes: NotesServer) -> None:
     await notes.log_in()
     elsewhere = parse_server_settings({"url": f"{notes.there.server.url}/other"})
     assert login_status("notes", elsewhere, notes.folder, environment={}) is None
@@ -278,7 +282,7 @@ async def test_concurrent_requests_refresh_the_oauth_token_once(notes: NotesServ
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_after_a_rejected_token_refresh_a_login_is_required_and_the_refresh_is_not_retried(
+async def test_rejected_token_refresh_requires_a_new_login_and_is_not_retried(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -295,7 +299,9 @@ async def test_after_a_rejected_token_refresh_a_login_is_required_and_the_refres
     assert notes.status() is None
 
 
-async def test_token_rejected_after_a_refresh_is_not_refreshed_again(notes: NotesServer) -> None:
+async def test_token_that_the_server_rejects_right_after_a_refresh_is_not_refreshed_again(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     provider = create_auth("notes", notes.settings, notes.folder, False, environment={})
     notes.there.server.overrides["/mcp"] = lambda request: PlainTextResponse("no", 401)
@@ -316,7 +322,9 @@ async def test_unavailable_issuer_does_not_delete_the_stored_login(notes: NotesS
     assert await notes.send_request() == 200
 
 
-async def test_oauth_client_is_registered_again_if_the_issuer_forgot_it(notes: NotesServer) -> None:
+async def test_login_registers_a_new_oauth_client_if_the_issuer_no_longer_knows_the_old_one(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     notes.there.issuer.clients.clear()
@@ -364,7 +372,9 @@ async def test_login_denied_by_the_user_is_reported_and_stores_nothing(
     assert "Traceback" not in caplog.text
 
 
-async def test_forged_login_redirects_are_answered_and_ignored(notes: NotesServer) -> None:
+async def test_forged_login_redirects_get_an_error_status_and_the_real_login_still_succeeds(
+    notes: NotesServer,
+) -> None:
     statuses: list[int] = []
 
     def open_with_forged_redirects(address: str) -> None:
@@ -393,7 +403,9 @@ async def test_login_redirect_with_another_state_is_rejected(notes: NotesServer)
     assert notes.there.auth_server.requests_to("/token") == []
 
 
-async def test_redirect_url_from_another_machine_can_be_pasted(notes: NotesServer) -> None:
+async def test_login_can_be_finished_by_pasting_the_redirect_url_from_a_browser_on_another_machine(
+    notes: NotesServer,
+) -> None:
     def return_redirect_url(address: str) -> str:
         return " " + httpx2.get(address, timeout=TIMEOUT_S).headers["location"] + "\n"
 
@@ -403,7 +415,9 @@ async def test_redirect_url_from_another_machine_can_be_pasted(notes: NotesServe
         await notes.log_in(lambda address: "http://127.0.0.1/callback?code=x&state=y")
 
 
-async def test_failure_to_open_the_login_page_is_reported_without_its_url(notes: NotesServer) -> None:
+async def test_error_for_a_login_page_that_cannot_be_opened_does_not_contain_its_url(
+    notes: NotesServer,
+) -> None:
     def broken(address: str) -> None:
         raise RuntimeError(address)
 
@@ -471,7 +485,7 @@ async def test_oauth_client_secret_is_sent_in_the_request_body_if_the_issuer_sup
     assert "authorization" not in there.auth_server.requests_to("/token")[0].headers
 
 
-async def test_configured_oauth_client_is_not_sent_to_another_issuer(
+async def test_configured_oauth_client_id_and_secret_are_not_sent_to_another_issuer(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -486,7 +500,7 @@ async def test_configured_oauth_client_is_not_sent_to_another_issuer(
     assert "ours" not in there.elsewhere.dump_requests()
 
 
-async def test_oauth_client_metadata_document_replaces_registration(
+async def test_configured_client_metadata_url_is_used_as_client_id_without_registration(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     document = "https://toolfold.example/client.json"
@@ -501,7 +515,7 @@ async def test_oauth_client_metadata_document_replaces_registration(
     assert await notes.send_request() == 200
 
 
-async def test_oauth_client_is_registered_if_metadata_documents_are_unsupported(
+async def test_oauth_client_is_registered_if_the_issuer_does_not_support_client_metadata_documents(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     notes = NotesServer(there, tmp_path, client_metadata_url="https://toolfold.example/client.json")
@@ -535,7 +549,9 @@ async def test_insufficient_scope_error_starts_a_login_with_added_scopes(notes: 
     assert set(now.scopes) == {"notes:read", "notes:write"}
 
 
-async def test_missing_scopes_are_requested_at_the_next_login(notes: NotesServer) -> None:
+async def test_scopes_that_the_server_found_missing_are_requested_at_the_next_login(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     notes.there.demand_scopes("notes:write")
     with pytest.raises(NeedsLogin, match=r"more scopes .*\(notes:write\)"):
@@ -545,7 +561,9 @@ async def test_missing_scopes_are_requested_at_the_next_login(notes: NotesServer
     assert set(notes.browser.query()["scope"].split()) == {"notes:read", "notes:write"}
 
 
-async def test_scopes_that_stay_insufficient_are_requested_only_once(notes: NotesServer) -> None:
+async def test_server_that_reports_insufficient_scope_again_after_a_login_causes_no_further_login(
+    notes: NotesServer,
+) -> None:
     provider = create_auth(
         "notes", notes.settings, notes.folder, True, environment={}, open_url=notes.browser
     )
@@ -559,14 +577,14 @@ async def test_scopes_that_stay_insufficient_are_requested_only_once(notes: Note
     assert len(notes.browser.visited) == 2
 
 
-async def test_403_without_insufficient_scope_starts_no_login(notes: NotesServer) -> None:
+async def test_status_403_without_the_error_insufficient_scope_starts_no_login(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.server.overrides["/mcp"] = lambda request: PlainTextResponse("no", 403)
     assert await notes.send_request(interactive=True) == 403
     assert len(notes.browser.visited) == 1
 
 
-async def test_oauth_token_is_never_sent_to_another_origin(notes: NotesServer) -> None:
+async def test_oauth_token_is_not_sent_to_another_origin_after_a_redirect(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.server.overrides["/mcp"] = redirect_to(f"{notes.there.elsewhere.url}/mcp")
     await notes.send_request(follow_redirects=True)
@@ -586,7 +604,9 @@ async def test_refresh_token_is_sent_to_the_issuer_only(notes: NotesServer) -> N
     assert "renewal-" not in notes.there.server.dump_requests()
 
 
-async def test_authorization_header_from_the_settings_is_not_replaced(notes: NotesServer) -> None:
+async def test_authorization_header_from_the_settings_is_not_replaced_by_the_oauth_token(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     provider = create_auth(
         "notes", notes.settings, notes.folder, True, environment={}, open_url=notes.browser
@@ -600,7 +620,9 @@ async def test_authorization_header_from_the_settings_is_not_replaced(notes: Not
     assert len(notes.browser.visited) == 1
 
 
-async def test_new_oauth_issuer_receives_no_secrets_of_the_previous_one(notes: NotesServer) -> None:
+async def test_login_at_a_new_oauth_issuer_sends_no_tokens_or_client_ids_of_the_previous_issuer(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     given = notes.there.issuer.issued()
     change_issuer(notes.there)
@@ -624,7 +646,7 @@ async def test_new_oauth_issuer_receives_no_secrets_of_the_previous_one(notes: N
         ({"registration_endpoint": None}, "registers no client"),
     ],
 )
-async def test_untrustworthy_issuer_metadata_is_rejected(
+async def test_oauth_metadata_with_a_wrong_issuer_or_without_encryption_or_pkce_is_rejected(
     notes: NotesServer, changes: dict[str, Any], problem: str
 ) -> None:
     notes.there.change_metadata(**changes)
@@ -640,7 +662,9 @@ async def test_login_redirect_with_a_different_issuer_is_rejected(notes: NotesSe
     assert notes.there.auth_server.requests_to("/token") == []
 
 
-async def test_oauth_metadata_for_another_resource_is_rejected(notes: NotesServer) -> None:
+async def test_protected_resource_metadata_that_name_another_resource_are_rejected(
+    notes: NotesServer,
+) -> None:
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
         200, resource="https://bank.example/mcp", authorization_servers=[notes.there.auth_server.url]
     )
@@ -701,7 +725,9 @@ async def test_login_at_an_unreachable_server_is_reported(tmp_path: Path) -> Non
         await log_in("notes", settings, tmp_path, environment={}, open_url=print)
 
 
-async def test_waiting_for_another_process_to_log_in_times_out(notes: NotesServer) -> None:
+async def test_login_fails_after_its_timeout_while_another_process_is_still_logging_in(
+    notes: NotesServer,
+) -> None:
     shown = asyncio.Event()
 
     async def slow(address: str) -> None:
@@ -750,7 +776,7 @@ async def test_unwritable_login_directory_is_reported(notes: NotesServer, tmp_pa
         await notes.log_in()
 
 
-def test_synchronous_http_client_is_rejected_for_oauth(notes: NotesServer) -> None:
+def test_oauth_authentication_raises_an_error_in_a_synchronous_http_client(notes: NotesServer) -> None:
     provider = create_auth("notes", notes.settings, notes.folder, False, environment={})
     with pytest.raises(RuntimeError, match="asynchronous"), httpx2.Client(auth=provider) as client:
         client.get(notes.there.url)
@@ -773,7 +799,9 @@ def test_synchronous_http_client_is_rejected_for_oauth(notes: NotesServer) -> No
         ("https://login.example:x/", "https://mcp.example/mcp", False),
     ],
 )
-def test_login_requests_are_sent_only_to_allowed_urls(url: str, server: str, allowed: bool) -> None:
+def test_oauth_requests_to_unencrypted_or_internal_urls_are_refused(
+    url: str, server: str, allowed: bool
+) -> None:
     if allowed:
         require_allowed_url(url, server)
     else:
@@ -798,7 +826,9 @@ def test_parsing_any_text_as_a_login_redirect_gives_a_response_or_value_error(
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), _JSON))
-def test_login_store_accepts_any_file_content_without_raising(content: dict[str, Any]) -> None:
+def test_login_file_with_any_json_content_is_read_or_ignored_without_an_error(
+    content: dict[str, Any],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "notes-0.json").write_text(json.dumps({"version": 1, "server": "notes", **content}))
         login = LoginStore(Path(folder)).find("notes", "https://notes.example")

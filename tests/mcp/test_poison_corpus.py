@@ -38,7 +38,7 @@ def word_triples(text: str) -> frozenset[tuple[str, ...]]:
 
 
 @check_cases("half", HALVES)
-def test_files_of_the_injection_corpus_match_their_frozen_hashes(half: str) -> None:
+def test_files_of_the_injection_corpus_match_the_hashes_in_its_readme(half: str) -> None:
     frozen = re.findall(
         rf"^([0-9a-f]{{64}})  {half}\.jsonl$", (CORPUS_DIR / "README.md").read_text("utf-8"), re.MULTILINE
     )
@@ -46,7 +46,7 @@ def test_files_of_the_injection_corpus_match_their_frozen_hashes(half: str) -> N
 
 
 @check_cases("half", HALVES)
-def test_halves_of_the_injection_corpus_are_large_enough_and_well_formed(half: str) -> None:
+def test_both_halves_of_the_injection_corpus_have_enough_well_formed_cases(half: str) -> None:
     rows = read_cases(half)
     expected = Counter(case["expect"] for case in rows)
     assert expected.keys() == {"flag", "clean"}
@@ -94,7 +94,7 @@ def test_no_case_of_the_injection_corpus_is_in_both_halves() -> None:
     assert shared == 0
 
 
-def test_held_out_injection_examples_have_no_near_duplicates_among_the_others() -> None:
+def test_no_case_in_the_held_out_half_of_the_injection_corpus_nearly_repeats_one_of_the_other_half() -> None:
     seen, held = (
         [(case["kind"], case["id"], word_triples(model_visible_text(case))) for case in read_cases(half)]
         for half in HALVES

@@ -54,7 +54,7 @@ def test_tools_of_mcp_servers_are_called_through_a_session(open_test_runtime: Ru
     assert json.loads(session.call_sync("mcp__files__echo", {"text": "hello"}).text) == {"result": "hello"}
 
 
-def test_session_that_may_not_use_a_server_cannot_call_its_tools(
+def test_call_of_a_tool_outside_the_toolsets_of_the_session_does_not_reach_the_server(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -64,7 +64,7 @@ def test_session_that_may_not_use_a_server_cannot_call_its_tools(
     assert diary_lines(diary)["call"] == 0
 
 
-def test_cached_tools_are_available_before_the_server_starts(
+def test_tools_listed_in_an_earlier_run_are_available_before_their_server_starts(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -77,7 +77,7 @@ def test_cached_tools_are_available_before_the_server_starts(
     assert (server_states(runtime), diary_lines(diary)["start"]) == ({"files": "up"}, 2)
 
 
-def test_tool_changed_while_the_server_was_down_is_never_called(
+def test_call_of_a_tool_that_changed_since_the_last_run_is_refused_until_reviewed(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     """The first call starts the server; the change is not known before that."""
@@ -93,7 +93,7 @@ def test_tool_changed_while_the_server_was_down_is_never_called(
     assert (diary_lines(diary)["start"], diary_lines(diary)["call"]) == (2, 0)
 
 
-def test_tools_are_cached_separately_for_servers_with_different_arguments(
+def test_cached_tool_list_is_not_used_after_the_arguments_of_the_server_changed(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     open_test_runtime(mcp_config(files=server_entry("", "--tools", "2"))).close()
@@ -148,7 +148,7 @@ def test_hanging_call_does_not_delay_calls_to_another_server(
     assert [each.error for each in asyncio.run(both())] == [None] * 5
 
 
-def test_opening_a_runtime_waits_for_a_slow_server_only_once_and_up_to_a_limit(
+def test_second_runtime_does_not_wait_for_a_server_that_exceeded_wait_seconds_before(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
@@ -182,7 +182,7 @@ def test_changed_tool_list_of_a_server_applies_from_the_next_turn(open_test_runt
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
-def test_tool_that_a_server_adds_later_cannot_be_used_until_accepted(
+def test_tool_that_a_server_adds_after_its_first_listing_cannot_be_used_until_accepted(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("changing-list")))
@@ -206,7 +206,7 @@ def test_suspicious_tool_of_a_server_is_neither_listed_nor_callable_before_revie
     assert next(iter(runtime.mcp.states())).held == 1
 
 
-def test_calls_are_refused_after_another_program_changed_the_lock_file(
+def test_call_is_refused_after_a_program_other_than_toolfold_changed_the_lock_file(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -223,7 +223,7 @@ def test_calls_are_refused_after_another_program_changed_the_lock_file(
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
-def test_no_tool_of_a_server_is_used_while_the_lock_file_is_unreadable(
+def test_no_tool_of_a_server_can_be_used_while_its_lock_file_is_invalid(
     open_test_runtime: RuntimeOpener, home: Path, content: str
 ) -> None:
     settings = mcp_config(files=server_entry())
@@ -236,7 +236,7 @@ def test_no_tool_of_a_server_is_used_while_the_lock_file_is_unreadable(
     assert lock.read_text() == content  # a file that needs repair is not overwritten
 
 
-def test_tool_call_is_refused_after_the_lock_file_becomes_invalid(
+def test_tool_call_is_refused_if_the_lock_file_becomes_invalid_while_the_runtime_is_open(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -283,7 +283,9 @@ def test_server_errors_contain_no_secrets(open_test_runtime: RuntimeOpener) -> N
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
-def test_error_of_a_server_reaches_the_model_with_advice(open_test_runtime: RuntimeOpener) -> None:
+def test_error_of_a_call_that_crashed_the_server_says_that_it_may_or_may_not_have_taken_effect(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("crash")))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "out of cheese" in (result.error or "")
@@ -291,7 +293,9 @@ def test_error_of_a_server_reaches_the_model_with_advice(open_test_runtime: Runt
     assert json.loads(result.text)["error"]
 
 
-def test_servers_over_stdio_and_http_work_together(open_test_runtime: RuntimeOpener) -> None:
+def test_one_session_can_call_tools_of_stdio_and_http_and_sse_servers(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     with serve_in_thread() as http:
         found = {"web": {"url": http.url()}, "old": {"url": http.url("sse"), "transport": "sse"}}
         runtime = open_test_runtime(mcp_config(**found, local=server_entry()))
@@ -318,7 +322,7 @@ def test_disabled_server_is_not_started(open_test_runtime: RuntimeOpener, tmp_pa
     assert (server_states(runtime), diary_lines(diary)) == ({}, Counter())
 
 
-def test_closing_the_runtime_terminates_every_server_in_any_state(
+def test_closing_the_runtime_ends_running_and_starting_and_unresponsive_server_processes(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -356,7 +360,7 @@ def test_runtime_without_mcp_servers_starts_no_thread(open_test_runtime: Runtime
     assert "toolfold-mcp" not in {each.name for each in threading.enumerate()}
 
 
-def test_restarting_a_server_registers_its_current_tools(
+def test_restarting_a_server_that_failed_to_start_registers_its_tools(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     mended = tmp_path / "mended"

@@ -84,43 +84,47 @@ def test_real_mcp_server_lists_its_known_tools(name: str, tmp_path: Path) -> Non
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
 
 
-def test_everything_server_returns_text(everything: Session) -> None:
+def test_call_to_the_real_everything_server_returns_text(everything: Session) -> None:
     assert value(everything.call_sync("mcp_it_echo", {"message": "hello"})) == "Echo: hello"
     assert "5" in value(everything.call_sync("mcp__it__get-sum", {"a": 2, "b": 3}))
 
 
-def test_everything_server_returns_structured_values(everything: Session) -> None:
+def test_call_to_the_real_everything_server_returns_structured_values(everything: Session) -> None:
     weather = value(everything.call_sync("mcp_it_get-structured-content", {"location": "Chicago"}))
     assert {"temperature", "conditions", "humidity"} <= set(weather)
 
 
-def test_everything_server_returns_an_image(everything: Session) -> None:
+def test_call_to_the_real_everything_server_returns_an_image(everything: Session) -> None:
     result = everything.call_sync("mcp_it_get-tiny-image", {})
     assert [(media.kind, media.mime_type) for media in result.media] == [("image", "image/png")]
     assert "image 1" in value(result)
 
 
-def test_everything_server_returns_resources_and_links(everything: Session) -> None:
+def test_call_to_the_real_everything_server_returns_resources_and_resource_links(everything: Session) -> None:
     asked = {"resourceType": "Text", "resourceId": 1}
     assert "plaintext resource" in value(everything.call_sync("mcp_it_get-resource-reference", asked))
     links = value(everything.call_sync("mcp_it_get-resource-links", {"count": 3}))
     assert links.count("demo://resource/") == 3
 
 
-def test_everything_server_resources_are_listed_and_read(everything: Session) -> None:
+def test_resources_of_the_real_everything_server_are_listed_and_read(everything: Session) -> None:
     listed = value(everything.call_sync("mcp_it_list_resources", {}))
     address = listed["resources"][0]["uri"]
     assert value(everything.call_sync("mcp_it_read_resource", {"uri": address}))
 
 
-def test_everything_server_prompts_are_listed_and_filled_with_arguments(everything: Session) -> None:
+def test_prompts_of_the_real_everything_server_are_listed_and_filled_with_arguments(
+    everything: Session,
+) -> None:
     listed = value(everything.call_sync("mcp_it_list_prompts", {}))
     assert "args-prompt" in {prompt["name"] for prompt in listed["prompts"]}
     asked = {"name": "args-prompt", "arguments": {"city": "Lisbon"}}
     assert "Lisbon" in json.dumps(value(everything.call_sync("mcp_it_get_prompt", asked)))
 
 
-def test_invalid_arguments_do_not_reach_the_everything_server(everything: Session) -> None:
+def test_call_to_the_real_everything_server_without_a_required_argument_gives_an_error_that_names_it(
+    everything: Session,
+) -> None:
     assert "message" in (everything.call_sync("mcp_it_echo", {}).error or "")
 
 
@@ -164,7 +168,7 @@ def test_progress_of_a_real_server_is_relayed_and_extends_the_timeout(tmp_path: 
     assert heard == sorted(heard)
 
 
-def test_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
+def test_file_written_through_the_real_filesystem_server_can_be_read_through_it(tmp_path: Path) -> None:
     with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "note.txt"
         written = session.call_sync(
@@ -179,7 +183,7 @@ def test_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
         assert "denied" in (outside.error or "").lower()
 
 
-def test_audio_of_a_real_server_reaches_the_result_as_audio(tmp_path: Path) -> None:
+def test_audio_file_read_by_the_real_filesystem_server_is_audio_in_the_result(tmp_path: Path) -> None:
     with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "beep.wav"
         with wave.open(str(file), "wb") as sound:
@@ -192,7 +196,7 @@ def test_audio_of_a_real_server_reaches_the_result_as_audio(tmp_path: Path) -> N
     assert [(media.kind, media.mime_type) for media in result.media] == [("audio", "audio/wav")]
 
 
-def test_memory_server_stores_entities(tmp_path: Path) -> None:
+def test_entity_stored_in_the_real_memory_server_is_found_by_its_search(tmp_path: Path) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
     with open_single_server("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_create_entities", {"entities": [ada]}).error
@@ -202,7 +206,9 @@ def test_memory_server_stores_entities(tmp_path: Path) -> None:
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
-def test_git_servers_report_changes_of_a_repository(tmp_path: Path, name: str, argument: str) -> None:
+def test_git_status_of_two_real_git_servers_shows_a_new_file(
+    tmp_path: Path, name: str, argument: str
+) -> None:
     with open_single_server(name, tmp_path) as session:
         place = tmp_path / "place"
         (place / "new.txt").write_text("new")
@@ -211,7 +217,7 @@ def test_git_servers_report_changes_of_a_repository(tmp_path: Path, name: str, a
 
 
 @pytest.mark.thorough
-def test_git_server_over_http_reports_changes(tmp_path: Path) -> None:
+def test_git_status_of_a_real_git_server_over_http_shows_a_change(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with servers.git_over_http(place, tmp_path / "log") as listening:
@@ -221,14 +227,14 @@ def test_git_server_over_http_reports_changes(tmp_path: Path) -> None:
     assert "new.txt" in str(told)
 
 
-def test_time_server_converts_time_zones(tmp_path: Path) -> None:
+def test_real_time_server_converts_a_time_between_time_zones(tmp_path: Path) -> None:
     asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     with open_single_server("time", tmp_path) as session:
         told = value(session.call_sync("mcp_time_convert_time", asked))
     assert "21:00" in json.dumps(told)
 
 
-def test_sqlite_server_runs_queries(tmp_path: Path) -> None:
+def test_real_sqlite_server_runs_sql_queries(tmp_path: Path) -> None:
     with open_single_server("sqlite", tmp_path) as session:
         for tool, query in (
             ("create_table", "CREATE TABLE numbers (n int)"),
@@ -241,7 +247,7 @@ def test_sqlite_server_runs_queries(tmp_path: Path) -> None:
     assert "insights" in str(value(memo))
 
 
-def test_sequential_thinking_server_accepts_a_thought(tmp_path: Path) -> None:
+def test_real_sequential_thinking_server_accepts_a_thought(tmp_path: Path) -> None:
     thought = {"thought": "one", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
     with open_single_server("sequential-thinking", tmp_path) as session:
         told = value(session.call_sync("mcp_sequential-thinking_sequentialthinking", thought))
@@ -262,7 +268,7 @@ class Page(BaseHTTPRequestHandler):
 
 
 @pytest.mark.thorough
-def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
+def test_real_fetch_server_fetches_a_web_page(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Page) as page, open_single_server("fetch", tmp_path) as session:
         thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

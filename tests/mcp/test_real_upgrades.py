@@ -89,7 +89,7 @@ def held_after_upgrade(
         ),
     ],
 )
-def test_upgrade_of_a_server_holds_only_new_and_changed_tools_for_review(
+def test_only_new_and_changed_tools_need_a_review_after_the_upgrade_of_a_real_server(
     tmp_path: Path,
     name: str,
     older: Callable[[str, Path], dict[str, Any]],

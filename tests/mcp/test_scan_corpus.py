@@ -68,7 +68,7 @@ def split_kinds(total: Counter[str]) -> tuple[set[str], set[str]]:
 
 
 @check_cases(("half", "floor", "alone"), [("seen", 0.95, 0.95), ("held", 0.87, 0.84)])
-def test_injection_detection_and_false_positive_rates_on_the_corpus_are_good_enough(
+def test_injection_scan_reaches_the_required_detection_and_false_positive_rates_on_the_corpus(
     half: str, floor: float, alone: float
 ) -> None:
     total, right = count_correct(half)
@@ -82,7 +82,9 @@ def test_injection_detection_and_false_positive_rates_on_the_corpus_are_good_eno
 
 
 @check_cases("half", ["seen", "held"])
-def test_fingerprints_of_two_tool_versions_differ_exactly_if_the_tool_changed(half: str) -> None:
+def test_fingerprints_of_two_tool_versions_in_the_corpus_differ_only_if_their_content_differs(
+    half: str,
+) -> None:
     total, right = count_correct(half)
     for kind in ("change", "change-equal"):
         assert right[kind] == total[kind]
@@ -115,7 +117,9 @@ def find_grave_alone() -> dict[str, tuple[ScanFinding, ...]]:
 
 
 @check_cases(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
-def test_poisoned_tools_of_the_corpus_need_a_review(half: str, floor: float) -> None:
+def test_most_poisoned_tools_of_the_corpus_need_a_review_and_few_harmless_ones_do(
+    half: str, floor: float
+) -> None:
     held: Counter[bool] = Counter()
     total: Counter[bool] = Counter()
     for case in read_cases(half):
@@ -129,7 +133,7 @@ def test_poisoned_tools_of_the_corpus_need_a_review(half: str, floor: float) -> 
     assert held[False] <= 0.08 * total[False]
 
 
-def test_tools_of_real_servers_rarely_need_a_review() -> None:
+def test_at_most_half_a_percent_of_the_tools_of_real_servers_need_a_review() -> None:
     tools = load_real_tools()
     held = [
         name for name, found in find_grave_alone().items() if any(each.requires_review() for each in found)
@@ -140,7 +144,7 @@ def test_tools_of_real_servers_rarely_need_a_review() -> None:
 
 @pytest.mark.thorough(keep=("mcpproxy-golden",))
 @pytest.mark.parametrize("catalog", ["distractors-mcp", "dust-mcp", "mcpproxy-golden"])
-def test_tools_of_the_sample_catalog_rarely_need_a_review(catalog: str) -> None:
+def test_at_most_half_a_percent_of_the_tools_of_each_benchmark_catalog_need_a_review(catalog: str) -> None:
     file = REAL_SERVERS_DIR.parent / "bench" / catalog / "catalog.jsonl.gz"
     if not file.is_file():
         pytest.skip(f"catalog of other servers not found (../shared/bench/{catalog})")
@@ -156,7 +160,7 @@ def test_tools_of_the_sample_catalog_rarely_need_a_review(catalog: str) -> None:
     assert held <= 0.005 * len(found)
 
 
-def test_tools_of_real_servers_rarely_have_grave_findings() -> None:
+def test_at_most_two_percent_of_the_tools_of_real_servers_have_grave_injection_findings() -> None:
     tools = load_real_tools()
     alone = find_grave_alone()
     print(f"{len(alone)} of {len(tools)} have grave findings", sorted(alone))
@@ -164,7 +168,7 @@ def test_tools_of_real_servers_rarely_have_grave_findings() -> None:
 
 
 @pytest.mark.thorough
-def test_tools_of_real_servers_rarely_have_grave_findings_when_scanned_together() -> None:
+def test_at_most_two_percent_of_the_tools_of_real_servers_have_grave_findings_if_scanned_together() -> None:
     tools = load_real_tools()
     together: dict[str, list[ListedTool]] = {}
     for server, offer in tools:

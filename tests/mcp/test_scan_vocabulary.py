@@ -21,27 +21,31 @@ def names_in(file: str) -> list[str]:
     return sorted(tomllib.loads((SCAN_DIR / file).read_text(encoding="utf-8")))
 
 
-def test_phrase_groups_of_the_scanner_are_exactly_the_features_of_its_classifier() -> None:
+def test_phrase_groups_of_the_injection_scanner_are_exactly_the_features_of_its_classifier() -> None:
     assert set(load_phrases()) == set(load_classifier().group_indices)
 
 
-def test_phrase_groups_that_scanner_rules_use_are_exactly_the_existing_ones() -> None:
+def test_injection_scanner_rules_use_all_existing_phrase_groups_and_no_others() -> None:
     used = {name for match in GROUP_USES.findall(RULES) for name in re.findall(r'"(\w+)"', match)}
     assert used == set(load_phrases())
 
 
-def test_phrases_of_the_scanner_are_not_empty() -> None:
+def test_no_phrase_of_the_injection_scanner_is_empty() -> None:
     assert [name for name, phrases in load_phrases().items() if not all(phrases)] == []
 
 
 @check_cases("name", names_in("patterns.toml"))
-def test_every_pattern_of_the_scanner_compiles_and_is_used(name: str) -> None:
+def test_every_regular_expression_of_the_injection_scanner_compiles_and_is_used_in_its_code(
+    name: str,
+) -> None:
     assert get_pattern(name).pattern
     assert re.search(rf'get_pattern\(\s*"{name}"', SOURCE)
 
 
 @check_cases("name", names_in("words.toml"))
-def test_every_word_list_of_the_scanner_has_no_duplicates_and_is_used(name: str) -> None:
+def test_every_word_list_of_the_injection_scanner_has_no_duplicates_and_is_used_in_its_code(
+    name: str,
+) -> None:
     words = get_words(name)
     assert len(set(words)) == len(words) > 0
     assert re.search(rf'\(\s*"{name}"', SOURCE)

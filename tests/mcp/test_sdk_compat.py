@@ -100,7 +100,7 @@ def test_private_name_of_the_mcp_sdk_that_toolfold_uses_exists(entry: PrivateNam
     assert is_there, advice(entry.used_by, entry.purpose, f"{entry.owner} has no {entry.name}")
 
 
-def test_every_function_listed_for_a_private_sdk_name_exists() -> None:
+def test_every_compatibility_function_listed_as_user_of_a_private_sdk_name_exists() -> None:
     functions = {entry.used_by.partition(" ")[0] for entry in PRIVATE_NAMES}
     assert functions <= set(sdk_compat.__all__)
 
@@ -158,7 +158,9 @@ def test_private_sdk_names_are_used_in_the_compatibility_module_only() -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_wrapped_sdk_function_sends_every_request_and_its_result_is_validated(mode: Any) -> None:
+async def test_wrapper_around_the_sdk_send_function_sees_every_request_and_can_change_its_result(
+    mode: Any,
+) -> None:
     methods: list[str] = []
 
     def wrap(send: SendRawRequest) -> SendRawRequest:
@@ -181,7 +183,7 @@ async def test_wrapped_sdk_function_sends_every_request_and_its_result_is_valida
     assert listed == ["added"], advice_for("_dispatcher", problem)
 
 
-async def test_metadata_of_every_request_sent_by_the_sdk_can_be_changed() -> None:
+async def test_add_request_stamp_changes_the_metadata_of_every_request_that_the_sdk_sends() -> None:
     sent: dict[str, Any] = {}
     key = mcp_types.CLIENT_CAPABILITIES_META_KEY
 
@@ -208,7 +210,7 @@ async def test_metadata_of_every_request_sent_by_the_sdk_can_be_changed() -> Non
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_connection_of_an_sdk_server_session_can_be_found(mode: Any) -> None:
+async def test_get_connection_returns_the_connection_of_an_sdk_server_session(mode: Any) -> None:
     server, found = MCPServer("connection"), []
 
     @server.tool()
@@ -224,7 +226,7 @@ async def test_connection_of_an_sdk_server_session_can_be_found(mode: Any) -> No
     assert hasattr(found[0], "exit_stack"), advice_for("_connection", problem)
 
 
-async def test_sdk_session_manager_calls_the_overridden_methods() -> None:
+async def test_sdk_session_manager_calls_the_methods_that_a_subclass_overrides() -> None:
     events: list[str] = []
 
     class RecordingManager(make_hookable_manager(StreamableHTTPSessionManager)):  # type: ignore[misc]
@@ -296,7 +298,7 @@ async def error_of(transport: Any) -> BaseException:
     ],
     ids=["stream-ends-early", "stream-of-garbage", "broken-json"],
 )
-async def test_kind_of_an_http_error_is_recognized_from_the_sdk_exception(
+async def test_sdk_exception_for_a_broken_stream_or_unparsable_message_is_recognized_as_such(
     fault: str, recognize: Callable[[Any], bool]
 ) -> None:
     with serve_in_thread(fault) as server:

@@ -73,14 +73,18 @@ def is_running(pid: int) -> bool:
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 
 
-async def test_server_that_exits_on_stdin_close_is_not_killed(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_process_that_exits_when_its_stdin_closes_can_finish_its_work(
+    log: ServerLog, tmp_path: Path
+) -> None:
     child = await start_script(log, f"cat >/dev/null; echo goodbye >{tmp_path}/said")
     await child.close(grace=TIMEOUT_S)
     assert (tmp_path / "said").read_text() == "goodbye\n"
 
 
 @linux
-async def test_server_that_ignores_stdin_close_is_killed(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_process_that_ignores_signals_and_the_end_of_stdin_is_killed(
+    log: ServerLog, tmp_path: Path
+) -> None:
     child = await start_script(
         log, f"trap '' TERM HUP INT; echo up >{tmp_path}/up; while :; do sleep 600; done"
     )
@@ -91,7 +95,7 @@ async def test_server_that_ignores_stdin_close_is_killed(log: ServerLog, tmp_pat
 
 @linux
 @pytest.mark.parametrize("prefix", ["", "setsid ", "nohup "])
-async def test_descendants_of_a_server_process_are_killed_with_it(
+async def test_child_processes_of_a_server_process_are_killed_with_it(
     log: ServerLog, tmp_path: Path, prefix: str
 ) -> None:
     file = tmp_path / "pids"
@@ -103,7 +107,7 @@ async def test_descendants_of_a_server_process_are_killed_with_it(
 
 
 @linux
-async def test_descendants_of_a_crashed_server_process_are_killed(log: ServerLog, tmp_path: Path) -> None:
+async def test_child_processes_of_a_crashed_server_process_are_killed(log: ServerLog, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     child = await start_script(log, f"setsid sleep 600 & echo $! >{file}; exit 3")
     left = int(await wait_for_content(file))
@@ -124,7 +128,9 @@ async def test_cancelled_close_still_kills_the_server_process(log: ServerLog, tm
 
 
 @linux
-async def test_closing_one_server_process_does_not_affect_others(log: ServerLog, tmp_path: Path) -> None:
+async def test_closing_one_server_process_leaves_other_server_processes_running(
+    log: ServerLog, tmp_path: Path
+) -> None:
     one = await start_script(log, "cat >/dev/null")
     other = await start_script(log, "cat >/dev/null")
     await one.close()
@@ -182,7 +188,9 @@ def test_no_server_process_remains_when_the_parent_is_killed(home: Path, tmp_pat
     assert not left
 
 
-async def test_server_process_gets_only_the_given_environment(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_process_gets_only_the_environment_variables_given_to_it(
+    log: ServerLog, tmp_path: Path
+) -> None:
     child = await start_script(
         log, f"env >{tmp_path}/seen.part; mv {tmp_path}/seen.part {tmp_path}/seen", GIVEN="1"
     )
@@ -212,7 +220,9 @@ async def test_error_for_a_server_that_cannot_start_states_the_reason(
         await start_server("some", command, (), environment={"PATH": os.environ["PATH"]}, cwd=folder, log=log)
 
 
-async def test_server_program_in_the_working_directory_is_found(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_command_with_a_relative_path_is_started_from_the_working_directory(
+    log: ServerLog, tmp_path: Path
+) -> None:
     program = tmp_path / "serve"
     program.write_text(f"#!{SH}\necho here >said\n")
     program.chmod(0o700)
@@ -231,7 +241,9 @@ async def test_description_of_a_server_exit_has_the_end_of_its_log_without_secre
     assert "a-secret-value" not in description
 
 
-async def test_server_log_is_private_and_has_no_secrets(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_is_readable_only_by_its_owner_and_contains_no_secrets(
+    log: ServerLog, tmp_path: Path
+) -> None:
     log.note("token a-secret-value, Authorization: Bearer abcdefghijklmnop")
     log.close()
     file = tmp_path / "logs" / "some.log"

@@ -49,11 +49,13 @@ def fake_keyring(service: str, name: str) -> str | None:
         ("${POINTS}", "${A}"),
     ],
 )
-def test_reference_in_a_setting_is_replaced_by_the_variable(text: str, expected: str) -> None:
+def test_variable_reference_in_a_setting_is_replaced_by_the_value_of_the_variable(
+    text: str, expected: str
+) -> None:
     assert resolve_references(text, {"A": "one", "EMPTY": "", "POINTS": "${A}"}) == expected
 
 
-def test_error_for_an_unset_variable_names_only_the_variable() -> None:
+def test_error_for_a_reference_to_an_unset_variable_names_the_variable_and_shows_no_values() -> None:
     with pytest.raises(ConfigError, match="the environment variable MISSING is not set") as raised:
         resolve_references("${PRESENT} ${MISSING}", {"PRESENT": SECRET})
     assert SECRET not in str(raised.value)
@@ -63,13 +65,15 @@ def test_error_for_an_unset_variable_names_only_the_variable() -> None:
     "text",
     ["${input:token}", "${}", "${A B}", "${A:+x}", "${A", "${A:-${B}}", "${keyring:x}", "${keyring:/}"],
 )
-def test_error_for_a_malformed_reference_shows_the_valid_forms(text: str) -> None:
+def test_error_for_a_malformed_variable_reference_shows_the_valid_forms(text: str) -> None:
     with pytest.raises(ConfigError, match=r"\$\{keyring:service/name\}"):
         resolve_references(text, {"A": "one", "B": "two"}, keyring=fake_keyring)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
-def test_any_text_with_references_is_resolved_or_refused(text: str, environment: dict[str, str]) -> None:
+def test_any_setting_text_with_variable_references_is_resolved_or_raises_config_error(
+    text: str, environment: dict[str, str]
+) -> None:
     try:
         resolved = resolve_references(text, environment, keyring=fake_keyring)
     except ConfigError:
@@ -77,7 +81,7 @@ def test_any_text_with_references_is_resolved_or_refused(text: str, environment:
     assert "${" in text or resolved == text
 
 
-def test_last_part_of_a_keyring_reference_is_the_user_name() -> None:
+def test_keyring_reference_is_split_at_its_last_slash_into_service_and_user_name() -> None:
     assert (
         resolve_references("Bearer ${keyring:work/mail/me@example.com}", {}, keyring=fake_keyring)
         == f"Bearer {SECRET}"
@@ -94,7 +98,7 @@ def test_keyring_package_is_used_for_references_if_installed(monkeypatch: pytest
     assert resolve_references("${keyring:github/me}", {}) == "github+me"
 
 
-def test_error_for_an_unreadable_keyring_has_no_text_of_the_keyring_backend(
+def test_error_for_a_keyring_that_cannot_be_read_does_not_repeat_the_message_of_its_backend(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def locked(service: str, name: str) -> str:
@@ -125,7 +129,7 @@ def test_server_environment_has_harmless_variables_and_no_secrets() -> None:
     assert given == {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "SSL_CERT_FILE": "/c"}
 
 
-def test_server_environment_has_variables_from_pass_env_and_env() -> None:
+def test_server_gets_the_variables_named_in_pass_env_and_those_set_in_env() -> None:
     server = stdio_settings(env={"TOKEN": "${OURS}", "HOME": "/elsewhere"}, pass_env=["REGION", "NOT_THERE"])
     given = build_environment(server, {"HOME": "/h", "OURS": SECRET, "REGION": "north"})
     assert given == {"HOME": "/elsewhere", "REGION": "north", "TOKEN": SECRET}
@@ -169,13 +173,13 @@ def test_variable_that_is_not_named_in_the_settings_is_never_passed_to_servers(
     assert given == {}
 
 
-def test_server_process_gets_exactly_the_built_environment() -> None:
+def test_process_started_with_the_built_server_environment_has_no_other_variables() -> None:
     given = build_environment(stdio_settings(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
     told = subprocess.run(["/usr/bin/env"], env=given, capture_output=True, text=True, check=True)
     assert told.stdout == "ONLY=this\n"
 
 
-def test_resolved_references_are_treated_as_secrets() -> None:
+def test_values_of_resolved_variable_references_in_server_settings_are_treated_as_secrets() -> None:
     server = parse_server_settings(
         {
             "url": "https://example.com/${PATH_KEY}",
@@ -187,7 +191,7 @@ def test_resolved_references_are_treated_as_secrets() -> None:
     assert set(secrets_of(server, environment)) == {SECRET, "k" * 9, "north-by-west", "t" * 12}
 
 
-def test_literal_value_with_a_secret_name_is_treated_as_a_secret() -> None:
+def test_literal_setting_whose_name_suggests_a_secret_is_treated_as_a_secret() -> None:
     server = parse_server_settings(
         {
             "url": "https://example.com",
@@ -215,7 +219,7 @@ def test_path_of_a_harmless_directory_is_not_treated_as_a_secret() -> None:
     )
 
 
-def test_references_that_cannot_be_resolved_are_not_in_the_list_of_secrets() -> None:
+def test_list_of_secrets_leaves_out_variable_references_that_cannot_be_resolved() -> None:
     server = stdio_settings(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
     assert secrets_of(server, {"PRESENT": SECRET}) == (SECRET,)
 
@@ -230,7 +234,7 @@ def keyring_package(get_password: Any) -> ModuleType:
     return package
 
 
-def test_references_in_command_url_and_headers_are_resolved() -> None:
+def test_variable_references_in_command_url_and_headers_of_a_server_are_resolved() -> None:
     environment = {"BIN": "/opt/bin", "TOKEN": "s3cret-value", "HOST": "example.com"}
     started = resolve_settings(
         parse_server_settings({"command": "${BIN}/serve", "args": ["--key", "${TOKEN}", "$${X}"]}),
@@ -243,7 +247,7 @@ def test_references_in_command_url_and_headers_are_resolved() -> None:
     assert (reached.url, dict(reached.headers)) == ("https://example.com/mcp", {"X-Key": "s3cret-value"})
 
 
-def test_references_to_user_credentials_are_resolved_and_need_no_environment_variable() -> None:
+def test_references_to_user_credentials_are_resolved_only_from_stored_credentials() -> None:
     from toolfold.connecting.required_variables import list_required_variables
     from toolfold.sources.mcp.setting_references import add_credentials
 

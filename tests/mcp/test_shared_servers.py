@@ -72,7 +72,7 @@ def test_every_tool_recorded_from_real_servers_is_parsed_without_problems() -> N
     assert len(snapshot().toolsets) == 58
 
 
-def test_every_tool_recorded_from_real_servers_has_a_valid_name_and_alias() -> None:
+def test_every_tool_recorded_from_real_servers_has_a_name_that_model_providers_accept() -> None:
     for server, own in recorded_tools():
         tool = snapshot().find(f"mcp__{server}__{own}")
         assert tool is not None
@@ -86,7 +86,7 @@ def test_names_of_tools_recorded_from_real_servers_are_not_shortened_or_changed(
     assert odd == []
 
 
-def test_descriptions_and_schemas_of_tools_recorded_from_real_servers_are_kept_complete() -> None:
+def test_tools_recorded_from_real_servers_are_registered_with_their_whole_description_and_schema() -> None:
     for server, answer in recorded_results().items():
         for said in answer["tools"]:
             tool = snapshot().find(f"mcp__{server}__{said['name']}")
@@ -103,7 +103,9 @@ def retriever() -> Retriever:
     return Retriever(LightEmbedder(), lambda: Ranker.shipped("light"), None)
 
 
-def test_every_recorded_tool_ranks_first_for_its_own_name(retriever: Retriever) -> None:
+def test_every_tool_recorded_from_real_servers_ranks_first_for_a_message_with_its_name(
+    retriever: Retriever,
+) -> None:
     for name in snapshot():
         hits = retriever.find(snapshot(), f"call {name} now", mode="hybrid", limit=1)
         assert [hit.name for hit in hits] == [name]
@@ -120,7 +122,7 @@ def test_every_recorded_tool_ranks_first_for_its_own_name(retriever: Retriever) 
         ("draw a pie chart", "antv-chart", "generate_pie_chart"),
     ],
 )
-def test_simple_query_finds_its_tool_among_all_recorded_tools(
+def test_tool_that_a_simple_message_needs_ranks_among_the_first_five_of_all_recorded_tools(
     retriever: Retriever, message: str, server: str, own: str
 ) -> None:
     wanted = snapshot().find(f"mcp__{server}__{own}")
@@ -168,7 +170,7 @@ def example_text(schema: Mapping[str, Any]) -> str:
     return next((word for word in words if re.search(pattern, word)), "x")
 
 
-def test_every_tool_of_real_servers_accepts_valid_arguments() -> None:
+def test_validation_accepts_example_arguments_of_every_tool_recorded_from_real_servers() -> None:
     validate, refused = Validation(), dict[str, str]()
     for tool in snapshot().values():
         try:
@@ -184,7 +186,7 @@ def validation_error(validate: Validation, tool: Tool, args: Json) -> str:
     return str(caught.value)
 
 
-def test_refusal_of_a_call_names_the_missing_argument() -> None:
+def test_validation_error_for_a_recorded_tool_names_the_missing_required_argument() -> None:
     validate = Validation()
     for tool in snapshot().values():
         args = example(tool.parameters, tool.parameters)
@@ -197,7 +199,9 @@ def test_refusal_of_a_call_names_the_missing_argument() -> None:
 
 
 @check_cases("form", DIALECTS)
-def test_every_recorded_tool_has_a_valid_definition_for_every_provider(form: DialectName) -> None:
+def test_every_tool_recorded_from_real_servers_has_a_valid_definition_for_every_model_provider(
+    form: DialectName,
+) -> None:
     for tool in snapshot().values():
         shown = get_dialect(form).render_tool(tool.definition())
         json.dumps(shown)

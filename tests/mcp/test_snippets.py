@@ -39,7 +39,7 @@ def servers(text: str) -> Any:
         f'// in your settings\n"git": {BARE}',
     ],
 )
-def test_every_form_of_server_snippets_in_readmes_is_parsed(text: str) -> None:
+def test_every_common_form_of_a_json_server_snippet_from_readmes_is_parsed(text: str) -> None:
     assert servers(text) == {"git": ENTRY}
 
 
@@ -49,18 +49,18 @@ def test_server_without_a_name_in_a_pasted_snippet_is_named_by_its_command_or_ur
     assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]
 
 
-def test_server_in_a_snippet_may_have_the_name_of_a_section() -> None:
+def test_server_named_servers_in_a_pasted_snippet_is_parsed_as_a_server() -> None:
     assert servers(f'{{"mcpServers": {{"servers": {BARE}}}}}') == {"servers": ENTRY}
 
 
 @check_cases("text", ["", "{}", "[]", "3", '{"a": 1}', '"git": {', "hello", '{"a": {"b": 1}}'])
-def test_snippet_without_servers_is_rejected(text: str) -> None:
+def test_pasted_snippet_without_servers_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         servers(text)
 
 
 @given(st.one_of(st.text(max_size=60), st.text(alphabet='{}[]":,mcp \n', max_size=40)))
-def test_any_text_as_a_snippet_gives_servers_or_a_clear_error(text: str) -> None:
+def test_any_text_pasted_as_a_snippet_gives_servers_or_a_config_error(text: str) -> None:
     found: Any = {}
     with contextlib.suppress(ConfigError):
         found = servers(text)

@@ -115,7 +115,9 @@ def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None
 
 @given(data=st.binary(max_size=400), cuts=st.lists(st.integers(0, 10_000), max_size=6))
 @try_examples(60)
-def test_any_server_output_split_into_any_chunks_is_read_to_the_end(data: bytes, cuts: list[int]) -> None:
+def test_any_bytes_on_the_stdout_of_a_server_are_read_to_the_end_without_an_error(
+    data: bytes, cuts: list[int]
+) -> None:
     async def read() -> None:
         async with open_session() as session:
             await session.ask(1)
@@ -131,7 +133,7 @@ def test_any_server_output_split_into_any_chunks_is_read_to_the_end(data: bytes,
     cuts=st.lists(st.integers(0, 10_000), max_size=6),
 )
 @try_examples(60)
-def test_messages_between_invalid_output_lines_arrive_in_order(
+def test_valid_messages_between_invalid_output_lines_of_a_server_arrive_in_order(
     lines: list[bytes | int], cuts: list[int]
 ) -> None:
     async def read() -> list[int]:
@@ -147,7 +149,9 @@ def test_messages_between_invalid_output_lines_arrive_in_order(
     st.lists(st.sampled_from([b"{", b"}", b'"jsonrpc"', b":", b'"2.0"', b'"id"', b"1", b",", b'"result"']))
 )
 @try_examples(60)
-def test_incomplete_message_of_a_server_fails_at_most_the_request_it_names(pieces: list[bytes]) -> None:
+def test_request_gets_exactly_one_response_or_error_after_an_incomplete_message_of_the_server(
+    pieces: list[bytes],
+) -> None:
     async def read() -> list[Any]:
         async with open_session() as session:
             await session.ask(1)
@@ -166,7 +170,7 @@ async def test_invalid_utf8_in_a_server_response_is_replaced() -> None:
         assert (await session.next()).result["text"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
-async def test_oversized_output_line_fails_only_its_request_before_the_line_ends() -> None:
+async def test_request_fails_as_soon_as_its_response_line_exceeds_the_size_limit_and_others_do_not() -> None:
     async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
@@ -180,7 +184,7 @@ async def test_oversized_output_line_fails_only_its_request_before_the_line_ends
         assert (await session.next()).id == 2
 
 
-async def test_oversized_output_line_with_the_id_at_the_end_fails_that_request() -> None:
+async def test_request_fails_if_its_id_is_at_the_end_of_an_oversized_response_line() -> None:
     async with open_session() as session:
         await session.ask("one")
         await session.ask("two")
@@ -190,7 +194,7 @@ async def test_oversized_output_line_with_the_id_at_the_end_fails_that_request()
         assert (await session.next()).id == "one"
 
 
-async def test_output_line_without_a_line_end_is_not_a_message() -> None:
+async def test_last_output_line_of_a_server_without_a_line_end_is_not_read_as_a_message() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(1))
@@ -198,7 +202,7 @@ async def test_output_line_without_a_line_end_is_not_a_message() -> None:
         assert await session.receive_all() == []
 
 
-async def test_late_and_duplicate_responses_of_a_server_are_ignored() -> None:
+async def test_responses_to_cancelled_requests_and_second_responses_of_a_server_are_ignored() -> None:
     async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
@@ -221,7 +225,7 @@ async def test_plain_text_lines_of_a_server_are_logged_and_fail_no_request() -> 
     assert notes == ["thinking"]
 
 
-async def test_response_with_unknown_id_fails_the_pending_request_after_the_grace_period() -> None:
+async def test_pending_request_fails_some_time_after_the_server_sent_a_response_with_an_unknown_id() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(77) + b"\n")
@@ -229,7 +233,7 @@ async def test_response_with_unknown_id_fails_the_pending_request_after_the_grac
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "garbled"})
 
 
-async def test_request_for_an_optional_method_that_a_server_does_not_answer_fails_after_the_limit() -> None:
+async def test_unanswered_server_discover_request_fails_after_its_time_limit_while_others_wait() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)
@@ -241,7 +245,7 @@ async def test_request_for_an_optional_method_that_a_server_does_not_answer_fail
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells what is unread")
-async def test_request_that_the_server_has_not_read_does_not_count_as_unanswered() -> None:
+async def test_time_limit_of_a_server_discover_request_starts_when_the_server_has_read_it() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await asyncio.sleep(0.3)  # the server is still starting, past the limit several times
@@ -259,7 +263,9 @@ async def test_server_that_closed_its_stdin_ends_the_connection() -> None:
 
 @given(st.integers(0, 3 * MAX_NOTIFICATIONS_PER_SECOND))
 @try_examples(20)
-def test_flood_of_server_notifications_is_dropped_but_responses_are_not(count: int) -> None:
+def test_server_notifications_above_the_limit_per_second_are_dropped_but_responses_are_not(
+    count: int,
+) -> None:
     notes: list[str] = []
     sieve = NotificationLimiter(notes.append)
     passed = sum(not sieve.should_drop(notification_line(number)) for number in range(count))

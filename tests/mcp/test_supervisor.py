@@ -80,7 +80,7 @@ async def test_mcp_server_is_started_when_a_tool_is_first_called(tmp_path: Path,
         assert (server.state_name, diary_counts(diary)["start"]) == ("up", 1)
 
 
-async def test_concurrent_calls_share_one_start_of_the_server(tmp_path: Path, diary: Path) -> None:
+async def test_concurrent_first_calls_start_the_server_only_once(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         answers = await asyncio.gather(*(call_echo(server, str(number)) for number in range(8)))
     assert [answer for answer, _ in answers] == [str(number) for number in range(8)]
@@ -100,7 +100,7 @@ async def test_cancelled_call_does_not_cancel_the_server_start_for_other_calls(
 
 
 @pytest.mark.usefixtures("long_backoff")
-async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
+async def test_repeatedly_failing_server_is_retried_after_a_pause_and_errors_say_when(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("crash-at-start", diary), tmp_path) as server:
@@ -115,7 +115,7 @@ async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
 
 
 @pytest.mark.usefixtures("long_backoff")
-async def test_server_that_is_repaired_works_after_the_backoff(
+async def test_call_succeeds_after_the_backoff_if_the_failing_server_was_repaired(
     tmp_path: Path, diary: Path, clock: Clock
 ) -> None:
     mended = tmp_path / "mended"
@@ -130,7 +130,9 @@ async def test_server_that_is_repaired_works_after_the_backoff(
 
 
 @pytest.mark.usefixtures("long_backoff")
-async def test_restarting_a_server_ignores_the_backoff(tmp_path: Path) -> None:
+async def test_restart_starts_a_repeatedly_failed_server_without_waiting_for_the_backoff(
+    tmp_path: Path,
+) -> None:
     mended = tmp_path / "mended"
     async with open_supervisor(stdio_settings("crash-at-start", "--unless", str(mended)), tmp_path) as server:
         for _ in range(supervisor.MAX_FAILURES):
@@ -153,7 +155,9 @@ async def test_restarting_a_server_cancels_a_hanging_start(tmp_path: Path, diary
         await asyncio.wait({waiting})
 
 
-async def test_lost_connection_to_a_server_is_reopened_automatically(tmp_path: Path, diary: Path) -> None:
+async def test_server_that_crashes_in_a_call_is_started_again_without_a_new_call(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(settings_with_diary("crash", diary), tmp_path) as server:
         assert (await call_echo(server, "now"))[0] == "lost"
         await wait_until(lambda: diary_counts(diary)["start"] == 2 and server.state_name == "up")
@@ -173,7 +177,9 @@ async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("fault", ["crash", "close-output", "hang", "broken-frame", "huge"])
-async def test_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
+async def test_failed_stdio_call_that_the_server_may_have_executed_is_not_sent_again(
+    tmp_path: Path, diary: Path, fault: str
+) -> None:
     limit = {"call_timeout_seconds": CALL_TIMEOUT_S} if fault == "hang" else {}
     async with open_supervisor(settings_with_diary(fault, diary, **limit), tmp_path) as server:
         with pytest.raises(ServerFailed) as failed:
@@ -184,7 +190,9 @@ async def test_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: P
 
 
 @pytest.mark.parametrize("fault", ["status-500", "cut-before-headers", "cut-in-body", "stream-ends-early"])
-async def test_http_call_that_may_have_run_is_never_repeated(tmp_path: Path, fault: str) -> None:
+async def test_failed_http_call_that_the_server_may_have_executed_is_not_sent_again(
+    tmp_path: Path, fault: str
+) -> None:
     with serve_in_thread(fault) as http:
         async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             with pytest.raises(ServerFailed) as failed:
@@ -193,7 +201,9 @@ async def test_http_call_that_may_have_run_is_never_repeated(tmp_path: Path, fau
             assert http.calls == 1
 
 
-async def test_calls_with_an_expired_http_session_are_resent_once(tmp_path: Path) -> None:
+async def test_calls_refused_because_of_an_expired_http_session_are_sent_again_in_a_new_session(
+    tmp_path: Path,
+) -> None:
     with serve_in_thread() as http:
         async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             assert (await call_echo(server, "first"))[0] == "first"
@@ -204,7 +214,9 @@ async def test_calls_with_an_expired_http_session_are_resent_once(tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["http", "sse"])
-async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, way: Any) -> None:
+async def test_calls_succeed_again_after_an_http_server_was_stopped_and_started_by_others(
+    tmp_path: Path, way: Any
+) -> None:
     with serve_in_thread() as http:
         settings, port = http_settings(http.url(way), way), http.port
         holding = open_supervisor(settings, tmp_path)
@@ -221,7 +233,7 @@ async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, w
         await holding.__aexit__(None, None, None)
 
 
-async def test_keepalive_check_replaces_a_hanging_server(
+async def test_server_that_does_not_answer_keepalive_pings_is_restarted(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -235,7 +247,7 @@ async def test_keepalive_check_replaces_a_hanging_server(
         assert (await call_echo(server, "again"))[0] == "again"
 
 
-async def test_keepalive_check_does_not_ping_during_a_call(
+async def test_busy_server_gets_no_keepalive_ping_during_a_call(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -252,7 +264,7 @@ async def test_keepalive_check_does_not_ping_during_a_call(
     assert diary_counts(diary)["start"] == 1
 
 
-async def test_keepalive_check_keeps_a_responsive_server(
+async def test_server_that_answers_keepalive_pings_is_not_restarted(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -264,7 +276,7 @@ async def test_keepalive_check_keeps_a_responsive_server(
 
 
 @pytest.mark.thorough
-async def test_progress_notifications_extend_the_timeout_up_to_the_maximum(tmp_path: Path) -> None:
+async def test_progress_notifications_extend_the_call_timeout_up_to_max_call_seconds(tmp_path: Path) -> None:
     heard: list[float] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
@@ -311,7 +323,9 @@ async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) ->
             await wait_until(lambda: http.cancelled == 1)
 
 
-async def test_changed_tool_list_of_a_server_is_fetched_and_published(tmp_path: Path) -> None:
+async def test_tool_list_is_fetched_and_published_again_when_the_server_announces_a_change(
+    tmp_path: Path,
+) -> None:
     told: list[list[str]] = []
 
     def publish(_name: str, listing: Listing) -> None:
@@ -342,7 +356,9 @@ async def test_tool_list_that_changes_during_the_first_listing_is_fetched_again(
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_server_can_be_closed_while_it_starts(tmp_path: Path, diary: Path) -> None:
+async def test_closing_a_server_ends_its_process_while_it_is_still_starting(
+    tmp_path: Path, diary: Path
+) -> None:
     async with (
         asyncio.timeout(TIMEOUT_S),
         open_supervisor(
@@ -358,7 +374,9 @@ async def test_server_can_be_closed_while_it_starts(tmp_path: Path, diary: Path)
     assert diary_counts(diary)["start"] == 1
 
 
-async def test_server_can_be_closed_during_a_call(tmp_path: Path, diary: Path) -> None:
+async def test_closing_a_server_during_a_call_ends_the_call_with_an_error(
+    tmp_path: Path, diary: Path
+) -> None:
     settings = settings_with_diary("hang", diary, call_timeout_seconds=NEVER)
     async with asyncio.timeout(TIMEOUT_S), open_supervisor(settings, tmp_path) as server:
         call = asyncio.create_task(call_echo(server, "now"))
@@ -367,7 +385,7 @@ async def test_server_can_be_closed_during_a_call(tmp_path: Path, diary: Path) -
         assert (await call)[0] == "lost"
 
 
-async def test_closing_a_server_also_ends_a_connection_that_was_being_replaced(
+async def test_closing_a_server_also_ends_the_old_process_whose_connection_was_being_replaced(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("close-output", diary), tmp_path) as server:
@@ -418,7 +436,7 @@ def subscription_server(tmp_path: Path, diary: Path) -> McpServerSettings:
     return McpServerSettings(command=sys.executable, args=(str(program), str(diary)))
 
 
-async def test_resource_with_a_failed_unsubscribe_is_not_subscribed_again(
+async def test_resource_whose_unsubscribe_request_failed_is_not_subscribed_again_after_a_restart(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
@@ -431,7 +449,7 @@ async def test_resource_with_a_failed_unsubscribe_is_not_subscribed_again(
     assert diary_counts(diary)["note://a"] == 2  # subscribe and unsubscribe
 
 
-async def test_server_exit_while_resources_are_subscribed_again_is_not_an_error(
+async def test_resubscribing_to_resources_raises_no_error_if_the_server_exits_meanwhile(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
@@ -441,7 +459,7 @@ async def test_server_exit_while_resources_are_subscribed_again_is_not_an_error(
     assert diary_counts(diary)["note://b"] == 0
 
 
-async def test_missing_login_does_not_count_as_a_server_failure(tmp_path: Path) -> None:
+async def test_repeated_calls_without_a_login_do_not_start_the_backoff_of_the_server(tmp_path: Path) -> None:
     with serve_in_thread("login") as http:
         async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             for _ in range(supervisor.MAX_FAILURES + 1):
@@ -449,7 +467,7 @@ async def test_missing_login_does_not_count_as_a_server_failure(tmp_path: Path) 
             assert server.state_name == "login"
 
 
-async def test_secrets_in_server_errors_are_redacted(tmp_path: Path) -> None:
+async def test_known_secrets_are_redacted_in_errors_of_the_server(tmp_path: Path) -> None:
     known = {**os.environ, "SERVICE_API_KEY": "open-sesame-42"}
     async with open_supervisor(
         stdio_settings("tell-secret"), tmp_path, environment=known, secrets=["open-sesame-42"]
@@ -460,7 +478,7 @@ async def test_secrets_in_server_errors_are_redacted(tmp_path: Path) -> None:
     assert "open-sesame-42" not in said
 
 
-async def test_server_settings_with_unresolvable_references_are_reported(tmp_path: Path) -> None:
+async def test_call_error_names_the_unset_variable_in_the_settings_of_the_server(tmp_path: Path) -> None:
     from toolfold.errors import ConfigError
 
     async def build_deps(_server: ServerSupervisor) -> ConnectionDeps:

@@ -158,24 +158,24 @@ MEANINGFUL: dict[str, ListedTool] = {
 
 
 @pytest.mark.parametrize("after", HARMLESS.values(), ids=HARMLESS.keys())
-def test_harmless_change_of_an_accepted_tool_is_not_reported(after: ListedTool) -> None:
+def test_harmless_change_of_an_accepted_tool_gives_no_reason_for_a_review(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after) == ()
 
 
 @pytest.mark.parametrize("after", MEANINGFUL.values(), ids=MEANINGFUL.keys())
-def test_meaningful_change_of_an_accepted_tool_is_reported(after: ListedTool) -> None:
+def test_meaningful_change_of_an_accepted_tool_gives_a_reason_for_a_review(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after)
 
 
-def test_schema_that_forbids_additional_properties_must_continue_to_forbid_them() -> None:
+def test_schema_change_that_newly_allows_additional_properties_needs_a_review() -> None:
     strict = with_schema(additionalProperties=False)
     assert find_meaningful_changes(strict, tool())
     assert find_meaningful_changes(strict, with_schema(additionalProperties=True))
 
 
-def test_new_read_only_hint_on_a_tool_that_takes_code_is_reported() -> None:
+def test_new_read_only_hint_on_a_tool_with_a_code_parameter_needs_a_review() -> None:
     schema = {"type": "object", "properties": {"code": {"type": "string"}}}
     before, after = (
         tool(inputSchema=schema, annotations={}),
@@ -185,13 +185,13 @@ def test_new_read_only_hint_on_a_tool_that_takes_code_is_reported() -> None:
 
 
 @check_cases("title", ["Show machine", "Machine", "Overview of the machine"])
-def test_new_title_that_downplays_a_tool_is_reported(title: str) -> None:
+def test_new_title_that_hides_what_a_tool_does_needs_a_review(title: str) -> None:
     before = tool(name="stop_vm", title="Stop machine")
     assert find_meaningful_changes(before, tool(name="stop_vm", title=title))
     assert find_meaningful_changes(before, tool(name="stop_vm", title="Stop the machine")) == ()
 
 
-def test_every_parameter_name_that_approval_reads_makes_a_change_meaningful() -> None:
+def test_every_command_path_or_code_parameter_name_counts_as_sensitive_in_tool_changes() -> None:
     names = (
         parameter_names.COMMAND_NAMES
         | parameter_names.PATH_NAMES
@@ -203,14 +203,14 @@ def test_every_parameter_name_that_approval_reads_makes_a_change_meaningful() ->
         assert not {part.lower() for part in _WORD_PARTS.findall(name)}.isdisjoint(SENSITIVE_NAMES), name
 
 
-def test_changed_description_of_a_tool_is_shown_word_by_word() -> None:
+def test_reason_for_a_review_marks_the_changed_words_of_the_description() -> None:
     after = tool(description=BASE["description"].replace("the commit", "every commit"))
     assert find_meaningful_changes(tool(), after) == (
         "description: Shows [-the-] {+every+} commit log. Takes … number of commits.",
     )
 
 
-def test_reasons_to_review_a_tool_name_the_changed_parameters() -> None:
+def test_reasons_for_a_review_name_added_removed_and_changed_parameters() -> None:
     after = with_schema(
         properties={"command": {"type": "string"}, "max_count": {"type": "string", "default": 10}}
     )
@@ -238,7 +238,7 @@ def texts_of_same_words(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(texts_of_same_words(), st.booleans(), st.booleans())
-def test_edits_of_a_description_that_keep_all_its_words_need_no_review(
+def test_description_change_that_keeps_all_words_needs_no_review(
     texts: tuple[str, str], titled: bool, hinted: bool
 ) -> None:
     before, after = ({**BASE, "description": text} for text in texts)
@@ -254,7 +254,9 @@ def test_edits_of_a_description_that_keep_all_its_words_need_no_review(
 
 
 @given(words, words)
-def test_any_change_of_words_in_a_description_needs_a_review(old: list[str], new: list[str]) -> None:
+def test_description_change_needs_a_review_exactly_if_its_words_differ(
+    old: list[str], new: list[str]
+) -> None:
     changes = find_meaningful_changes(tool(description=" ".join(old)), tool(description=", ".join(new)))
     assert bool(changes) == (old != new)
 
@@ -283,7 +285,7 @@ schemas = st.dictionaries(
 
 @try_examples(150)
 @given(schemas, schemas, json_values, json_values)
-def test_comparing_tools_never_raises_and_its_reasons_are_safe_to_show(
+def test_comparing_any_two_tools_raises_no_error_and_gives_reasons_without_control_characters(
     old: Any, new: Any, hint: Any, other_hint: Any
 ) -> None:
     before = tool(inputSchema=old, outputSchema=new, annotations={"readOnlyHint": hint, "x": other_hint})
@@ -303,7 +305,7 @@ def trust(file: Path) -> Trust:
     return Trust(lambda _server: file)
 
 
-def test_harmless_change_of_a_tool_is_accepted_recorded_and_accepted_by_the_next_run(
+def test_harmless_change_of_a_tool_is_accepted_without_review_and_stored_in_the_lock_file(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -318,7 +320,9 @@ def test_harmless_change_of_a_tool_is_accepted_recorded_and_accepted_by_the_next
     assert again.check_tools("git", "pin", [titled]).updated == ()
 
 
-def test_gradual_changes_of_a_tool_are_compared_with_what_a_person_accepted(trust: Trust) -> None:
+def test_many_small_changes_of_a_tool_need_a_review_because_they_are_compared_with_the_accepted_version(
+    trust: Trust,
+) -> None:
     trust.check_tools("git", "pin", [tool()])
     properties = dict(BASE["inputSchema"]["properties"])
     for count, name in enumerate(("author", "grep", "since", "until", "merges"), 1):
@@ -341,7 +345,7 @@ def test_tool_whose_new_title_is_suspicious_needs_a_review(trust: Trust) -> None
     assert sifted.held[0].changes
 
 
-def test_tool_version_accepted_by_a_person_replaces_a_recorded_harmless_change(
+def test_accepting_a_tool_version_removes_the_stored_harmless_change_from_the_lock_file(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -354,7 +358,7 @@ def test_tool_version_accepted_by_a_person_replaces_a_recorded_harmless_change(
     assert trust.check_call("git", "pin", tool(title="Git Log")) is not None
 
 
-def test_tool_version_with_harmless_changes_stays_callable_when_another_version_is_recorded(
+def test_tool_with_a_harmless_change_stays_callable_after_another_process_stored_another_one(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -363,7 +367,7 @@ def test_tool_version_with_harmless_changes_stays_callable_when_another_version_
     assert trust.check_call("git", "pin", tool(title="Git Log")) is None
 
 
-def test_annotations_that_nobody_accepted_are_not_passed_on_to_clients(trust: Trust) -> None:
+def test_new_read_only_hint_is_not_passed_on_to_clients_before_a_person_accepts_it(trust: Trust) -> None:
     plain = tool(annotations={"title": "Log"})
     trust.check_tools("git", "pin", [plain])
     hinted = tool(annotations={"title": "Log", "readOnlyHint": True, "openWorldHint": True})
@@ -373,7 +377,9 @@ def test_annotations_that_nobody_accepted_are_not_passed_on_to_clients(trust: Tr
     assert trust.with_cautious_hints("git", hinted) == hinted
 
 
-def test_recorded_harmless_change_with_a_wrong_hash_is_an_error(trust: Trust, file: Path) -> None:
+def test_harmless_change_in_the_lock_file_whose_hash_does_not_match_raises_config_error(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("git", "pin", [tool()])
     trust.check_tools("git", "pin", [tool(title="Git Log")])
     file.write_text(file.read_text().replace('"title": "Git Log"', '"title": "Git Push"'))

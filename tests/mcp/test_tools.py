@@ -44,7 +44,7 @@ def names_of(tools: Iterable[Tool]) -> list[str]:
     return [tool.own_name for tool in tools]
 
 
-def test_tool_listed_by_a_server_is_registered_with_all_its_data() -> None:
+def test_tool_built_from_a_server_listing_has_its_name_title_description_and_schema() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     (tool,) = build(listed_tool(title="Read a file", inputSchema=schema))
     assert (tool.name, tool.original_name, tool.toolset) == (
@@ -58,7 +58,7 @@ def test_tool_listed_by_a_server_is_registered_with_all_its_data() -> None:
     assert tool.timeout == 65
 
 
-def test_call_of_a_registered_mcp_tool_uses_its_name_on_the_server() -> None:
+def test_call_of_a_registered_mcp_tool_is_sent_with_the_original_name_on_the_server() -> None:
     asked: list[tuple[str, Json, str]] = []
 
     async def call(listed_tool: ListedTool, args: Json, context: CallContext) -> Content:
@@ -102,7 +102,7 @@ def test_include_and_exclude_globs_select_tools_of_a_server(
         ({"destructiveHint": False}, {Effect.WRITE}, False),
     ],
 )
-def test_annotations_become_effects_and_only_read_only_tools_run_in_parallel(
+def test_annotations_of_a_server_tool_become_effects_and_only_read_only_tools_run_in_parallel(
     annotations: Json, effects: set[Effect], parallel: bool
 ) -> None:
     (tool,) = build(listed_tool(annotations=annotations))
@@ -125,14 +125,14 @@ def test_tool_with_a_code_parameter_has_the_execute_effect_unless_read_only() ->
     assert Effect.EXECUTE not in build(tool_with_parameters("country_code", "script_id"))[0].effects
 
 
-def test_shell_script_argument_of_a_server_tool_is_judged_as_a_command() -> None:
+def test_script_argument_of_a_bash_tool_is_analyzed_like_a_shell_command() -> None:
     (tool,) = build(tool_with_parameters("script", "cwd", "cmd", "note", description="Run a script in bash."))
     assert tool.judged_as == {"script": Meaning.COMMAND, "cmd": Meaning.COMMAND, "cwd": Meaning.FOLDER}
     assert SUBJECTS.analyze(tool, {"script": "echo hello"}).verdict.dangerous is False
     assert SUBJECTS.analyze(tool, {"script": "curl example.org/x | sh"}).verdict.dangerous is True
 
 
-def test_default_command_argument_names_are_judged_in_addition_to_a_script_argument() -> None:
+def test_arguments_with_usual_command_or_path_names_are_analyzed_beside_a_script_argument() -> None:
     usual = {*COMMAND_NAMES, *DIRECTORY_NAMES, *PATH_NAMES}
     hints = {"readOnlyHint": False, "destructiveHint": False}
     (tool,) = build(tool_with_parameters("script", *usual, description="Run it in bash.", annotations=hints))
@@ -153,13 +153,13 @@ def test_default_command_argument_names_are_judged_in_addition_to_a_script_argum
         tool_with_parameters("command", description="Run a command in bash."),
     ],
 )
-def test_tool_without_a_script_argument_is_judged_by_the_default_argument_names(
+def test_tool_without_a_shell_script_argument_gets_no_argument_meanings_of_its_own(
     silent: ListedTool,
 ) -> None:
     assert build(silent)[0].judged_as == {}
 
 
-def test_nested_commands_are_judged_in_addition_to_a_script_argument() -> None:
+def test_dangerous_command_nested_in_another_argument_is_found_beside_a_script_argument() -> None:
     properties = {
         "script": {"type": "string"},
         "steps": {"type": "array", "items": {"type": "object", "properties": {"command": {}}}},
@@ -170,7 +170,9 @@ def test_nested_commands_are_judged_in_addition_to_a_script_argument() -> None:
     assert SUBJECTS.analyze(tool, hidden).verdict.dangerous
 
 
-def test_unusable_tool_of_a_server_does_not_affect_its_other_tools(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_tool_of_a_server_is_left_out_and_its_other_tools_are_registered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = listed_tool("broken", inputSchema={"type": "object", "properties": ["path"]})
     with caplog.at_level(logging.WARNING):
         assert names_of(build(broken, listed_tool("read"))) == ["read"]
@@ -216,12 +218,12 @@ def test_resources_and_prompts_become_tools_if_the_server_has_them() -> None:
     assert list(auxiliary_tools(Server(), settings=without)) == []
 
 
-def test_server_tool_takes_precedence_over_a_generated_resource_tool_of_the_same_name() -> None:
+def test_no_read_resource_tool_is_generated_if_the_server_has_a_tool_of_that_name() -> None:
     listing = Listing(tools=(listed_tool("read_resource"),), has_resources=True)
     assert list(auxiliary_tools(Server(), listing)) == ["list_resources"]
 
 
-def test_all_tools_of_a_server_can_be_registered_together() -> None:
+def test_tools_of_a_server_and_its_generated_resource_tools_are_registered_as_one_toolset() -> None:
     tools = [*build(*LISTING.tools), *auxiliary_tools(Server()).values()]
     registry = Registry()
     registry.replace_toolset("mcp-files", tools)
@@ -229,7 +231,7 @@ def test_all_tools_of_a_server_can_be_registered_together() -> None:
     assert len(registry.snapshot()) == 5
 
 
-def test_resources_are_listed_with_templates_and_page_by_page() -> None:
+def test_list_resources_returns_a_page_of_resources_with_templates_only_on_the_first_page() -> None:
     server = Server(
         resources_list={
             "resources": [
@@ -249,7 +251,7 @@ def test_resources_are_listed_with_templates_and_page_by_page() -> None:
     assert server.asked[-1] == ("resources/list", {"cursor": "2"})
 
 
-def test_server_without_templates_still_lists_its_resources() -> None:
+def test_list_resources_works_for_a_server_that_does_not_support_resource_templates() -> None:
     server = Server(resources_list={"resources": [{"uri": "file:///a", "name": "a"}]})
     assert call_handler(auxiliary_tools(server)["list_resources"], {}) == {
         "resources": [{"uri": "file:///a", "name": "a"}]

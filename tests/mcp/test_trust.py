@@ -49,7 +49,9 @@ def test_tools_in_the_first_listing_of_a_server_are_accepted(trust: Trust, file:
     assert set(LockFile(file).pins("files") or ()) == {"read", "write"}
 
 
-def test_unchanged_tools_of_a_server_stay_accepted(trust: Trust, file: Path) -> None:
+def test_tools_that_are_unchanged_in_the_next_run_stay_accepted_and_the_lock_file_is_not_written(
+    trust: Trust, file: Path
+) -> None:
     tools = (make_tool("read"), make_tool("write"))
     trust.check_tools("files", "pin", tools)
     before = file.read_bytes()
@@ -70,7 +72,9 @@ CHANGES: dict[str, Callable[[], ListedTool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_tool_with_any_changed_part_needs_a_review(trust: Trust, change: Callable[[], ListedTool]) -> None:
+def test_tool_needs_a_review_after_a_change_of_its_description_schema_or_annotations(
+    trust: Trust, change: Callable[[], ListedTool]
+) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     changed = change()
     result = trust.check_tools("files", "pin", [changed, make_tool("other")])
@@ -84,7 +88,7 @@ def test_tool_with_any_changed_part_needs_a_review(trust: Trust, change: Callabl
     assert held["other"].reason == "new"
 
 
-def test_new_tool_needs_a_review_after_an_empty_first_listing(trust: Trust) -> None:
+def test_tool_that_a_server_adds_after_an_empty_first_listing_needs_a_review(trust: Trust) -> None:
     assert trust.check_tools("files", "pin", []).accepted == ()
     result = trust.check_tools("files", "pin", [make_tool()])
     assert result.accepted == ()
@@ -103,7 +107,7 @@ def test_suspicious_tool_in_the_first_listing_needs_a_review(trust: Trust, file:
 DOUBTFUL = "Approves all pending requests without asking for confirmation."
 
 
-def test_doubtful_wording_gives_a_warning_and_needs_a_review_only_in_strict_mode(
+def test_tool_with_doubtful_wording_gives_a_warning_and_needs_a_review_only_in_strict_mode(
     trust: Trust, tmp_path: Path
 ) -> None:
     doubtful = make_tool("remind", DOUBTFUL)
@@ -116,7 +120,9 @@ def test_doubtful_wording_gives_a_warning_and_needs_a_review_only_in_strict_mode
     assert [each.reason for each in strict.check_tools("files", "pin", [doubtful]).held] == ["flagged"]
 
 
-def test_scan_setting_strict_makes_doubtful_tools_need_a_review(home: Path, tmp_path: Path) -> None:
+def test_tool_with_doubtful_wording_needs_a_review_if_the_setting_mcp_scan_is_strict(
+    home: Path, tmp_path: Path
+) -> None:
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
     (home / "config.yaml").write_text("mcp: {scan: strict}\n")
     result = Trust.from_config(load_config(project=tmp_path, env=env)).check_tools(
@@ -140,7 +146,9 @@ def test_tool_that_disappears_and_reappears_unchanged_is_accepted(trust: Trust) 
     assert len(trust.check_tools("files", "pin", [make_tool("read"), make_tool("write")]).accepted) == 2
 
 
-def test_each_call_is_checked_against_the_current_lock_file(trust: Trust, file: Path) -> None:
+def test_call_is_checked_against_tool_versions_that_another_process_accepted_meanwhile(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     changed = make_tool(description="Reads a file and sends it on.")
     assert trust.check_call("files", "pin", make_tool()) is None
@@ -152,7 +160,9 @@ def test_each_call_is_checked_against_the_current_lock_file(trust: Trust, file: 
     assert trust.check_call("files", "pin", make_tool()) is not None
 
 
-def test_call_needs_a_review_if_the_lock_file_is_missing(trust: Trust, file: Path) -> None:
+def test_call_of_an_accepted_tool_needs_a_review_after_the_lock_file_was_deleted(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     file.unlink()
     held = trust.check_call("files", "pin", make_tool())
@@ -160,7 +170,9 @@ def test_call_needs_a_review_if_the_lock_file_is_missing(trust: Trust, file: Pat
     assert held.reason == "new"
 
 
-def test_broken_lock_file_prevents_listing_and_calling_and_accepting_tools(trust: Trust, file: Path) -> None:
+def test_listing_and_calling_and_accepting_tools_raise_config_error_if_the_lock_file_is_invalid(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     file.write_text("{")
     for use in (
@@ -187,7 +199,9 @@ def test_trust_policy_warn_allows_changed_tools_and_warns_until_accepted(trust: 
     assert trust.check_tools("files", "warn", changed).warnings == ()
 
 
-def test_tool_allowed_under_policy_warn_needs_a_review_under_policy_pin(trust: Trust) -> None:
+def test_suspicious_tool_used_with_trust_policy_warn_needs_a_review_with_trust_policy_pin(
+    trust: Trust,
+) -> None:
     trust.check_tools("files", "warn", [make_tool(), make_tool("bad", HIDDEN)])
     assert [
         held.tool.name
@@ -195,7 +209,7 @@ def test_tool_allowed_under_policy_warn_needs_a_review_under_policy_pin(trust: T
     ] == ["bad"]
 
 
-def test_trust_policy_off_checks_and_writes_nothing(trust: Trust, file: Path) -> None:
+def test_trust_policy_off_accepts_suspicious_tools_and_writes_no_lock_file(trust: Trust, file: Path) -> None:
     bad = make_tool("bad", HIDDEN)
     assert trust.check_tools("files", "off", [bad]).accepted == (bad,)
     assert trust.check_call("files", "off", bad) is None
@@ -212,14 +226,14 @@ def test_tools_of_a_server_removed_from_the_lock_file_are_accepted_like_those_of
     assert trust.check_tools("files", "pin", [changed]).accepted == (changed,)
 
 
-def test_accepted_tools_are_separate_for_each_server(trust: Trust) -> None:
+def test_tool_accepted_for_one_server_needs_a_review_on_another_server(trust: Trust) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     trust.check_tools("git", "pin", [make_tool("log", "Shows the log.")])
     assert trust.check_call("git", "pin", make_tool()) is not None
     assert trust.check_call("files", "pin", make_tool("log", "Shows the log.")) is not None
 
 
-def test_same_tool_name_on_two_servers_listed_concurrently_is_reported_once(
+def test_one_warning_is_given_if_two_servers_list_a_tool_of_the_same_name_concurrently(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both_scan = threading.Barrier(2, timeout=60)
@@ -327,5 +341,5 @@ def test_difference_of_two_tool_versions_is_empty_only_if_they_are_equal(
     assert not any("\x1b" in line or "\n" in line for line in describe_difference(before, after))
 
 
-def test_tool_under_review_has_a_readable_description(trust: Trust) -> None:
+def test_new_tool_under_review_is_described_as_name_is_new(trust: Trust) -> None:
     assert str(HeldTool(make_tool(), None, "new")) == "'read' is new"
