@@ -51,7 +51,9 @@ def shown_names(runtime: Runtime, agent: Recorder | LocalAgent | None) -> set[st
     return {each["function"]["name"] for each in definitions} & set(NAMES)
 
 
-def test_agent_tool_schemas_are_registered(runtime: Runtime) -> None:
+def test_todo_memory_clarify_search_and_delegate_tools_are_registered_with_strict_schemas(
+    runtime: Runtime,
+) -> None:
     found = runtime.registry.get_definitions(NAMES)
     assert [each["function"]["name"] for each in found] == sorted(NAMES)
     for each in found:
@@ -59,20 +61,24 @@ def test_agent_tool_schemas_are_registered(runtime: Runtime) -> None:
         assert each["function"]["parameters"]["additionalProperties"] is False
 
 
-def test_each_agent_tool_can_be_granted_separately(runtime: Runtime) -> None:
+def test_each_tool_that_the_agent_runs_itself_is_in_a_toolset_of_its_own(runtime: Runtime) -> None:
     toolsets = {"clarify": "clarify", "todo": "todo", "memory": "memory", "session_search": "session_search"}
     for name, toolset in {**toolsets, "delegate_task": "delegation"}.items():
         assert runtime.resolve_toolset(toolset) == [name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_call_of_an_agent_tool_without_an_agent_is_an_error(name: str, runtime: Runtime) -> None:
+async def test_calling_a_tool_that_only_an_agent_can_run_fails_in_a_session_without_an_agent(
+    name: str, runtime: Runtime
+) -> None:
     result = await runtime.session().call(name, FITTING[name])
     assert json.loads(result.text) == {"error": refusal(name)}
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_agent_is_not_called_for_a_tool_that_it_does_not_support(name: str, runtime: Runtime) -> None:
+async def test_calling_an_agent_tool_that_the_sessions_agent_does_not_support_fails_without_asking_the_agent(
+    name: str, runtime: Runtime
+) -> None:
     agent = Recorder(*(set(NAMES) - {name}))
     result = await runtime.session(agent=agent).call(name, FITTING[name])
     assert result.error == refusal(name)
@@ -81,7 +87,7 @@ async def test_agent_is_not_called_for_a_tool_that_it_does_not_support(name: str
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_agent_runs_a_tool_that_it_showed_to_its_model(
+async def test_agent_runs_its_tools_when_called_directly_or_through_tool_call(
     name: str, through: str, open_test_runtime: RuntimeOpener
 ) -> None:
     agent = Recorder(name)
@@ -94,7 +100,9 @@ async def test_agent_runs_a_tool_that_it_showed_to_its_model(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_agent_tools_are_called_directly_and_not_through_tool_call(name: str, runtime: Runtime) -> None:
+async def test_calling_an_agent_tool_through_tool_call_is_refused_if_it_is_not_deferred(
+    name: str, runtime: Runtime
+) -> None:
     agent = Recorder(name)
     session = runtime.session(agent=agent)
     result = await session.call("tool_call", {"name": name, "arguments": FITTING[name]})
@@ -102,7 +110,9 @@ async def test_agent_tools_are_called_directly_and_not_through_tool_call(name: s
     assert agent.asked == []
 
 
-async def test_agent_tool_may_return_an_awaitable(runtime: Runtime) -> None:
+async def test_agent_may_answer_a_tool_call_with_an_awaitable_whose_result_is_returned(
+    runtime: Runtime,
+) -> None:
     agent = Recorder("delegate_task", answers_later=True)
     assert (await runtime.session(agent=agent).call("delegate_task", {"goal": "x"})).value == {
         "done": "later"
@@ -121,7 +131,7 @@ async def test_agent_tool_may_return_an_awaitable(runtime: Runtime) -> None:
         ("delegate_task", {"goal": "x", "as_root": True}),
     ],
 )
-async def test_invalid_arguments_of_an_agent_tool_do_not_reach_the_agent(
+async def test_call_of_an_agent_tool_with_invalid_arguments_is_rejected_before_the_agent_is_asked(
     name: str, args: Json, runtime: Runtime
 ) -> None:
     agent = Recorder(*NAMES)
@@ -129,7 +139,9 @@ async def test_invalid_arguments_of_an_agent_tool_do_not_reach_the_agent(
     assert agent.asked == []
 
 
-async def test_ungranted_agent_tool_does_not_reach_the_agent(runtime: Runtime) -> None:
+async def test_agent_is_not_asked_to_run_an_agent_tool_that_its_session_was_not_granted(
+    runtime: Runtime,
+) -> None:
     agent = Recorder(*NAMES)
     session = runtime.session(["file"], agent=agent)
     for name in NAMES:
@@ -137,7 +149,7 @@ async def test_ungranted_agent_tool_does_not_reach_the_agent(runtime: Runtime) -
     assert agent.asked == []
 
 
-async def test_delegated_session_does_not_inherit_the_agent(runtime: Runtime) -> None:
+async def test_agent_tools_fail_in_a_delegated_session_because_it_has_no_agent(runtime: Runtime) -> None:
     agent = Recorder(*NAMES)
     child = runtime.session(agent=agent).delegate()
     assert not (await child.call("memory", FITTING["memory"])).ok
@@ -150,7 +162,7 @@ def test_only_agent_tools_that_the_agent_supports_are_shown_to_the_model(runtime
     assert shown_names(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
 
 
-def test_agent_cannot_run_a_tool_that_its_session_may_not_use(runtime: Runtime) -> None:
+def test_agent_that_claims_to_support_ordinary_tools_is_not_asked_to_run_them(runtime: Runtime) -> None:
     agent = Recorder("write_file", "ghost")
     session = runtime.session(["todo"], agent=agent)
     assert session.definitions() == []

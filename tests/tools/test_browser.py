@@ -178,7 +178,7 @@ def test_instructions_in_a_browser_page_are_marked_as_data(session: Session, ser
     assert mark in messages[0]["text"]
 
 
-def test_error_message_thrown_by_a_page_is_not_shown_to_the_model(
+def test_text_of_a_javascript_error_thrown_by_a_page_is_not_in_the_error_of_a_browser_tool(
     session: Session, server: WebServer
 ) -> None:
     server.pages["/throws"] = Page(
@@ -199,7 +199,9 @@ def test_error_message_thrown_by_a_page_is_not_shown_to_the_model(
         assert "browser_snapshot" in error or "key" in error
 
 
-def test_url_and_image_sources_of_a_page_are_encoded_and_limited(session: Session, server: WebServer) -> None:
+def test_browser_tools_shorten_long_page_urls_and_percent_encode_image_urls(
+    session: Session, server: WebServer
+) -> None:
     server.pages["/long"] = Page(
         f"""<title>Long</title><img id=i><script>
         history.replaceState(0, "", "/long?" + "x".repeat(5000));
@@ -309,7 +311,9 @@ def probe_page(server: WebServer, inner: WebServer) -> Page:
     )
 
 
-def test_address_policy_applies_to_everything_a_page_loads(session: Session, server: WebServer) -> None:
+def test_browser_cannot_reach_private_addresses_by_navigation_redirect_or_requests_of_a_page(
+    session: Session, server: WebServer
+) -> None:
     with run_web_server("127.0.0.2") as inner:
         inside = f"http://127.0.0.2:{inner.port}"
         inner.pages["/"] = Page(b"secret")
@@ -327,7 +331,7 @@ def test_address_policy_applies_to_everything_a_page_loads(session: Session, ser
 
 
 @pytest.mark.thorough
-def test_page_used_in_the_address_policy_test_reaches_a_server_if_that_is_allowed(
+def test_probe_page_of_the_address_policy_test_reaches_a_private_server_if_the_settings_allow_it(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     """Shows that the page of the address policy test really sends requests, so that test proves something."""
@@ -464,7 +468,7 @@ def test_idle_browser_is_closed_and_started_again_on_demand(
 
 
 @pytest.mark.thorough
-def test_browser_pages_are_closed_with_their_session_or_above_the_session_limit(
+def test_browser_page_is_closed_with_its_session_or_when_too_many_sessions_have_pages(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"max_sessions": 2}})
@@ -495,7 +499,9 @@ def test_closing_the_runtime_leaves_no_browser_process_and_no_file(
 
 
 @pytest.mark.thorough
-def test_crashed_browser_is_started_again(open_test_runtime: RuntimeOpener, server: WebServer) -> None:
+def test_browser_navigate_works_again_after_the_browser_was_closed_unexpectedly(
+    open_test_runtime: RuntimeOpener, server: WebServer
+) -> None:
     runtime = open_test_runtime(LOCAL)
     session = runtime.session(["browser"])
     call(session, "navigate", url=f"{server.url}/")
@@ -514,7 +520,9 @@ def test_error_names_the_sandbox_setting_if_the_browser_cannot_use_its_sandbox(
     assert "browser.sandbox" in call_error(session, "navigate", url=f"{server.url}/")
 
 
-def test_browser_tools_are_core_tools(runtime: Runtime) -> None:
+def test_browser_toolset_contains_only_core_tools_of_which_click_type_and_press_count_as_writing(
+    runtime: Runtime,
+) -> None:
     names = runtime.resolve_toolset("browser")
     actions = ("back", "click", "close", "console", "images", "navigate", "press", "screenshot", "scroll")
     assert names == [f"browser_{action}" for action in (*actions, "snapshot", "type")]

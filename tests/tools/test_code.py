@@ -120,7 +120,7 @@ def test_executed_code_starts_in_the_working_directory_of_the_session(
     assert "nowhere" in code_error(session, "print(1)", workdir="nowhere")
 
 
-def test_files_in_the_working_directory_cannot_replace_modules_that_run_the_code(
+def test_executed_code_works_even_if_the_working_directory_contains_files_named_like_standard_modules(
     session: Session, tmp_path: Path
 ) -> None:
     for name in ("json", "socket", "threading", "base64", "toolfold_tools", "linecache"):
@@ -144,7 +144,9 @@ def test_executed_code_calls_tools_and_gets_python_data(session: Session, tmp_pa
     assert answer["tool_calls"] == 6
 
 
-def test_events_name_the_tools_that_executed_code_calls(session: Session, runtime: Runtime) -> None:
+def test_events_are_published_for_tools_that_executed_code_calls_with_the_id_of_the_outer_call(
+    session: Session, runtime: Runtime
+) -> None:
     events: list[Event] = []
     runtime.events.subscribe(events.append)
     run_code(session, "from toolfold_tools import *\ncount_boats('north')\ncount_boats('south')")
@@ -161,7 +163,7 @@ def test_events_name_the_tools_that_executed_code_calls(session: Session, runtim
 
 
 @pytest.mark.thorough
-def test_executed_code_can_call_tools_that_were_not_sent_to_the_model(
+def test_executed_code_can_call_deferred_tools_that_are_not_in_the_models_request(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -175,7 +177,7 @@ def test_executed_code_can_call_tools_that_were_not_sent_to_the_model(
     assert run_code(session, code)["output"] == "3\ncount_boats\n"
 
 
-def test_large_tool_result_reaches_the_executed_code_as_a_whole(session: Session, runtime: Runtime) -> None:
+def test_executed_code_gets_a_large_tool_result_complete(session: Session, runtime: Runtime) -> None:
     lines = [f"line {number}" for number in range(100_000)]
     runtime.registry.add(
         build_tool(
@@ -201,7 +203,7 @@ def add_log(runtime: Runtime, answer: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_executed_code_cannot_read_what_a_hook_has_removed_from_a_result(
+def test_executed_code_gets_a_tool_result_without_the_text_that_a_hook_removed(
     session: Session, runtime: Runtime, length: int
 ) -> None:
     def mask(tool: Tool, args: Json, result: ToolResult, context: CallContext) -> ToolResult:
@@ -227,7 +229,7 @@ def test_executed_code_gets_a_large_result_complete_if_a_hook_returns_it_unchang
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_executed_code_gets_large_results_with_files_in_the_same_form_as_short_ones(
+def test_executed_code_gets_short_and_large_tool_results_with_files_in_the_same_form(
     session: Session, runtime: Runtime, length: int
 ) -> None:
     chart = Media(kind="file", mime_type="text/plain", data=b"chart", label="chart")
@@ -240,13 +242,15 @@ def test_executed_code_gets_large_results_with_files_in_the_same_form_as_short_o
 
 
 @pytest.mark.thorough
-def test_annotations_of_executed_code_are_evaluated_as_in_a_script(session: Session) -> None:
+def test_type_annotations_in_executed_code_are_evaluated_to_types_and_not_kept_as_text(
+    session: Session,
+) -> None:
     code = "def moor(pier: int): pass\nprint(moor.__annotations__['pier'] is int)"
     assert run_code(session, code)["output"] == "True\n"
 
 
 @pytest.mark.thorough
-def test_later_tool_calls_get_their_own_replies_after_executed_code_interrupts_a_call(
+def test_tool_calls_of_executed_code_get_the_right_replies_after_an_earlier_call_was_interrupted(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
     def wait(_: Json, context: CallContext) -> Json:
@@ -270,7 +274,9 @@ def test_later_tool_calls_get_their_own_replies_after_executed_code_interrupts_a
 
 
 @pytest.mark.thorough
-def test_code_that_ends_without_reading_tool_replies_shows_no_internal_traceback(session: Session) -> None:
+def test_output_has_no_traceback_if_executed_code_ends_without_reading_the_replies_of_its_tool_calls(
+    session: Session,
+) -> None:
     code = (
         "import gc\n"
         "connection = [each for each in gc.get_objects() if type(each).__name__ == 'Connection'][0]\n"
@@ -303,7 +309,9 @@ def test_description_of_execute_code_names_only_tools_of_the_session(
 class TestNoBypass:
     """Executed code can call only the tools of its session, with the same checks as the model's calls."""
 
-    def test_executed_code_cannot_find_a_tool_that_was_not_granted(self, runtime: Runtime) -> None:
+    def test_executed_code_cannot_call_a_tool_that_its_session_was_not_granted(
+        self, runtime: Runtime
+    ) -> None:
         ran: list[str] = []
         runtime.registry.add(recording_tool("sink_boat", "navy", ran))
         session = runtime.session(BUILTIN)
@@ -351,7 +359,9 @@ class TestNoBypass:
         run_code(session, f"from toolfold_tools import todo\ntodo(todos=[{item!r}])")
         assert [each["content"] for each in agent.todos.export()] == ["Moor"]
 
-    def test_hooks_and_validation_apply_to_tool_calls_of_executed_code(self, runtime: Runtime) -> None:
+    def test_tool_calls_of_executed_code_can_be_refused_by_hooks_and_by_argument_validation(
+        self, runtime: Runtime
+    ) -> None:
         seen: list[Json] = []
         runtime.registry.add(count_boats(seen))
 
@@ -392,7 +402,9 @@ class TestNoBypass:
         assert "nobody could be asked" in output
         assert (tmp_path / "notes").exists()
 
-    def test_forged_control_messages_of_executed_code_are_ordinary_output(self, session: Session) -> None:
+    def test_tool_request_that_executed_code_prints_is_shown_as_output_and_calls_no_tool(
+        self, session: Session
+    ) -> None:
         token = secrets.token_hex(16)
         request = json.dumps({"name": "count_boats", "arguments": {"pier": "north"}})
         code = (
@@ -466,7 +478,7 @@ class TestNoBypass:
         assert "only by the code itself" in answer["output"]
         assert answer["tool_calls"] == 0
 
-    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_asks_its_user_itself(
+    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_confirms_calls_with_its_user(
         self, runtime: Runtime
     ) -> None:
         ran: list[str] = []
@@ -493,7 +505,7 @@ class TestApprovalOfTheCode:
         assert "nobody could be asked" in error
         assert (tmp_path / "notes").exists()
 
-    def test_approver_sees_the_code_and_its_effects_in_the_working_directory(
+    def test_approval_request_for_risky_code_contains_the_code_and_the_directory_it_would_delete_in(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "piers/notes").mkdir(parents=True)
@@ -536,7 +548,9 @@ class TestLimits:
             assert clock.when() is not None
         assert not clock.expired()
 
-    def test_background_processes_of_executed_code_end_with_it(self, session: Session) -> None:
+    def test_background_processes_started_by_executed_code_are_ended_when_the_code_ends(
+        self, session: Session
+    ) -> None:
         token = f"token{secrets.token_hex(8)}"
         code = f"import subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 600; : {token}'])\nprint('done')"
         assert run_code(session, code)["output"] == "done\n"
@@ -555,7 +569,7 @@ class TestLimits:
         assert answer["bytes"] == 10_000_000
         assert answer["lost_bytes"] == 15 * 1_000_001 - 10_000_000
 
-    def test_number_of_tool_calls_of_executed_code_is_limited(self, runtime: Runtime) -> None:
+    def test_executed_code_gets_an_error_for_tool_calls_after_the_hundredth(self, runtime: Runtime) -> None:
         seen: list[Json] = []
         runtime.registry.add(count_boats(seen))
         code = (
@@ -585,7 +599,7 @@ class TestLimits:
             ("import os\nos.closerange(0, 100)", 0),
         ],
     )
-    def test_execute_code_returns_a_result_however_the_code_ends(
+    def test_execute_code_returns_output_and_exit_code_if_the_code_exits_or_crashes_abruptly(
         self, open_test_runtime: RuntimeOpener, code: str, exit_code: int
     ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)
@@ -632,7 +646,7 @@ class TestLimits:
             await wait_until_gone(token)
 
 
-def test_threads_of_executed_code_call_tools_one_after_the_other(runtime: Runtime) -> None:
+def test_tool_calls_from_several_threads_of_executed_code_run_one_at_a_time(runtime: Runtime) -> None:
     running, most, lock = 0, 0, threading.Lock()
 
     def handler(_: Json) -> Json:

@@ -27,7 +27,9 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runti
 
 
 @pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")
-def test_agent_calls_every_built_in_tool(everything: tuple[Runtime, WebServer]) -> None:
+def test_agent_can_call_every_built_in_tool_that_is_usable_here_without_an_error(
+    everything: tuple[Runtime, WebServer],
+) -> None:
     runtime, server = everything
     statuses = runtime.statuses(each.tool for each in EXAMPLES)
     missing = {name for name, status in statuses.items() if not status.usable}
@@ -35,13 +37,13 @@ def test_agent_calls_every_built_in_tool(everything: tuple[Runtime, WebServer]) 
     assert {name: problems[name] for name in problems.keys() - missing} == {}
 
 
-def test_every_built_in_tool_is_selected_for_a_natural_message(
+def test_every_built_in_tool_is_among_the_tools_selected_for_its_example_message(
     everything: tuple[Runtime, WebServer],
 ) -> None:
     assert find_missed_tools(everything[0]) == {}
 
 
-def test_every_built_in_tool_has_an_example_that_the_documentation_shows(
+def test_every_built_in_tool_has_an_example_message_in_the_table_of_the_documentation(
     everything: tuple[Runtime, WebServer],
 ) -> None:
     tools = everything[0].registry.snapshot().values()

@@ -93,7 +93,9 @@ def offered(tmp_path: Path) -> dict[str, Tool]:
     return {tool.name: tool for tool in file.tools(Services(workspace=Workspace(tmp_path)))}
 
 
-def test_file_toolset_has_four_core_tools_with_effects(tmp_path: Path) -> None:
+def test_file_toolset_consists_of_four_core_tools_of_which_write_file_and_patch_have_the_write_effect(
+    tmp_path: Path,
+) -> None:
     tools = offered(tmp_path)
     assert sorted(tools) == ["patch", "read_file", "search_files", "write_file"]
     assert {tool.toolset for tool in tools.values()} == {"file"}
@@ -103,7 +105,9 @@ def test_file_toolset_has_four_core_tools_with_effects(tmp_path: Path) -> None:
     assert [name for name, tool in tools.items() if tool.effects == {Effect.WRITE}] == ["write_file", "patch"]
 
 
-def test_description_of_a_file_tool_mentions_another_only_if_it_is_available(tmp_path: Path) -> None:
+def test_description_of_a_file_tool_mentions_other_file_tools_only_if_they_are_available(
+    tmp_path: Path,
+) -> None:
     for tool in offered(tmp_path).values():
         assert tool.adapt is not None
         before = tool.definition()
@@ -129,7 +133,9 @@ def test_read_file_returns_a_small_file_with_line_numbers(tmp_path: Path, call: 
     }
 
 
-def test_page_of_read_file_says_how_to_read_the_next_page(tmp_path: Path, call: Call) -> None:
+def test_read_file_with_a_limit_returns_a_page_and_the_offset_of_the_next_page(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "a.txt").write_text(lines(10))
     page = call("read_file", path="a.txt", offset=3, limit=2)
     assert page["lines"] == "3\tline 3\n4\tline 4"
@@ -140,7 +146,7 @@ def test_page_of_read_file_says_how_to_read_the_next_page(tmp_path: Path, call: 
 
 @given(text, st.integers(1, 5))
 @without_deadline()
-def test_all_pages_of_read_file_together_are_the_file(content: str, limit: int) -> None:
+def test_all_pages_of_read_file_joined_together_equal_the_file(content: str, limit: int) -> None:
     assume(content)
     with make_context() as (root, call):
         (root / "f").write_bytes(content.encode())
@@ -153,7 +159,9 @@ def test_all_pages_of_read_file_together_are_the_file(content: str, limit: int) 
     assert pages[0]["total_lines"] == pages[-1]["last_line"]
 
 
-def test_size_of_a_page_of_read_file_is_limited_without_losing_lines(tmp_path: Path, call: Call) -> None:
+def test_read_file_ends_a_page_at_the_size_limit_and_the_next_page_continues_with_the_next_line(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "wide").write_text(lines(200, width=1_000))
     first = call("read_file", path="wide")
     assert 30_000 < len(first["lines"]) < 42_000
@@ -184,7 +192,9 @@ def test_long_line_in_read_file_is_truncated_with_a_marker(
     assert page["total_lines"] == page["last_line"] == (2 if end == "\nnext" else 1)
 
 
-def test_line_truncated_inside_a_character_is_no_encoding_error(tmp_path: Path, call: Call) -> None:
+def test_read_file_reports_no_invalid_utf8_if_it_truncates_a_line_inside_a_character(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "long").write_text("a" + "€" * 5_000 + "\n")
     page = call("read_file", path="long")
     assert page["notes"] == ["lines longer than 2000 characters are truncated"]
@@ -240,7 +250,9 @@ def test_read_file_rejects_a_binary_file_with_size_and_kind(
 
 
 @pytest.mark.thorough
-def test_read_file_pages_a_huge_file_quickly_without_counting_lines(tmp_path: Path, call: Call) -> None:
+def test_read_file_returns_pages_of_a_huge_file_in_limited_cpu_time_without_counting_its_lines(
+    tmp_path: Path, call: Call
+) -> None:
     with (tmp_path / "huge").open("wb") as huge:
         block = b"0123456789abcde\n" * 65_536
         for _ in range(300):
@@ -253,7 +265,7 @@ def test_read_file_pages_a_huge_file_quickly_without_counting_lines(tmp_path: Pa
     assert late["last_line"] == late["total_lines"] == 300 * 65_536
 
 
-def test_cancelled_read_of_a_huge_file_stops(tmp_path: Path) -> None:
+def test_cancelled_call_of_read_file_raises_call_error_instead_of_reading_on(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(lines(1_000))
     cancelled = threading.Event()
     cancelled.set()
@@ -261,7 +273,9 @@ def test_cancelled_read_of_a_huge_file_stops(tmp_path: Path) -> None:
         make_call(tmp_path, cancelled=cancelled)("read_file", path="f", offset=500)
 
 
-def test_read_file_explains_missing_files_directories_and_paths_outside(tmp_path: Path, call: Call) -> None:
+def test_error_of_read_file_explains_a_missing_file_a_directory_or_a_path_outside_the_workspace(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "readme.md").touch()
     for path, reason in [
         ("readm.md", "Did you mean readme.md"),
@@ -272,7 +286,7 @@ def test_read_file_explains_missing_files_directories_and_paths_outside(tmp_path
             call("read_file", path=path)
 
 
-def test_stored_results_of_the_session_can_be_read_and_searched(tmp_path: Path) -> None:
+def test_stored_tool_results_of_a_session_can_be_read_and_searched_but_not_changed(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "r.txt").write_text("needle\n")
@@ -315,7 +329,7 @@ def test_content_of_write_file_is_read_back_unchanged(content: str) -> None:
     ("content", "reason"),
     [("a\ud83d", "half of a surrogate pair at character 1"), ("é" * 5_000_001, "10,000,002")],
 )
-def test_write_file_rejects_invalid_content_and_keeps_the_file(
+def test_write_file_rejects_surrogates_and_oversized_content_and_keeps_the_old_file(
     tmp_path: Path, call: Call, content: str, reason: str
 ) -> None:
     (tmp_path / "f").write_text("keep")
@@ -355,7 +369,9 @@ def test_patch_replaces_an_exact_match_and_shows_a_diff(tmp_path: Path) -> None:
 
 @given(text, text, text, text)
 @without_deadline()
-def test_patch_of_a_unique_exact_match_equals_str_replace(head: str, old: str, tail: str, new: str) -> None:
+def test_patch_of_text_that_occurs_once_has_the_same_result_as_str_replace(
+    head: str, old: str, tail: str, new: str
+) -> None:
     before = head + old + tail
     assume(old and old != new and before.count(old) == 1)
     with make_context() as (root, _):
@@ -369,7 +385,9 @@ few = st.text(st.sampled_from("ab \n\t"), max_size=30)
 
 @given(few, few.filter(bool), few)
 @without_deadline(max_examples=count_examples(300))
-def test_any_patch_is_applied_correctly_or_not_at_all(before: str, old: str, new: str) -> None:
+def test_arbitrary_patch_either_replaces_the_matched_text_or_leaves_the_file_unchanged(
+    before: str, old: str, new: str
+) -> None:
     with make_context() as (root, _):
         try:
             after, answer = patch_file(root, before, old, new, replace_all=True)
@@ -392,7 +410,9 @@ def test_patch_with_multiple_matches_is_rejected_unless_replace_all(tmp_path: Pa
     assert answer["replacements"] == 2
 
 
-def test_distant_edits_of_a_patch_are_separate_hunks_with_correct_numbers(tmp_path: Path) -> None:
+def test_diff_of_a_patch_shows_distant_edits_as_separate_hunks_with_correct_line_numbers(
+    tmp_path: Path,
+) -> None:
     before = lines(40).replace("line 5\n", "mark\n").replace("line 30\n", "mark\n")
     _, answer = patch_file(tmp_path, before, "mark\n", "one\ntwo\n", replace_all=True)
     assert "@@ -2,7 +2,8 @@" in answer["diff"]
@@ -402,7 +422,7 @@ def test_distant_edits_of_a_patch_are_separate_hunks_with_correct_numbers(tmp_pa
 
 @given(st.lists(st.sampled_from(["x", "a", "b", ""]), max_size=60), st.sampled_from(["y", "y\nz", ""]))
 @without_deadline()
-def test_every_hunk_of_a_patch_matches_both_versions_at_its_line_numbers(
+def test_every_hunk_in_the_diff_of_a_patch_quotes_the_old_and_new_file_at_its_line_numbers(
     content: list[str], new: str
 ) -> None:
     before = "\n".join(content)
@@ -420,7 +440,9 @@ def test_every_hunk_of_a_patch_matches_both_versions_at_its_line_numbers(
     assert answer["diff"].split("\n").count("-x") == before.count("x")
 
 
-def test_adjacent_edits_of_a_patch_share_a_hunk_without_repeated_lines(tmp_path: Path) -> None:
+def test_diff_of_a_patch_shows_close_edits_in_one_hunk_without_repeating_lines_between_them(
+    tmp_path: Path,
+) -> None:
     before = lines(12).replace("line 3\n", "mark\n").replace("line 9\n", "mark\n")
     _, answer = patch_file(tmp_path, before, "mark", "made", replace_all=True)
     assert answer["diff"].count(" line 6\n") == 1
@@ -470,14 +492,16 @@ def test_patch_converts_spaces_of_the_model_to_tabs_of_the_file(tmp_path: Path) 
     assert after == "func f() {\n\tif y {\n\t\tstop()\n\t}\n\tgo()\n}\n"
 
 
-def test_patch_with_less_indented_new_text_is_dedented_accordingly(tmp_path: Path) -> None:
+def test_patch_keeps_relative_dedentation_of_the_new_text_when_it_adapts_the_indentation(
+    tmp_path: Path,
+) -> None:
     after, _ = patch_file(
         tmp_path, "if a:\n        b()\n        c()\n", "    b()\n    c()", "    b()\nelse:\n    c()"
     )
     assert after == "if a:\n        b()\n    else:\n        c()\n"
 
 
-def test_patch_replaces_the_only_similar_block(tmp_path: Path) -> None:
+def test_patch_replaces_a_block_that_is_the_only_one_similar_to_the_old_text(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
     before = f"import os\n\n{block}\n\ndef other(x):\n    return x\n"
     after, answer = patch_file(
@@ -487,19 +511,21 @@ def test_patch_replaces_the_only_similar_block(tmp_path: Path) -> None:
     assert answer["matched"].startswith("similar text (9")
 
 
-def test_patch_does_not_change_two_similar_blocks(tmp_path: Path) -> None:
+def test_patch_changes_nothing_if_two_blocks_are_similar_to_the_old_text(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
     message = patch_error(tmp_path, block + "\n" + block, block.replace("result, 2", "results, 2"))
     assert "The nearest text is from line 1" in message
 
 
-def test_patch_shows_but_does_not_replace_a_single_similar_line(tmp_path: Path) -> None:
+def test_patch_does_not_replace_a_single_line_that_is_only_similar_but_shows_it_in_the_error(
+    tmp_path: Path,
+) -> None:
     message = patch_error(tmp_path, "retries = 3\ntimeout_seconds = 30\n", "timeout_seconds = 10")
     assert "The nearest text is from line 2:\n2\ttimeout_seconds = 30\n" in message
     assert "Nothing was changed" in message
 
 
-def test_patch_reports_that_no_similar_text_was_found(tmp_path: Path) -> None:
+def test_error_of_patch_says_that_neither_the_old_text_nor_similar_text_was_found(tmp_path: Path) -> None:
     assert "and no similar text was found" in patch_error(tmp_path, "a b c\n", "completely different")
     assert "and no similar text was found" in patch_error(tmp_path, "", "anything")
 
@@ -532,11 +558,13 @@ def test_patch_preserves_invalid_utf8_elsewhere_in_the_file(tmp_path: Path) -> N
     assert "\ufffd" in answer["diff"]
 
 
-def test_patch_that_deletes_loosely_matched_lines_leaves_no_empty_line(tmp_path: Path) -> None:
+def test_patch_that_deletes_a_line_matched_despite_trailing_spaces_leaves_no_empty_line(
+    tmp_path: Path,
+) -> None:
     assert patch_file(tmp_path, "a\nb  \nc\n", "b\n", "")[0] == "a\nc\n"
 
 
-def test_size_of_the_diff_shown_by_patch_is_limited(tmp_path: Path) -> None:
+def test_patch_truncates_a_long_diff_in_its_result_and_says_so(tmp_path: Path) -> None:
     _, answer = patch_file(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
     assert len(answer["diff"]) < 4_200
     assert answer["diff"].endswith("[diff truncated]")
@@ -554,19 +582,19 @@ def test_size_of_the_diff_shown_by_patch_is_limited(tmp_path: Path) -> None:
     ],
     ids=["repeats", "near repeats", "one long line", "too many", "periodic"],
 )
-def test_patch_rejects_hostile_text_in_bounded_time(
+def test_patch_of_large_repetitive_text_without_a_unique_match_fails_in_limited_cpu_time(
     tmp_path: Path, before: str, old: str, replace_all: bool
 ) -> None:
     with cpu_time_below(15):
         patch_error(tmp_path, before, old, replace_all=replace_all)
 
 
-def test_patch_rejects_an_oversized_result_before_it_is_built(tmp_path: Path) -> None:
+def test_patch_that_would_make_a_file_larger_than_the_limit_is_rejected(tmp_path: Path) -> None:
     message = patch_error(tmp_path, "a\n" * 9_000, "a", "b" * 1_000_000, replace_all=True)
     assert "the limit is 10,000,000" in message
 
 
-def test_patch_infers_indentation_in_bounded_time(tmp_path: Path) -> None:
+def test_patch_adapts_thousands_of_different_indentations_in_limited_cpu_time(tmp_path: Path) -> None:
     spaces = ["".join(each) for each in itertools.islice(itertools.product(" \t", repeat=15), 20_000)]
     before = "".join(f"l{number}\n" for number in range(20_000))
     old = "".join(f"{space}l{number}\n" for number, space in enumerate(spaces))
@@ -583,7 +611,7 @@ def test_patch_infers_indentation_in_bounded_time(tmp_path: Path) -> None:
     [("a" + " " * 1_000_000, "b"), (" a", "b\n" * 100_000), ("\ta", "\v" * 1_000_000 + "b")],
     ids=["long old", "many new lines", "long new"],
 )
-def test_patch_compares_many_candidates_for_a_long_text_in_bounded_time(
+def test_patch_that_compares_very_long_text_with_thousands_of_lines_fails_in_limited_cpu_time(
     tmp_path: Path, old: str, new: str
 ) -> None:
     with cpu_time_below(10):
@@ -600,7 +628,7 @@ def test_cancelled_patch_stops_and_writes_nothing(tmp_path: Path, old: str) -> N
     assert (tmp_path / "f").read_text() == lines(9)
 
 
-def test_patch_applies_and_shows_many_edits_in_bounded_time(tmp_path: Path) -> None:
+def test_patch_makes_thousands_of_replacements_in_limited_cpu_time(tmp_path: Path) -> None:
     with cpu_time_below(10):
         after, answer = patch_file(tmp_path, "a b\n" * 9_999, "a", "c", replace_all=True)
     assert after == "c b\n" * 9_999
@@ -642,7 +670,9 @@ def matched_lines(answer: Json) -> list[tuple[str, int]]:
     return [(match["file"], match["line"]) for match in answer["matches"]]
 
 
-def test_file_search_matches_have_file_line_and_text_in_a_fixed_order(tree: Path, call: Call) -> None:
+def test_file_search_returns_file_line_number_and_text_of_every_match_in_sorted_order(
+    tree: Path, call: Call
+) -> None:
     answer = call("search_files", pattern="needle")
     assert matched_lines(answer) == [("a.txt", 1), ("a.txt", 3), ("src/d.ts", 1), ("src/deep/c.py", 1)]
     assert answer["matches"][0]["text"] == "needle one"
@@ -678,7 +708,7 @@ def test_file_search_rejects_an_invalid_regex(tree: Path, call: Call) -> None:
         call("search_files", pattern="\ud800")
 
 
-def test_file_search_stops_and_reports_an_endless_regex(
+def test_file_search_with_a_regex_that_takes_too_long_returns_the_earlier_matches_and_says_so(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text("aab\n")
@@ -695,7 +725,7 @@ def test_file_search_stops_and_reports_an_endless_regex(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("pattern", ["((a)|(b))*c", "(?:(a)|(b)|(ab))*?c"])
-def test_file_search_stops_and_reports_a_memory_hungry_regex(
+def test_file_search_with_a_regex_that_needs_too_much_memory_is_stopped_and_says_so(
     tmp_path: Path, call: Call, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)  # it must not time out before
@@ -746,7 +776,9 @@ def test_file_search_leaks_no_file_descriptor(tree: Path, call: Call) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_file_search_result_is_partial_only_if_there_are_more_matches(tree: Path, call: Call) -> None:
+def test_file_search_result_is_marked_as_partial_only_if_there_are_more_matches_than_the_limit(
+    tree: Path, call: Call
+) -> None:
     assert "partial" not in call("search_files", pattern="needle", limit=4)
     answer = call("search_files", pattern="needle", limit=3)
     assert len(answer["matches"]) == 3
@@ -780,13 +812,17 @@ def test_file_search_finds_files_by_glob_or_part_of_the_name(tree: Path, call: C
         call("search_files", pattern="a", kind="name", regex=True)
 
 
-def test_file_search_handles_a_hostile_glob(tmp_path: Path, call: Call) -> None:
+def test_file_search_with_a_glob_of_hundreds_of_stars_ends_in_limited_cpu_time(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / ("a" * 200)).touch()
     with cpu_time_below(5):
         assert call("search_files", pattern="*a" * 400 + "b", kind="name")["matches"] == []
 
 
-def test_file_search_cleans_and_searches_names_that_are_not_utf8(tmp_path: Path, call: Call) -> None:
+def test_file_search_finds_text_in_files_whose_names_are_not_utf8_and_shows_a_cleaned_name(
+    tmp_path: Path, call: Call
+) -> None:
     (Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.txt"))).write_text("needle")
     assert matched_lines(call("search_files", pattern="needle")) == [("caf\ufffd.txt", 1)]
 
@@ -825,7 +861,9 @@ def test_file_search_in_a_tree_without_files_respects_the_timeout(
 
 
 @pytest.mark.thorough
-def test_file_search_in_a_large_tree_is_quick(tmp_path: Path, call: Call) -> None:
+def test_file_search_among_thousands_of_files_finds_a_match_in_limited_cpu_time(
+    tmp_path: Path, call: Call
+) -> None:
     for number in range(3_000):
         (tmp_path / f"{number % 50}").mkdir(exist_ok=True)
         (tmp_path / f"{number % 50}" / f"{number}.txt").write_text("hay\n" * 20 + f"needle {number}\n")

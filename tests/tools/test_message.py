@@ -150,7 +150,7 @@ def test_secret_from_the_environment_is_not_sent_in_a_message(
     assert server.requests == []
 
 
-def test_send_message_is_listed_only_if_a_target_can_be_used(
+def test_send_message_is_offered_only_if_at_least_one_message_target_is_usable(
     open_runtimes: MessageRuntimes, open_test_runtime: RuntimeOpener
 ) -> None:
     for runtime, reason in (
@@ -161,7 +161,7 @@ def test_send_message_is_listed_only_if_a_target_can_be_used(
         assert reason in runtime.statuses(["send_message"])["send_message"].reason
 
 
-def test_send_message_is_a_core_tool(runtime: Runtime) -> None:
+def test_send_message_is_a_core_tool_with_send_and_network_effects(runtime: Runtime) -> None:
     tool = runtime.registry.snapshot()["send_message"]
     assert tool.core
     assert tool.effects == {"send", "network"}

@@ -96,7 +96,7 @@ def test_agent_asks_a_vision_model_about_an_image_in_every_provider_format(
     assert result == {"answer": "A lighthouse.", "model": f"mock-{dialect}:seer"}
 
 
-def test_image_for_the_vision_model_is_sent_as_data_to_its_provider_only(
+def test_image_url_is_downloaded_and_sent_to_the_vision_model_as_base64_data(
     open_models: ModelRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     received: list[Json] = []
@@ -139,7 +139,9 @@ def test_file_that_is_not_a_readable_image_is_not_sent_to_the_vision_model(
     assert problem in str(look(runtime, image=image.format(server=server.url)).error)
 
 
-def test_error_for_a_missing_vision_model_or_api_key_names_it(open_models: ModelRuntimes) -> None:
+def test_reason_why_vision_is_unavailable_names_the_missing_model_setting_or_api_key(
+    open_models: ModelRuntimes,
+) -> None:
     for settings, problem in (
         ({}, "set vision.model or agent.model"),
         ({"vision": {"model": "anthropic:claude-x"}}, "set ANTHROPIC_API_KEY"),
@@ -150,7 +152,7 @@ def test_error_for_a_missing_vision_model_or_api_key_names_it(open_models: Model
         assert problem in status.reason
 
 
-def test_slow_and_unreachable_models_produce_clear_errors(
+def test_error_says_whether_the_vision_model_was_too_slow_or_cannot_be_reached(
     open_models: ModelRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     (tmp_path / "photo.png").write_bytes(PNG)
@@ -202,7 +204,7 @@ def test_mixture_of_agents_combines_the_answers_of_several_models(
     assert "out of order" in result["failed"]["mock-responses:broken"]
 
 
-def test_mixture_of_agents_returns_all_answers_if_they_cannot_be_combined(
+def test_mixture_of_agents_returns_all_answers_if_the_combining_model_cannot_be_reached(
     open_models: ModelRuntimes, models: str
 ) -> None:
     mixture = {"models": ["mock-openai:one", "mock-anthropic:two"], "aggregator": "nowhere:x"}
@@ -214,7 +216,9 @@ def test_mixture_of_agents_returns_all_answers_if_they_cannot_be_combined(
     assert "cannot be reached" in answer["note"]
 
 
-def test_mixture_of_agents_fails_clearly_if_no_model_answers(open_models: ModelRuntimes) -> None:
+def test_mixture_of_agents_says_that_no_model_answered_if_all_are_unreachable(
+    open_models: ModelRuntimes,
+) -> None:
     providers = {"nowhere": {"base_url": "http://127.0.0.1:9"}}
     runtime = open_models({"mixture": {"models": ["nowhere:a", "nowhere:b"]}, "providers": providers})
     result = runtime.session(["moa"]).call_sync("mixture_of_agents", {"prompt": "Hello?"})
@@ -223,7 +227,9 @@ def test_mixture_of_agents_fails_clearly_if_no_model_answers(open_models: ModelR
     assert "At least 2 models" in status["mixture_of_agents"].reason
 
 
-def test_tools_that_call_models_are_found_by_natural_messages(open_models: ModelRuntimes) -> None:
+def test_tool_search_finds_the_vision_and_mixture_tools_for_messages_in_everyday_words(
+    open_models: ModelRuntimes,
+) -> None:
     runtime = open_models({})
     assert "vision_analyze" in find(runtime, "what can you see in this screenshot?")
     assert "mixture_of_agents" in find(runtime, "ask several models and combine their answers")

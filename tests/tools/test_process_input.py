@@ -68,7 +68,7 @@ def wait_for_end(session: Session, process: str) -> str:
         ("bash\nsh\nx={0}\n", 'rm -rf "$x"\n'),
     ],
 )
-def test_shell_input_split_over_several_writes_is_judged_as_a_whole(
+def test_deletion_that_is_typed_into_a_shell_in_several_harmless_writes_is_refused(
     session: Session, marker: Path, prepared: str, fatal: str
 ) -> None:
     process = start(session, "bash")
@@ -79,7 +79,7 @@ def test_shell_input_split_over_several_writes_is_judged_as_a_whole(
 
 
 @pytest.mark.thorough
-def test_approved_process_input_split_over_several_writes_runs(
+def test_deletion_that_is_typed_into_a_shell_in_several_writes_runs_after_approval(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
     session = open_test_runtime(approver=lambda _: Answer.ONCE).session(["terminal"])
@@ -100,7 +100,9 @@ def test_process_input_that_is_always_blocked_is_refused_despite_approval(
     wait_for_end(session, process)
 
 
-def test_python_input_split_over_several_writes_is_judged_as_a_whole(session: Session, marker: Path) -> None:
+def test_deletion_that_is_typed_into_python_in_several_harmless_writes_is_refused(
+    session: Session, marker: Path
+) -> None:
     process = start(session, "python3 -i")
     write(session, process, "import shutil as s\n")
     assert "was not run" in write_error(session, process, f"s.rmtree('{marker}')\n")
@@ -121,7 +123,9 @@ def test_terminal_editing_keys_cannot_hide_dangerous_input(session: Session, mar
     assert marker.exists()
 
 
-def test_refused_write_is_not_logged_as_process_input(open_test_runtime: RuntimeOpener, marker: Path) -> None:
+def test_function_in_a_refused_process_input_is_not_taken_as_defined_when_it_is_called_later(
+    open_test_runtime: RuntimeOpener, marker: Path
+) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -138,7 +142,7 @@ def test_refused_write_is_not_logged_as_process_input(open_test_runtime: Runtime
     assert marker.exists()
 
 
-def test_approval_of_one_write_to_a_process_does_not_cover_another(
+def test_session_approval_of_one_dangerous_process_input_does_not_cover_the_next_or_another_process(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -181,7 +185,9 @@ def test_input_to_a_process_that_another_runtime_has_written_to_needs_approval(
     call_tool(first.session(), "process", action="kill", process=process)
 
 
-def test_sessions_of_one_runtime_share_the_input_log_of_a_process(runtime: Runtime, marker: Path) -> None:
+def test_function_typed_by_one_session_is_considered_when_another_session_calls_it_in_the_same_process(
+    runtime: Runtime, marker: Path
+) -> None:
     process = start(runtime.session(), "bash")
     write(runtime.session(), process, f"f() {{ rm -rf {marker}; }}\n")
     assert "was not run" in write_error(runtime.session(), process, "f\n")
@@ -189,7 +195,9 @@ def test_sessions_of_one_runtime_share_the_input_log_of_a_process(runtime: Runti
     assert marker.exists()
 
 
-async def test_concurrent_writes_to_a_process_are_judged_together(runtime: Runtime, marker: Path) -> None:
+async def test_concurrent_writes_that_delete_files_only_together_do_not_delete_them(
+    runtime: Runtime, marker: Path
+) -> None:
     """Of `x=…` and `rm -rf $x`, each is judged with the other or rejected."""
     session = runtime.session()
     started = await session.call("terminal", {"command": "bash", "background": True})
@@ -204,7 +212,9 @@ async def test_concurrent_writes_to_a_process_are_judged_together(runtime: Runti
     assert list(marker.iterdir())  # noqa: ASYNC240
 
 
-def test_closing_the_input_of_a_process_is_judged(session: Session, marker: Path) -> None:
+def test_closing_the_input_of_a_shell_with_an_unfinished_command_needs_approval(
+    session: Session, marker: Path
+) -> None:
     process = start(session, "bash")
     write(session, process, "cat <<EOF\n")
     error = call_error(session, "process", action="write", process=process, close=True)
@@ -215,7 +225,7 @@ def test_closing_the_input_of_a_process_is_judged(session: Session, marker: Path
 
 
 @pytest.mark.thorough
-def test_process_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
+def test_process_input_needs_approval_if_all_earlier_input_is_too_long_to_be_logged(session: Session) -> None:
     process = start(session, "cat > /dev/null")
     line = "plain text " * 1_800 + "\n"
     for _ in range(3):
@@ -225,7 +235,9 @@ def test_process_input_beyond_the_log_limit_needs_approval(session: Session) -> 
 
 
 @pytest.mark.thorough
-def test_partially_delivered_write_makes_the_input_log_incomplete(open_test_runtime: RuntimeOpener) -> None:
+def test_input_after_a_write_that_the_process_received_only_in_part_needs_approval(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     reasons: list[str] = []
 
     def approve(request: ApprovalRequest) -> Answer:

@@ -196,7 +196,9 @@ def make_spec(tmp_path: Path, *command: str) -> RunSpec:
     )
 
 
-def test_limit_of_training_runs_is_respected_if_several_start_at_the_same_time(tmp_path: Path) -> None:
+def test_only_as_many_training_runs_as_allowed_start_if_several_are_started_at_the_same_time(
+    tmp_path: Path,
+) -> None:
     runs = LocalRuns(tmp_path / "runs", max_runs=1)
     spec = make_spec(tmp_path, "sleep", "600")
     with ThreadPoolExecutor(3) as threads:
@@ -225,7 +227,9 @@ def test_file_with_api_keys_of_a_training_run_is_removed_if_the_run_does_not_sta
     assert (folder / "stop").exists()
 
 
-def test_log_of_a_training_run_is_limited_in_size(open_training: TrainingRuntimes, home: Path) -> None:
+def test_stored_output_of_a_training_run_stays_below_the_byte_limit_and_contains_its_end(
+    open_training: TrainingRuntimes, home: Path
+) -> None:
     runtime = open_training(max_log_bytes=20_000)
     args = {"environment": "counting", "parameters": {"steps": 5_000}}
     run = read(call(runtime, "rl_start_training", **args))["run"]
@@ -246,7 +250,7 @@ def test_training_command_that_cannot_be_started_or_fails_is_reported(
     assert (status["state"], status["exit_code"]) == ("failed", 1)
 
 
-def test_training_run_whose_supervisor_process_was_killed_is_reported_as_lost_and_ends(
+def test_training_run_whose_supervisor_process_was_killed_is_reported_as_lost_and_its_command_ends(
     open_training: TrainingRuntimes, tmp_path: Path
 ) -> None:
     (tmp_path / "wait").touch()
@@ -362,7 +366,7 @@ def test_training_run_on_an_http_service_can_be_started_watched_and_stopped(
         (make_page({"error": "busy"}, 503), "status 503"),
     ],
 )
-def test_malformed_responses_of_a_training_service_produce_clear_errors(
+def test_error_says_what_is_wrong_with_a_malformed_response_of_a_training_service(
     open_training: TrainingRuntimes, server: WebServer, page: Page, problem: str
 ) -> None:
     server.pages["/runs/run-8"] = page
@@ -383,12 +387,14 @@ def test_malformed_responses_of_a_training_service_produce_clear_errors(
         ("list all my training runs", "rl_list_runs"),
     ],
 )
-def test_training_tools_are_found_by_natural_messages(runtime: Runtime, message: str, tool: str) -> None:
+def test_tool_search_finds_the_training_tools_for_messages_in_everyday_words(
+    runtime: Runtime, message: str, tool: str
+) -> None:
     found = runtime.retriever.answer(runtime.registry.snapshot(), message, mode="hybrid", limit=4)
     assert tool in [hit.name for hit in found.hits]
 
 
-def test_training_metrics_are_read_from_json_lines_and_name_value_pairs() -> None:
+def test_training_metrics_are_read_from_json_lines_and_name_value_pairs_in_the_output() -> None:
     text = (
         'loss=3\n{"loss": 0.5, "name": "x", "done": true, "Do this": 1}\nepoch: 2 acc/top1=0.75\nnot { json'
     )

@@ -51,7 +51,9 @@ def call_error(session: Session, tool: str, **args: Any) -> str:
     return result.error
 
 
-def test_skill_with_scripts_and_references_is_listed_and_read(session: Session, own: Path) -> None:
+def test_skill_with_scripts_and_references_can_be_listed_and_its_instructions_and_files_read(
+    session: Session, own: Path
+) -> None:
     skill = write_skill(own, "release-notes", "Write release notes from commits.", "Read format.md first.")
     for path in ("scripts/collect.py", "references/format.md"):
         (skill / path).parent.mkdir()
@@ -67,7 +69,9 @@ def test_skill_with_scripts_and_references_is_listed_and_read(session: Session, 
     assert content == "text of references/format.md"
 
 
-def test_skills_that_fit_a_message_are_listed_first(session: Session, own: Path) -> None:
+def test_skills_list_with_a_query_returns_the_skill_that_fits_the_query_in_meaning(
+    session: Session, own: Path
+) -> None:
     write_skill(own, "bread", "Bake sourdough bread.")
     write_skill(own, "invoice", "Prepare and number an invoice for a customer.")
     write_skill(own, "release-notes", "Write release notes from commits.")
@@ -76,7 +80,7 @@ def test_skills_that_fit_a_message_are_listed_first(session: Session, own: Path)
     assert found["total"] == 3
 
 
-def test_skill_tools_are_found_by_a_natural_message(runtime: Runtime) -> None:
+def test_tool_search_finds_the_skill_tools_for_messages_in_everyday_words(runtime: Runtime) -> None:
     snapshot = runtime.registry.snapshot()
     for message, name in (
         ("which skills do you have?", "skills_list"),
@@ -135,7 +139,7 @@ def test_skill_of_a_project_is_marked_as_untrusted_and_cannot_be_changed(
     assert ORDER in (skill / "SKILL.md").read_text()
 
 
-def test_editing_a_user_skill_does_not_copy_text_of_a_project_skill_into_it(
+def test_editing_a_user_skill_is_refused_if_its_front_matter_name_differs_from_its_directory(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     skill = write_skill(own, "deploy", "Of the user.")
@@ -147,7 +151,7 @@ def test_editing_a_user_skill_does_not_copy_text_of_a_project_skill_into_it(
     assert (skill / "SKILL.md").read_text() == text
 
 
-def test_editing_a_skill_also_checks_its_unchanged_text_for_injected_instructions(
+def test_editing_the_description_of_a_skill_is_refused_if_its_existing_text_has_injected_instructions(
     session: Session, own: Path
 ) -> None:
     write_skill(own, "greet", "Greet.", ORDER)
@@ -172,7 +176,7 @@ def test_file_outside_the_directories_of_a_skill_cannot_be_written(
     assert "cannot be used" in error
 
 
-def test_links_out_of_a_skill_are_neither_read_nor_written(
+def test_files_behind_a_symlink_that_leads_out_of_a_skill_are_neither_read_nor_written(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"

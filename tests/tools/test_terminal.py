@@ -52,7 +52,7 @@ def test_terminal_command_returns_output_and_exit_code(session: Session, tmp_pat
     }
 
 
-def test_terminal_commands_of_a_session_keep_directory_and_variables(
+def test_current_directory_and_exported_variables_persist_between_terminal_commands_of_a_session(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
     call_tool(session, "terminal", command="mkdir sub; cd sub; export HERE=yes")
@@ -62,14 +62,14 @@ def test_terminal_commands_of_a_session_keep_directory_and_variables(
     assert call_tool(another, "terminal", command="pwd; echo ${HERE-no}")["output"] == f"{tmp_path}\nno\n"
 
 
-def test_relative_workdir_of_a_command_is_resolved_against_the_task_directory(
+def test_relative_workdir_of_a_terminal_command_is_resolved_against_the_current_directory(
     session: Session, tmp_path: Path
 ) -> None:
     call_tool(session, "terminal", command="mkdir -p a/b; cd a")
     assert call_tool(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
 
 
-def test_terminal_command_is_judged_in_its_working_directory(
+def test_deleting_all_files_is_blocked_if_the_terminal_is_in_a_system_directory(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -98,7 +98,7 @@ def test_dangerous_terminal_command_needs_approval(open_test_runtime: RuntimeOpe
     assert asked == ["git init -q . && git reset --hard"]
 
 
-def test_process_input_is_judged_like_a_command(session: Session) -> None:
+def test_catastrophic_command_as_input_of_a_background_process_is_blocked(session: Session) -> None:
     process = call_tool(session, "terminal", command="cat", background=True)["process"]
     error = call_error(session, "process", action="write", process=process, data="rm -rf /\n")
     assert "always blocked" in error
@@ -107,7 +107,7 @@ def test_process_input_is_judged_like_a_command(session: Session) -> None:
     assert (ended["exit_code"], ended["output"]) == (0, "y\n")
 
 
-def test_process_input_in_pieces_is_judged_as_the_complete_line(session: Session) -> None:
+def test_catastrophic_command_as_process_input_split_over_two_writes_is_blocked(session: Session) -> None:
     process = call_tool(session, "terminal", command="cat", background=True)["process"]
     call_tool(session, "process", action="write", process=process, data="r")
     forged = {"command": "cat", "before": [], "revision": 1, "closes": False}
@@ -119,7 +119,7 @@ def test_process_input_in_pieces_is_judged_as_the_complete_line(session: Session
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_process_input_written_by_several_runtimes_is_judged_as_a_whole(
+def test_catastrophic_process_input_of_which_an_earlier_runtime_wrote_the_start_is_blocked(
     open_test_runtime: RuntimeOpener, piece: str, rest: str
 ) -> None:
     with open_test_runtime() as first:
@@ -150,7 +150,7 @@ async def test_cancelled_terminal_call_terminates_its_command(session: Session) 
     await wait_until_gone("cancelledtoken")
 
 
-def test_processes_left_by_terminal_commands_end_with_the_runtime(runtime: Runtime) -> None:
+def test_closing_the_runtime_ends_processes_that_terminal_commands_left_running(runtime: Runtime) -> None:
     answer = call_tool(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
     assert answer["output"] == "started\n"
     assert find_traces("lefttoken")
@@ -159,13 +159,15 @@ def test_processes_left_by_terminal_commands_end_with_the_runtime(runtime: Runti
     assert "The runtime is closed" in call_error(runtime.session(), "terminal", command="true")
 
 
-def test_timeout_requested_for_a_command_is_limited_by_the_settings(open_test_runtime: RuntimeOpener) -> None:
+def test_timeout_requested_for_a_terminal_command_is_capped_at_the_maximum_in_the_settings(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     session = open_test_runtime({"terminal.max_timeout_seconds": 1}).session(["terminal"])
     answer = call_tool(session, "terminal", command="sleep 86400", timeout=3600)
     assert "Terminated after 1 s" in answer["note"]
 
 
-def test_rest_of_a_long_command_output_is_readable(session: Session) -> None:
+def test_omitted_part_of_a_long_command_output_can_be_read_from_a_stored_file(session: Session) -> None:
     answer = call_tool(session, "terminal", command="seq 1 40000")
     assert answer["output"].startswith("1\n2\n")
     assert answer["output"].endswith("39999\n40000\n")
@@ -197,7 +199,7 @@ def test_background_process_can_be_started_read_written_and_ended(session: Sessi
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
-def test_each_event_of_a_background_process_is_reported_to_its_session_once(
+def test_watched_output_and_end_of_a_background_process_are_each_reported_once_to_its_session_only(
     session: Session, runtime: Runtime
 ) -> None:
     begun = call_tool(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
@@ -215,7 +217,7 @@ def test_each_event_of_a_background_process_is_reported_to_its_session_once(
     assert "notices" not in call_tool(session, "terminal", command="true")
 
 
-def test_signal_and_kill_reach_a_background_process(session: Session) -> None:
+def test_process_tool_can_send_a_signal_to_a_background_process_and_kill_it(session: Session) -> None:
     command = "trap 'exit 7' INT; echo up; while :; do sleep 0.05; done"
     first = call_tool(session, "terminal", command=command, background=True)["process"]
     second = call_tool(session, "terminal", command="sleep 86400", background=True)["process"]
@@ -225,7 +227,9 @@ def test_signal_and_kill_reach_a_background_process(session: Session) -> None:
     assert call_tool(session, "process", action="kill", process=second)["state"] == "ended"
 
 
-def test_invalid_calls_of_the_process_tool_are_reported(session: Session) -> None:
+def test_error_of_the_process_tool_names_a_missing_argument_or_an_unknown_or_ended_process(
+    session: Session,
+) -> None:
     assert "needs the name of a process" in call_error(session, "process", action="poll")
     assert "There is no background process 'x'" in call_error(session, "process", action="kill", process="x")
     name = call_tool(session, "terminal", command="true", background=True)["process"]
@@ -234,7 +238,9 @@ def test_invalid_calls_of_the_process_tool_are_reported(session: Session) -> Non
     assert "write needs data" in call_error(session, "process", action="write", process=name)
 
 
-def test_background_process_outlives_the_runtime(open_test_runtime: RuntimeOpener) -> None:
+def test_background_process_continues_after_its_runtime_is_closed_and_can_be_found_by_the_next(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     first = open_test_runtime()
     begun = call_tool(first.session(), "terminal", command="echo up; read x; exit 4", background=True)
     first.close()
@@ -245,7 +251,7 @@ def test_background_process_outlives_the_runtime(open_test_runtime: RuntimeOpene
     assert call_tool(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
 
 
-def test_terminal_commands_get_only_configured_secrets(
+def test_terminal_commands_get_only_those_secret_environment_variables_that_the_settings_name(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import open_runtime
@@ -259,7 +265,7 @@ def test_terminal_commands_get_only_configured_secrets(
     assert "efgh5678" not in output
 
 
-def test_unusable_environment_offers_no_terminal_tools(
+def test_terminal_tool_is_not_offered_and_the_reason_is_given_if_the_sandbox_program_is_missing(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import open_runtime

@@ -79,14 +79,16 @@ def test_speech_file_does_not_replace_an_existing_file(open_speech: SpeechRuntim
 
 
 @needs_espeak
-def test_unknown_voice_of_espeak_is_reported(open_speech: SpeechRuntimes, tmp_path: Path) -> None:
+def test_text_to_speech_with_an_unknown_or_invalid_espeak_voice_fails_and_writes_no_file(
+    open_speech: SpeechRuntimes, tmp_path: Path
+) -> None:
     runtime = open_speech(backend="espeak")
     assert "espeak-ng failed" in str(speak(runtime, text="hello", voice="nosuchvoice").error)
     assert "not the name of a voice" in str(speak(runtime, text="hello", voice="-f/etc/passwd").error)
     assert list(tmp_path.glob("*.wav")) == []
 
 
-def test_speech_service_gets_text_voice_and_key(
+def test_remote_speech_service_receives_text_voice_and_api_key_and_its_audio_is_written(
     open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     server.pages["/speech"] = Page(WAV, "audio/wav")
@@ -108,7 +110,7 @@ def test_speech_service_gets_text_voice_and_key(
         (Page(b"", status=307, headers={"Location": "https://evil.example/"}), "status 307"),
     ],
 )
-def test_speech_services_that_fail_or_send_malformed_responses_produce_clear_errors(
+def test_error_says_whether_the_speech_service_failed_or_sent_malformed_audio(
     open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path, page: Page, problem: str
 ) -> None:
     server.pages["/speech"] = page
@@ -117,7 +119,9 @@ def test_speech_services_that_fail_or_send_malformed_responses_produce_clear_err
     assert list(tmp_path.glob("*.wav")) == []
 
 
-def test_text_to_speech_declares_costs_only_if_it_uses_a_remote_service(open_speech: SpeechRuntimes) -> None:
+def test_text_to_speech_has_the_spend_effect_only_if_it_may_use_a_remote_service(
+    open_speech: SpeechRuntimes,
+) -> None:
     def declares_cost(**speech: object) -> bool:
         tool = open_speech(**speech).registry.snapshot()["text_to_speech"]
         return Effect.SPEND in tool.effects
@@ -127,7 +131,9 @@ def test_text_to_speech_declares_costs_only_if_it_uses_a_remote_service(open_spe
     assert not declares_cost(backend="espeak")
 
 
-def test_speech_is_written_to_wav_files_of_the_workspace_only(open_speech: SpeechRuntimes) -> None:
+def test_text_to_speech_refuses_paths_outside_the_workspace_or_without_the_ending_wav(
+    open_speech: SpeechRuntimes,
+) -> None:
     runtime = open_speech(backend="remote", key_env="VOICE_KEY")
     assert "outside the workspace" in str(speak(runtime, text="hello", path="../a.wav").error)
     assert "must end with .wav" in str(speak(runtime, text="hello", path="a.sh").error)
@@ -140,7 +146,7 @@ def test_speech_is_written_to_wav_files_of_the_workspace_only(open_speech: Speec
         ({"backend": "piper"}, "speech.piper_model"),
     ],
 )
-def test_missing_api_key_or_model_for_speech_is_named(
+def test_reason_why_speech_is_unavailable_names_the_missing_api_key_or_model_setting(
     open_speech: SpeechRuntimes, settings: dict[str, str], reason: str
 ) -> None:
     status = open_speech(**settings).statuses(["text_to_speech"])["text_to_speech"]

@@ -99,7 +99,9 @@ def test_web_extract_reads_pdf_text_and_json_documents(session: Session, server:
     assert (pdf["pages"], text["content"], data["content"]) == (1, "Grüße", '{"a": [1, 2]}')
 
 
-def test_instructions_in_an_extracted_page_are_marked_as_data(session: Session, server: WebServer) -> None:
+def test_instructions_in_a_page_that_web_extract_returns_are_marked_as_data(
+    session: Session, server: WebServer
+) -> None:
     server.pages["/a"] = Page(ARTICLE.replace("See the", f"{ORDER} See the").encode())
     server.pages["/b"] = Page(f"Notes.\n{ORDER}".encode(), "text/plain")
     for page in extract(session, f"{server.url}/a", f"{server.url}/b"):
@@ -120,7 +122,7 @@ def test_web_extract_returns_the_readable_pages_if_some_pages_fail(
     assert "web.private_networks" in local["error"]
 
 
-def test_web_extract_returns_the_readable_pages_if_a_server_answers_with_nonsense(
+def test_web_extract_returns_the_readable_pages_if_others_have_a_bad_redirect_or_damaged_content(
     session: Session, server: WebServer
 ) -> None:
     server.pages["/a"] = Page(b"fine", "text/plain")
@@ -135,7 +137,7 @@ def test_web_extract_returns_the_readable_pages_if_a_server_answers_with_nonsens
     assert "damaged" in deflate["error"]
 
 
-async def test_web_extract_stops_reading_other_pages_after_an_unexpected_error(server: WebServer) -> None:
+async def test_web_extract_leaves_no_running_requests_after_an_unexpected_error(server: WebServer) -> None:
     def wait(_request: Request) -> Page:
         server.closing.wait(60)
         return Page()
@@ -195,7 +197,9 @@ def test_web_extract_truncates_a_document_at_the_size_limit(
     assert "first 1,000 bytes" in page["note"]
 
 
-async def test_text_extraction_is_stopped_after_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_extracting_text_from_a_document_fails_after_its_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(extraction, "MAX_SECONDS", 0.05)
     document = FetchedDocument("http://x.example/", 200, ARTICLE.encode(), "text/html")
     with pytest.raises(extraction.ExtractionFailed, match=r"within 0\.05 s"):
@@ -223,7 +227,7 @@ def test_secret_from_the_environment_is_not_sent_in_a_url_or_search_query(
     assert server.requests == []
 
 
-def test_web_search_returns_results_with_instructions_marked_as_data(
+def test_web_search_returns_at_most_the_configured_results_with_instructions_marked_as_data(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     def answer(request: Request) -> Page:
@@ -251,7 +255,9 @@ def test_web_search_is_not_listed_if_its_api_key_is_missing(open_test_runtime: R
     assert "BRAVE_API_KEY" in runtime.statuses(["web_search"])["web_search"].reason
 
 
-def test_web_tools_are_core_tools_and_read_only(runtime: Runtime) -> None:
+def test_web_search_and_web_extract_are_core_tools_with_only_read_and_network_effects(
+    runtime: Runtime,
+) -> None:
     snapshot = runtime.registry.snapshot()
     for name in ("web_search", "web_extract"):
         assert snapshot[name].core
@@ -269,7 +275,7 @@ def test_gateway_marks_tools_that_only_read_the_web_as_read_only(runtime: Runtim
         assert to_protocol_tool(snapshot[name], runtime.mcp).annotations is None
 
 
-def test_project_settings_cannot_allow_private_networks(
+def test_settings_of_a_trusted_project_cannot_allow_private_networks_or_change_the_search_url(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     (tmp_path / "toolfold.yaml").write_text(
