@@ -87,12 +87,14 @@ async def test_agent_runs_tool_calls_until_the_model_answers(
     assert result.usage.output_tokens > 0
 
 
-def test_agent_run_sync_works_without_an_event_loop(runtime: Runtime, store: SqliteSessionStore) -> None:
+def test_run_sync_of_an_agent_called_outside_an_event_loop_returns_the_answer(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     agent = agent_with(runtime, store, call("todo"), "Done.")
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_agent_stream_names_the_real_tool_of_a_call_through_tool_call_and_ends_with_the_turn(
+async def test_agent_stream_shows_the_tool_that_tool_call_reached_instead_of_tool_call_itself(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -116,7 +118,7 @@ async def test_agent_stream_names_the_real_tool_of_a_call_through_tool_call_and_
         json.dumps(event.to_json())
 
 
-async def test_text_of_an_answer_is_stored_before_it_is_shown(
+async def test_text_of_a_streamed_answer_is_stored_before_its_event_is_published(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     agent = agent_with(runtime, store, "word " * 200)
@@ -142,7 +144,7 @@ async def test_text_of_an_answer_is_stored_before_it_is_shown(
         (AgentLimits(max_seconds=0.0001), "time_limit"),
     ],
 )
-async def test_limits_stop_the_agent_loop_with_a_valid_history(
+async def test_agent_that_reaches_its_step_token_or_time_limit_stops_with_a_valid_history(
     runtime: Runtime, store: SqliteSessionStore, limits: AgentLimits, reason: str
 ) -> None:
     agent = agent_with(runtime, store, *[call("todo") for _ in range(100)], limits=limits)
@@ -162,7 +164,7 @@ async def test_cost_limit_stops_the_agent_according_to_the_price_of_its_model(
     assert (result.reason, result.cost) == ("cost_limit", 4.0)
 
 
-async def test_interrupting_a_tool_leaves_a_valid_history(
+async def test_interrupting_the_agent_during_a_tool_call_leaves_a_valid_history_and_it_can_continue(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     started = asyncio.Event()
@@ -191,7 +193,7 @@ async def test_interrupting_a_tool_leaves_a_valid_history(
     assert (await agent.run("Continue")).text == "Next answer"
 
 
-async def test_agent_renews_its_claim_on_the_session_until_another_process_takes_it_over(
+async def test_agent_keeps_trying_to_renew_its_session_claim_and_stops_when_another_process_has_it(
     runtime: Runtime,
     store: SqliteSessionStore,
     tmp_path: Path,
@@ -222,7 +224,7 @@ async def test_agent_renews_its_claim_on_the_session_until_another_process_takes
     assert result.reason == "interrupted"
 
 
-async def test_interrupting_an_answer_keeps_the_text_that_was_shown(
+async def test_interrupting_the_agent_during_an_answer_keeps_the_text_that_was_shown(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     provider = ScriptedProvider(["A long answer. " * 500, "Next"], delta_delay_s=0.005)
@@ -242,7 +244,7 @@ async def test_interrupting_an_answer_keeps_the_text_that_was_shown(
     assert (await agent.run("Continue")).ok
 
 
-async def test_interrupted_thinking_is_kept_for_display_but_not_sent_to_the_model(
+async def test_interrupted_thinking_of_the_model_is_stored_for_display_but_not_sent_back_to_the_model(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     class Thinker(ScriptedProvider):
@@ -272,7 +274,7 @@ async def test_interrupted_thinking_is_kept_for_display_but_not_sent_to_the_mode
     assert again.history.messages == agent.history.messages
 
 
-async def test_provider_error_ends_the_turn_with_its_reason(
+async def test_provider_error_ends_the_turn_with_the_error_message_and_the_next_turn_works(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     refused = ProviderError("the key is not valid", kind="authentication")
@@ -283,7 +285,7 @@ async def test_provider_error_ends_the_turn_with_its_reason(
 
 
 class TestResuming:
-    async def test_prompt_prefix_is_identical_after_a_restart_of_the_agent(
+    async def test_requests_after_an_agent_restart_begin_with_exactly_the_prompt_and_messages_sent_before(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}
@@ -335,7 +337,9 @@ class TestResuming:
         with pytest.raises(SessionInUse):
             agent_with(runtime, store, "Hi.", session_id=agent.session_id)
 
-    async def test_undo_removes_the_last_turn(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+    async def test_undo_removes_the_last_message_and_its_answer_from_the_history(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
         agent = agent_with(runtime, store, "One.", "Two.", "Three.")
         await agent.run("first")
         await agent.run("second")
@@ -348,7 +352,7 @@ class TestResuming:
         assert again.history.messages == agent.history.messages
 
     @pytest.mark.parametrize("dialect", ["anthropic", "responses"])
-    async def test_history_is_converted_for_a_model_with_another_message_format(
+    async def test_history_is_converted_when_a_session_is_resumed_with_a_model_of_another_message_format(
         self, runtime: Runtime, store: SqliteSessionStore, dialect: str
     ) -> None:
         agent = agent_with(runtime, store, call("todo"), "Done.")
@@ -409,7 +413,7 @@ class TestCompression:
         again = agent_with(runtime, store, session_id=agent.session_id)
         assert again.history.messages == agent.history.messages
 
-    async def test_auxiliary_model_writes_the_summary_and_its_cost_is_counted(
+    async def test_auxiliary_model_writes_the_summary_of_old_messages_and_its_cost_is_counted(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         with serve_models() as server:
@@ -426,7 +430,7 @@ class TestCompression:
         assert {(each.model, each.usage.input_tokens) for each in summaries} == {("m-1", 20)}
         assert all(each.cost is not None and each.cost > 0 for each in summaries)
 
-    async def test_main_model_writes_the_summary_if_the_auxiliary_model_fails(
+    async def test_main_model_writes_the_summary_of_old_messages_if_the_auxiliary_model_fails(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         def answer(request: ModelRequest) -> str:
@@ -443,7 +447,7 @@ class TestCompression:
         assert server.requests
         assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nOwn summary."
 
-    async def test_transcript_fits_the_main_model_if_an_auxiliary_model_with_a_larger_context_fails(
+    async def test_transcript_to_summarise_is_cut_for_the_smaller_main_model_if_the_auxiliary_model_fails(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         transcripts: list[str] = []
@@ -472,14 +476,14 @@ class TestCompression:
             ("openrouter:model", "there is no key for the model provider 'openrouter'"),
         ],
     )
-    def test_unusable_auxiliary_model_is_reported_at_the_start(
+    def test_creating_an_agent_with_an_unusable_auxiliary_model_raises_config_error(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore, name: str, problem: str
     ) -> None:
         runtime = open_test_runtime({"agent.auxiliary_model": name})
         with pytest.raises(ConfigError, match=problem):
             agent_with(runtime, store, "Hi.")
 
-    async def test_compression_keeps_tool_calls_and_their_results_together(
+    async def test_summarising_old_messages_keeps_tool_calls_and_their_results_together(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         def answer(request: ModelRequest) -> str | ScriptedReply:
@@ -494,7 +498,7 @@ class TestCompression:
         assert agent.history.messages[0]["content"].startswith(SUMMARY_OPENING)
         assert is_valid(agent)
 
-    async def test_request_too_long_for_the_provider_is_compressed_and_sent_again(
+    async def test_history_is_summarised_and_sent_again_if_the_provider_says_the_request_is_too_long(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         too_long = ProviderError("prompt is too long", kind="context_length")
@@ -505,7 +509,7 @@ class TestCompression:
 
 
 class TestDelegation:
-    async def test_sub_agent_reports_back_and_has_a_narrower_scope(
+    async def test_sub_agent_can_call_only_tools_of_the_delegated_toolsets_and_its_report_is_the_tool_result(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         ran: list[str] = []
@@ -527,7 +531,7 @@ class TestDelegation:
         assert report["report"] == "There are three boats."
         assert store.load_session(report["session"]).parent == agent.session_id
 
-    async def test_nested_delegation_works_if_only_one_sub_agent_may_run_at_a_time(
+    async def test_sub_agent_can_delegate_further_without_deadlock_if_only_one_sub_agent_may_run_at_a_time(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         runtime = open_test_runtime({"agent": {"max_delegates": 1}})
@@ -538,7 +542,7 @@ class TestDelegation:
         report = json.loads(agent.history.messages[2]["content"])
         assert report["report"] == "Outer."
 
-    async def test_depth_of_delegation_is_limited(
+    async def test_sub_agent_cannot_delegate_further_at_the_maximum_delegation_depth(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         runtime = open_test_runtime({"agent": {"max_delegation_depth": 1}})
@@ -556,7 +560,7 @@ class TestDelegation:
         assert "run by the agent itself" in child[2].text or "not available" in child[2].text
 
 
-async def test_fact_stored_in_memory_appears_in_the_next_session_only(
+async def test_fact_stored_by_the_memory_tool_is_in_the_system_prompt_from_the_next_session_on(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     first = agent_with(runtime, store, call("memory", action="add", content="The user sails."), "Noted.")
@@ -569,7 +573,9 @@ async def test_fact_stored_in_memory_appears_in_the_next_session_only(
     assert "Edited by hand." in agent_with(runtime, store).history.record.system
 
 
-async def test_past_agent_sessions_can_be_searched(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_session_search_tool_finds_text_of_an_earlier_agent_session(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     first = agent_with(runtime, store, "The harbour master is called Ines.")
     await first.run("Who is the harbour master?")
     second = agent_with(runtime, store, call("session_search", query="harbour master"), "Ines.")

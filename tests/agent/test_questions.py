@@ -43,7 +43,7 @@ def shown_names(agent: Agent) -> set[str]:
     return {each["function"]["name"] for each in agent.session.definitions()}
 
 
-async def test_question_of_the_model_is_answered_by_a_blocking_ask_function(
+async def test_answer_of_a_blocking_ask_function_is_the_result_of_the_models_clarify_call(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     asked: list[UserQuestion] = []
@@ -62,7 +62,7 @@ async def test_question_of_the_model_is_answered_by_a_blocking_ask_function(
     assert "clarify" in shown_names(agent)
 
 
-async def test_question_of_the_model_can_be_answered_by_an_async_ask_function(
+async def test_answer_of_an_async_ask_function_is_the_result_of_the_models_clarify_call(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     async def ask(question: UserQuestion) -> str:
@@ -105,7 +105,7 @@ async def test_exception_in_an_ask_function_is_reported_and_the_turn_continues(
     assert "terminal is gone" not in json.dumps(agent.history.messages)
 
 
-async def test_interrupting_a_turn_withdraws_the_open_question_to_the_user(
+async def test_interrupting_the_agent_withdraws_its_open_question_to_the_user(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     shown, closed = threading.Event(), threading.Event()
@@ -169,7 +169,7 @@ async def test_sub_agent_cannot_ask_the_user(runtime: Runtime, store: SqliteSess
         {"question": "Which?", "choices": ["a", "b" * 301]},
     ],
 )
-async def test_question_of_the_model_that_exceeds_the_limits_is_not_shown_to_the_user(
+async def test_clarify_call_with_an_empty_or_long_question_or_bad_choices_is_not_shown_to_the_user(
     runtime: Runtime, store: SqliteSessionStore, arguments: Json
 ) -> None:
     asked: list[UserQuestion] = []

@@ -33,7 +33,7 @@ def ids(answer: dict[str, Any]) -> list[str]:
     return [each["id"] for each in answer["todos"]]
 
 
-def test_new_todo_plan_is_empty() -> None:
+def test_todo_tool_returns_an_empty_plan_before_anything_was_written() -> None:
     assert TodoList().run({}) == {"todos": [], "summary": {}}
 
 
@@ -54,7 +54,7 @@ def test_writing_todos_replaces_the_whole_plan() -> None:
     assert ids(plan.run({"todos": []})) == []
 
 
-def test_merging_todos_updates_by_id_and_keeps_the_order() -> None:
+def test_merging_todos_updates_items_with_a_known_id_and_appends_new_ones() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     answer = plan.run({"todos": [item("new"), item("a", "completed")], "merge": True})
@@ -72,7 +72,7 @@ def test_duplicate_todo_ids_are_rejected_and_nothing_is_written(merge: bool) -> 
     assert plan.run({}) == before
 
 
-def test_number_of_todos_is_limited() -> None:
+def test_adding_more_todos_than_the_maximum_is_rejected_and_the_plan_is_kept() -> None:
     plan = TodoList()
     before = plan.run({"todos": [item(str(number)) for number in range(MAX_ITEMS)]})
     with pytest.raises(CallError, match=f"the maximum is {MAX_ITEMS}. Nothing was written"):
@@ -80,7 +80,7 @@ def test_number_of_todos_is_limited() -> None:
     assert plan.run({}) == before
 
 
-def test_answer_of_the_todo_tool_is_a_copy_of_the_plan() -> None:
+def test_changing_the_result_of_the_todo_tool_does_not_change_the_stored_plan() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a")]})["todos"][0]["status"] = "completed"
     assert plan.run({})["todos"] == [item("a")]
@@ -100,7 +100,7 @@ def test_concurrent_calls_of_the_todo_tool_lose_no_items(fast_thread_switching: 
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_local_agent_offers_only_the_todo_tool() -> None:
+def test_local_agent_runs_the_todo_tool_and_refuses_other_agent_tools() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}
@@ -114,7 +114,9 @@ class TestTodoInSession:
         session = runtime.session(["todo"], agent=agent)
         return [session.call_sync("todo", args) for args in calls]
 
-    def test_todo_plan_lasts_as_long_as_the_agent(self, runtime: Runtime) -> None:
+    def test_todo_plan_written_in_one_call_is_returned_by_a_later_call_of_the_same_agent(
+        self, runtime: Runtime
+    ) -> None:
         agent = LocalAgent()
         self.call(runtime, agent, {"todos": [item("a")]})
         (read,) = self.call(runtime, agent, {})
@@ -157,6 +159,6 @@ class TestTodoInSession:
         _, read = self.call(runtime, LocalAgent(), {"todos": [item("a")]}, {"todos": None})
         assert read.value["todos"] == [item("a")]
 
-    def test_duplicate_todo_id_is_reported_to_the_model(self, runtime: Runtime) -> None:
+    def test_todo_call_with_a_duplicate_id_returns_an_error_to_the_model(self, runtime: Runtime) -> None:
         (refused,) = self.call(runtime, LocalAgent(), {"todos": [item("a"), item("a")]})
         assert refused.error == "Two items have the id 'a'. Nothing was written."

@@ -54,12 +54,12 @@ from toolfold.internet.address_policy import AddressPolicy, AddressRefused, chec
         "fd20:ce::254",
     ],
 )
-def test_address_outside_the_public_internet_is_refused(address: str) -> None:
+def test_ip_address_outside_the_public_internet_is_refused(address: str) -> None:
     assert not AddressPolicy().allows(ipaddress.ip_address(address))
 
 
 @check_cases("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"])
-def test_public_address_is_allowed(address: str) -> None:
+def test_ip_address_in_the_public_internet_is_allowed(address: str) -> None:
     assert AddressPolicy().allows(ipaddress.ip_address(address))
 
 
@@ -84,7 +84,7 @@ def test_cloud_metadata_address_is_refused_even_in_an_allowed_network() -> None:
     "host",
     ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "0", "::1"],
 )
-async def test_every_spelling_of_a_local_address_is_refused(host: str) -> None:
+async def test_loopback_host_is_refused_in_decimal_hexadecimal_octal_and_short_notation(host: str) -> None:
     with pytest.raises(AddressRefused):
         await AddressPolicy().resolve(host, 80)
 
@@ -98,12 +98,12 @@ async def test_host_with_a_public_and_a_private_address_is_refused() -> None:
 
 
 @pytest.mark.parametrize("port", [22, 25, 110, 445])
-async def test_privileged_port_other_than_those_of_http_is_refused(port: int) -> None:
+async def test_connection_to_a_port_below_1024_other_than_80_and_443_is_refused(port: int) -> None:
     with pytest.raises(AddressRefused, match=f"Port {port}"):
         await AddressPolicy().resolve("1.1.1.1", port)
 
 
-async def test_error_names_a_host_that_does_not_exist() -> None:
+async def test_resolving_a_host_that_does_not_exist_raises_an_error_with_its_name() -> None:
     with pytest.raises(AddressRefused, match=r"no host 'nowhere\.invalid'"):
         await AddressPolicy().resolve("nowhere.invalid", 80)
 

@@ -32,7 +32,9 @@ from toolfold.internet.fetching import FetchedDocument
         ("utf-16le", "Grüße"),
     ],
 )
-async def test_document_in_a_character_set_that_browsers_support_is_decoded(charset: str, text: str) -> None:
+async def test_document_is_decoded_correctly_from_every_character_set_that_browsers_support(
+    charset: str, text: str
+) -> None:
     data = text.encode(charset)
     document = FetchedDocument("http://x.example/", 200, data, "text/plain", charset)
     assert (await extract_text(document)).text == text
@@ -43,7 +45,9 @@ async def test_document_in_a_character_set_that_browsers_support_is_decoded(char
     "charset",
     ["punycode", "idna", "undefined", "utf-7", "unicode_escape", "rot13", "zlib", "no-such", "a\0b", ""],
 )
-async def test_document_with_any_other_character_set_is_decoded_as_utf_8(charset: str) -> None:
+async def test_document_that_declares_an_unknown_or_dangerous_character_set_is_decoded_as_utf_8(
+    charset: str,
+) -> None:
     """A document that punycode, for example, would need hours to decode takes no longer than others."""
     data = "Grüße ".encode() * 500_000
     document = FetchedDocument("http://x.example/", 200, data + b"\xff", "text/plain", charset)
@@ -66,6 +70,6 @@ def test_every_supported_character_set_decodes_any_bytes_without_an_error() -> N
         assert text, label
 
 
-def test_character_split_between_two_chunks_is_decoded() -> None:
+def test_multibyte_character_split_between_two_chunks_of_a_document_is_decoded() -> None:
     text = "x" * (charsets.CHUNK_BYTES - 1) + "ü"
     assert decode_text(text.encode(), "utf-8", 100_000) == (text, False)

@@ -62,7 +62,7 @@ async def test_proxy_opens_a_tunnel_for_a_connect_request(proxy: FilteringProxy,
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "2130706434", "[::1]", "169.254.169.254"])
-async def test_proxy_refuses_a_forbidden_address_and_remembers_the_reason(
+async def test_proxy_answers_403_for_a_forbidden_address_and_can_report_the_reason_later(
     proxy: FilteringProxy, server: WebServer, host: str
 ) -> None:
     for request in (f"CONNECT {host}:{server.port}", f"GET http://{host}:{server.port}/"):
@@ -71,7 +71,9 @@ async def test_proxy_refuses_a_forbidden_address_and_remembers_the_reason(
     assert server.requests == []
 
 
-async def test_proxy_refuses_a_wrong_password(proxy: FilteringProxy, server: WebServer) -> None:
+async def test_proxy_answers_407_to_a_request_with_a_wrong_password(
+    proxy: FilteringProxy, server: WebServer
+) -> None:
     request = f"GET {server.url}/ HTTP/1.1"
     assert (await send(proxy, request, password="guess")).startswith("HTTP/1.1 407")
     assert server.requests == []
@@ -95,7 +97,9 @@ async def test_proxy_refuses_invalid_requests_and_forbidden_targets(
     assert (await send(proxy, request_line)).startswith(f"HTTP/1.1 {status}")
 
 
-async def test_tunnel_to_a_silent_server_ends_when_the_browser_closes_it(proxy: FilteringProxy) -> None:
+async def test_proxy_tunnel_to_a_silent_server_ends_when_the_browser_disconnects(
+    proxy: FilteringProxy,
+) -> None:
     connected = asyncio.Event()
 
     async def keep_silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -53,7 +53,9 @@ async def test_searxng_results_are_returned_without_duplicates_and_invalid_urls(
     assert await backend.search("tides", 1) == HITS[:1]
 
 
-async def test_error_says_how_to_enable_json_if_a_searxng_server_refuses_it(server: WebServer) -> None:
+async def test_error_says_how_to_enable_json_results_if_a_searxng_server_answers_403(
+    server: WebServer,
+) -> None:
     server.pages["/search"] = Page(b"Forbidden", status=403)
     with pytest.raises(CallError, match=r"search\.formats"):
         await build_backend(server.url).search("tides", 5)
@@ -128,7 +130,7 @@ def test_search_backend_auto_prefers_searxng_then_services_with_a_key_then_duckd
     assert build_backend().name == "duckduckgo"
 
 
-def test_error_names_the_missing_key_or_url_of_a_search_backend() -> None:
+def test_error_names_the_missing_api_key_or_url_setting_of_a_search_backend() -> None:
     with pytest.raises(CallError, match="BRAVE_API_KEY"):
         build_backend(backend="brave")
     with pytest.raises(CallError, match=r"web\.search\.url"):

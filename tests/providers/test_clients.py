@@ -76,7 +76,7 @@ async def call(client: ModelClient, retries: list[float] | None = None, **option
 @pytest.mark.thorough(keep=("True",))
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_model_reply_is_the_same_in_every_provider_format(
+async def test_same_model_reply_sent_in_every_provider_format_is_parsed_to_equal_text_calls_and_usage(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, stream: bool
 ) -> None:
     client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
@@ -158,7 +158,7 @@ def test_error_for_an_unreachable_remote_provider_does_not_advise_to_start_a_loc
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_agent_runs_with_a_model_over_http(
+async def test_agent_sends_tool_results_back_to_a_model_over_http_in_every_provider_format(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, open_test_runtime: RuntimeOpener
 ) -> None:
     runtime = open_test_runtime()
@@ -175,7 +175,7 @@ async def test_agent_runs_with_a_model_over_http(
 
 
 class TestModelNames:
-    def test_provider_is_derived_from_known_prefixes_of_model_names(
+    def test_provider_of_a_model_is_found_from_a_known_name_or_taken_from_its_prefix(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         config = make_config(tmp_path, server, "openai")
@@ -195,7 +195,7 @@ class TestModelNames:
         with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
             build_client(ModelName("anthropic", "claude-sonnet-4-6"), config)
 
-    def test_limits_of_a_model_come_from_the_longest_matching_name(self) -> None:
+    def test_context_limit_of_a_model_comes_from_the_longest_known_name_that_its_name_contains(self) -> None:
         mini, whole = find_limits("openai/o1-mini-2024"), find_limits("o1")
         assert mini is not None
         assert whole is not None

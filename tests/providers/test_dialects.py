@@ -55,7 +55,7 @@ def answer(result: ToolResult, form: DialectName, **options: Any) -> list[Json]:
 # -- tools ----------------------------------------------------------------------------------------------
 
 
-def test_tool_definition_has_the_keys_that_the_provider_expects() -> None:
+def test_tool_definition_is_rendered_with_the_keys_of_each_provider_format() -> None:
     assert render(definition(), "openai") == definition()
     assert render(definition(), "anthropic") == {
         "name": "weather",
@@ -77,7 +77,7 @@ def test_tool_schema_without_type_becomes_an_object_schema(form: DialectName) ->
     assert '"type": "object"' in written
 
 
-def test_top_level_alternatives_of_a_schema_are_merged_into_its_parameters() -> None:
+def test_properties_in_top_level_anyof_of_a_tool_schema_are_merged_into_one_object_schema() -> None:
     schema = {
         "type": "object",
         "properties": {"id": {"type": "integer"}},
@@ -98,11 +98,13 @@ def test_top_level_alternatives_of_a_schema_are_merged_into_its_parameters() -> 
     }
 
 
-def test_ordinary_tool_schema_is_unchanged() -> None:
+def test_simplifying_a_tool_schema_without_top_level_alternatives_returns_it_unchanged() -> None:
     assert simplify_schema(SCHEMA) is SCHEMA
 
 
-def test_anthropic_cache_marker_is_on_the_last_tool_that_every_request_contains() -> None:
+def test_anthropic_cache_marker_is_on_the_last_tool_of_the_part_that_stays_the_same_in_every_request() -> (
+    None
+):
     tools = get_dialect("anthropic").render_tools(
         [definition("a"), definition("b"), definition("c")], cache_after=2
     )
@@ -122,14 +124,14 @@ def test_deferred_tools_are_sent_last_and_have_no_cache_marker() -> None:
     assert not any("cache_control" in tool and "defer_loading" in tool for tool in tools)
 
 
-def test_at_least_one_tool_of_a_request_is_not_deferred() -> None:
+def test_first_tool_of_an_anthropic_request_is_not_deferred_even_if_all_tools_should_be() -> None:
     tools = get_dialect("anthropic").render_tools(
         [], deferred=[definition("late"), definition("later")], native=True
     )
     assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
 
 
-def test_openai_responses_request_uses_the_client_side_search_tool() -> None:
+def test_tool_search_is_sent_to_the_openai_responses_api_as_its_native_client_side_search_tool() -> None:
     (tool,) = get_dialect("responses").render_tools([SEARCH], native=True)
     assert tool == {
         "type": "tool_search",
@@ -139,11 +141,11 @@ def test_openai_responses_request_uses_the_client_side_search_tool() -> None:
     }
 
 
-def test_openai_chat_request_has_no_natively_deferred_tools() -> None:
+def test_deferred_tools_are_left_out_of_an_openai_chat_request() -> None:
     assert get_dialect("openai").render_tools([SEARCH], deferred=[definition()], native=True) == [SEARCH]
 
 
-def test_anthropic_request_accepts_ten_thousand_tools() -> None:
+def test_limit_of_tools_in_an_anthropic_request_is_ten_thousand() -> None:
     assert MAX_TOOLS == 10_000
 
 
@@ -151,7 +153,7 @@ def test_anthropic_request_accepts_ten_thousand_tools() -> None:
 
 
 @check_cases("form", DIALECTS)
-def test_note_about_tools_is_added_to_the_text_of_a_message_or_as_another_content_part(
+def test_text_appended_to_a_message_follows_its_text_or_becomes_another_content_part(
     form: DialectName,
 ) -> None:
     kind = "input_text" if form == "responses" else "text"
@@ -165,7 +167,7 @@ def test_note_about_tools_is_added_to_the_text_of_a_message_or_as_another_conten
     ]
 
 
-def test_message_of_the_caller_is_not_modified() -> None:
+def test_appending_text_to_a_message_does_not_modify_the_callers_message_object() -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
     get_dialect("openai").append_text(message, "note")
     assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
@@ -187,13 +189,13 @@ def test_message_of_the_caller_is_not_modified() -> None:
         ({"type": "function_call_output", "output": "{}"}, False),
     ],
 )
-def test_user_message_is_distinguished_from_a_message_with_tool_results(
+def test_message_counts_as_user_message_unless_it_has_another_role_or_only_tool_results(
     message: Json, expected: bool
 ) -> None:
     assert is_user_message(message) is expected
 
 
-def test_openai_responses_request_may_contain_tools_within_its_input() -> None:
+def test_tools_added_later_are_sent_to_the_openai_responses_api_as_an_input_item() -> None:
     assert get_dialect("responses").render_added_tools([definition()]) == {
         "type": "additional_tools",
         "role": "developer",
@@ -217,7 +219,7 @@ def test_tool_result_has_the_id_of_its_call() -> None:
     ]
 
 
-def test_failed_tool_call_is_marked_for_anthropic() -> None:
+def test_result_of_a_failed_tool_call_is_sent_to_anthropic_with_is_error() -> None:
     result = ToolResult(call_id="1", name="weather", text='{"error": "no"}', error="no")
     assert answer(result, "anthropic")[0]["is_error"] is True
 
@@ -236,7 +238,7 @@ def test_tools_found_by_search_are_sent_to_anthropic_as_tool_references() -> Non
     ]
 
 
-def test_text_of_a_search_result_is_sent_in_a_separate_block_after_tool_references() -> None:
+def test_text_of_a_tool_search_result_is_sent_to_anthropic_in_a_block_after_the_tool_references() -> None:
     deferred = {"weather": definition()}
     result, text = answer(
         search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred
@@ -248,7 +250,7 @@ def test_text_of_a_search_result_is_sent_in_a_separate_block_after_tool_referenc
     }
 
 
-def test_tool_reference_names_only_tools_that_were_sent() -> None:
+def test_tool_search_result_with_a_tool_that_was_not_sent_as_deferred_is_sent_to_anthropic_as_text() -> None:
     found = search_result("elsewhere")
     assert answer(found, "anthropic", deferred={"weather": definition()}) == answer(found, "anthropic")
     assert answer(found, "anthropic")[0]["content"] == found.text
@@ -270,13 +272,15 @@ def test_tools_found_by_search_are_sent_to_the_openai_responses_api_as_tools() -
 
 @pytest.mark.parametrize("text", ["[]", "not json", '{"matches": 3}', '{"matches": [1, {"name": 2}]}', "{}"])
 @pytest.mark.parametrize("form", DIALECTS)
-def test_search_result_with_any_text_can_be_rendered(text: str, form: DialectName) -> None:
+def test_tool_search_result_with_malformed_text_is_rendered_with_the_id_of_its_call(
+    text: str, form: DialectName
+) -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text=text)
     first, *_ = answer(result, form, deferred={"weather": definition()})
     assert "call-1" in first.values()
 
 
-def test_failed_tool_search_is_still_answered() -> None:
+def test_failed_tool_search_is_answered_with_no_tools_and_the_error_message() -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text='{"error": "no words"}', error="no words")
     output, text = answer(result, "responses", deferred={})
     assert output["tools"] == []
@@ -297,7 +301,7 @@ def result_with_media(*media: Media, call_id: str = "call-1") -> ToolResult:
     return ToolResult(call_id=call_id, name="camera", text=TEXT, media=media)
 
 
-def test_openai_chat_gets_an_image_after_the_tool_message() -> None:
+def test_image_from_a_tool_is_sent_to_openai_chat_in_a_user_message_after_the_tool_message() -> None:
     told, shown = answer(result_with_media(IMAGE), "openai")
     assert (told["role"], told["tool_call_id"]) == ("tool", "call-1")
     assert told["content"].startswith(TEXT)
@@ -306,7 +310,7 @@ def test_openai_chat_gets_an_image_after_the_tool_message() -> None:
     assert shown["content"] == [{"type": "image_url", "image_url": {"url": IMAGE_URL}}]
 
 
-def test_images_of_tools_do_not_count_as_user_text() -> None:
+def test_user_message_that_carries_an_image_from_a_tool_does_not_count_as_text_of_the_user() -> None:
     _, shown = answer(result_with_media(IMAGE), "openai")
     assert not is_user_message(shown)
     assert Conversation.from_messages([{"role": "user", "content": "take a picture"}, shown]).user_texts == (
@@ -359,7 +363,7 @@ def test_tool_results_are_sent_before_their_images_and_audio() -> None:
     assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
 
 
-def test_tool_results_come_first_in_an_anthropic_message_with_search_results_and_text() -> None:
+def test_all_tool_results_precede_the_text_of_search_results_in_an_anthropic_message() -> None:
     results = [search_result("weather", note="more"), result_with_media(IMAGE, call_id="call-2")]
     told = answers(results, "anthropic", deferred={"weather": definition()})
     assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]
@@ -390,7 +394,7 @@ def test_interrupted_anthropic_reply_keeps_only_signed_thinking() -> None:
     assert reply.unsent_thinking == "half"
 
 
-def test_interrupted_openai_responses_reply_keeps_reasoning_only_before_its_message() -> None:
+def test_interrupted_openai_responses_reply_keeps_reasoning_before_its_message_and_drops_the_rest() -> None:
     reader = get_dialect("responses").start_reply()
     text = {"type": "output_text", "text": "Well."}
     items: list[Json] = [
@@ -410,7 +414,9 @@ def test_interrupted_openai_responses_reply_keeps_reasoning_only_before_its_mess
 
 
 @check_cases("form", DIALECTS)
-def test_reply_that_is_interrupted_before_its_first_event_is_valid(form: DialectName) -> None:
+def test_reply_interrupted_before_its_first_event_is_one_empty_message_in_every_provider_format(
+    form: DialectName,
+) -> None:
     reply = get_dialect(form).start_reply().finish(interrupted=True)
     assert (reply.finish_reason, reply.calls, reply.text) == ("interrupted", (), "")
     assert len(reply.messages) == 1

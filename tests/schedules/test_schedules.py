@@ -68,7 +68,9 @@ def list_times(text: str, count: int = 3, *, now: datetime = TUESDAY, zone: Zone
         ("@daily", "Wed 2026-11-18 00:00"),
     ],
 )
-def test_schedule_in_plain_english_or_cron_syntax_has_the_expected_first_time(text: str, first: str) -> None:
+def test_schedule_text_in_plain_english_or_cron_syntax_is_parsed_to_the_expected_first_time(
+    text: str, first: str
+) -> None:
     assert list_times(text, 1) == [first]
 
 
@@ -98,12 +100,14 @@ def test_schedule_in_plain_english_or_cron_syntax_has_the_expected_first_time(te
         ("at 8 " * 100, "characters"),
     ],
 )
-def test_schedule_that_is_not_understood_completely_is_rejected(text: str, problem: str) -> None:
+def test_schedule_text_with_unknown_words_or_an_impossible_time_raises_schedule_error(
+    text: str, problem: str
+) -> None:
     with pytest.raises(ScheduleError, match=problem):
         parse_schedule(text, TUESDAY, BERLIN)
 
 
-def test_unknown_time_zone_is_named() -> None:
+def test_looking_up_an_unknown_time_zone_raises_schedule_error() -> None:
     for name in ("Mars/Olympus", "../../etc/passwd", "Europe"):
         with pytest.raises(ScheduleError, match="not a known time zone"):
             find_zone(name)
@@ -134,7 +138,9 @@ WORDS = st.sampled_from(
 
 
 @given(text=st.one_of(st.lists(WORDS, max_size=8).map(" ".join), st.text(string.printable, max_size=60)))
-def test_any_text_is_either_a_schedule_with_a_future_time_or_a_schedule_error(text: str) -> None:
+def test_parsing_arbitrary_text_gives_a_schedule_with_a_future_time_or_raises_schedule_error(
+    text: str,
+) -> None:
     try:
         schedule = parse_schedule(text, TUESDAY, BERLIN)
     except ScheduleError:
@@ -145,7 +151,7 @@ def test_any_text_is_either_a_schedule_with_a_future_time_or_a_schedule_error(te
 
 
 @given(days=st.sets(st.sampled_from(DAYS), min_size=1), clock=clocks, now=moments, zone=zones)
-def test_weekly_schedule_runs_only_on_its_days_at_its_time_unless_clocks_skip_it(
+def test_weekly_schedule_runs_only_on_its_days_at_its_time_unless_daylight_saving_skips_that_time(
     days: set[str], clock: tuple[int, int], now: datetime, zone: ZoneInfo
 ) -> None:
     text = f"every {' and '.join(sorted(days))} at {clock[0]}:{clock[1]:02d}"
@@ -163,7 +169,7 @@ def test_weekly_schedule_runs_only_on_its_days_at_its_time_unless_clocks_skip_it
     now=moments,
     zone=zones,
 )
-def test_times_of_a_cron_expression_increase_and_lie_after_the_start(
+def test_run_times_of_a_cron_expression_increase_and_are_all_in_the_future(
     expression: str, now: datetime, zone: ZoneInfo
 ) -> None:
     times = list(parse_schedule(expression, now, zone).upcoming(now, zone, 6))
@@ -172,7 +178,7 @@ def test_times_of_a_cron_expression_increase_and_lie_after_the_start(
 
 
 @given(hours=st.integers(1, 72), now=moments, later=st.integers(0, 10**7), zone=zones)
-def test_interval_is_elapsed_time_from_its_start(
+def test_schedule_every_n_hours_runs_at_multiples_of_n_hours_after_its_start(
     hours: int, now: datetime, later: int, zone: ZoneInfo
 ) -> None:
     schedule = parse_schedule(f"every {hours} hours", now, zone)
@@ -186,12 +192,12 @@ def test_interval_is_elapsed_time_from_its_start(
 @pytest.mark.parametrize(
     "text", ["in 2 days", "every 3 days at 9", "every weekday at 8:30", "every 90 minutes"]
 )
-def test_schedule_survives_being_stored_as_json(text: str) -> None:
+def test_schedule_converted_to_json_and_back_is_equal(text: str) -> None:
     schedule = parse_schedule(text, TUESDAY, BERLIN)
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
-def test_time_that_clocks_skip_in_spring_runs_once_right_after_the_gap() -> None:
+def test_schedule_for_a_time_that_daylight_saving_skips_runs_once_right_after_the_skipped_hour() -> None:
     now = datetime(2026, 3, 28, 12, tzinfo=UTC)
     expected = ["Sun 2026-03-29 03:00", "Mon 2026-03-30 02:30"]
     assert list_times("every day at 2:30", 2, now=now) == expected
@@ -199,7 +205,7 @@ def test_time_that_clocks_skip_in_spring_runs_once_right_after_the_gap() -> None
     assert list_times("every 2 days at 2:30", 2, now=now) == [expected[0], "Tue 2026-03-31 02:30"]
 
 
-def test_time_that_occurs_twice_in_autumn_runs_once() -> None:
+def test_schedule_for_a_time_that_occurs_twice_when_daylight_saving_ends_runs_once() -> None:
     now = datetime(2026, 10, 24, 12, tzinfo=UTC)
     schedule = parse_schedule("every day at 2:30", now, BERLIN)
     first, second = schedule.upcoming(now, BERLIN, 2)
@@ -209,7 +215,7 @@ def test_time_that_occurs_twice_in_autumn_runs_once() -> None:
     assert schedule.next_after(in_second_hour, BERLIN) == second
 
 
-def test_intervals_and_relative_times_are_not_changed_by_clock_changes() -> None:
+def test_schedules_in_n_hours_and_every_n_hours_ignore_daylight_saving_changes() -> None:
     before_gap = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
     for text in ("in 2 hours", "every 2 hours"):
         following = parse_schedule(text, before_gap, BERLIN).next_after(before_gap, BERLIN)
