@@ -31,7 +31,9 @@ def search_tools(tools: tuple[Tool, ...], message: str, mode: Mode = "hybrid", *
     return searcher.search(Indexer(LIGHT, None).index(tools), message, mode=mode, **options)
 
 
-def test_identical_tools_are_embedded_once_and_found_in_registration_order(tmp_path: Path) -> None:
+def test_ten_thousand_identical_tools_are_embedded_once_and_found_in_registration_order(
+    tmp_path: Path,
+) -> None:
     same = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
     tools = tuple(replace(same, name=f"same_{n:05}", original_name="same") for n in range(10_000))
     model = CountingModel()
@@ -76,7 +78,7 @@ def test_tools_without_description_or_schema_are_found_by_name_words(mode: Mode)
     ],
     ids=lambda text: f"{len(text)} of {text[:1]!a}",
 )
-def test_search_for_a_message_without_words_returns_a_result(message: str) -> None:
+def test_search_for_a_message_without_words_raises_no_error_in_any_search_mode(message: str) -> None:
     for mode in MODES:
         assert len(search_tools(CATALOG, message, mode)) <= 8
 
@@ -92,7 +94,9 @@ def test_search_for_a_message_without_words_returns_a_result(message: str) -> No
     ],
     ids=["megabyte", "mixed scripts", "control characters", "direction marks"],
 )
-def test_words_in_a_message_with_unusual_characters_are_matched(mode: Mode, message: str) -> None:
+def test_tool_is_found_for_a_message_with_control_characters_mixed_scripts_or_a_megabyte_of_text(
+    mode: Mode, message: str
+) -> None:
     assert search_tools(CATALOG, message, mode)[0].name == "weather_forecast"
 
 
@@ -128,7 +132,9 @@ def _deep(levels: int) -> dict[str, Any]:
     ],
     ids=["wide", "circular", "values", "deep"],
 )
-def test_hostile_tool_schema_is_read_up_to_a_limit_and_its_tool_is_found(schema: dict[str, Any]) -> None:
+def test_only_a_limited_part_of_a_huge_or_circular_schema_is_indexed_and_its_tool_is_found(
+    schema: dict[str, Any],
+) -> None:
     hostile = replace(make_tool("juggle_oranges", "Juggles"), parameters=freeze(schema))
     assert sum(len(text.split()) for text in field_texts(hostile).values()) < 60_000
     assert search_tools((*CATALOG, hostile), "juggle some oranges")[0].name == "juggle_oranges"

@@ -21,7 +21,7 @@ MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 
 
 @given(st.text(max_size=300))
-def test_cues_that_a_message_refers_to_earlier_ones_are_numbers_from_zero_to_one(message: str) -> None:
+def test_cues_computed_from_any_message_are_numbers_from_zero_to_one(message: str) -> None:
     assert all(0 <= value <= 1 for value in Cues.of(message).row())
 
 
@@ -29,17 +29,17 @@ def test_cues_that_a_message_refers_to_earlier_ones_are_numbers_from_zero_to_one
     "message",
     ["and tomorrow?", "same for Bob", "now do that again", "what about Bergen", "und morgen?", "et demain ?"],
 )
-def test_follow_up_refers_to_earlier_messages(message: str) -> None:
+def test_message_like_and_tomorrow_is_recognised_as_referring_to_earlier_messages(message: str) -> None:
     assert Cues.of(message).refers
 
 
 @check_cases("message", ["no, the second one", "I meant Tuesday", "nein, 16 Uhr", "make it 4pm, sorry"])
-def test_correction_is_recognized(message: str) -> None:
+def test_message_like_no_the_second_one_is_recognised_as_a_correction(message: str) -> None:
     assert Cues.of(message).corrects
 
 
 @check_cases("message", ["list open invoices", "book a flight to Rome on Friday"])
-def test_self_contained_request_refers_to_nothing_earlier(message: str) -> None:
+def test_self_contained_request_is_not_recognised_as_referring_to_earlier_messages(message: str) -> None:
     cues = Cues.of(message)
     assert not cues.refers
     assert not cues.corrects
@@ -71,7 +71,7 @@ def retriever() -> Retriever:
 
 
 @check_cases("mode", MODES)
-def test_follow_up_finds_the_tool_that_was_just_called(
+def test_follow_up_message_without_a_topic_finds_the_tool_that_was_just_called(
     retriever: Retriever, tools: Snapshot, mode: Mode
 ) -> None:
     called = next(iter(tools))
@@ -81,7 +81,7 @@ def test_follow_up_finds_the_tool_that_was_just_called(
 
 
 @check_cases("mode", MODES)
-def test_earlier_messages_never_lead_to_a_tool_that_is_not_granted(
+def test_follow_up_message_does_not_find_the_tool_called_before_if_it_is_no_longer_granted(
     retriever: Retriever, tools: Snapshot, mode: Mode
 ) -> None:
     called, *granted = tools
@@ -97,7 +97,7 @@ def test_message_that_agrees_after_a_tool_call_is_classified_as_needing_a_tool(
     assert retriever.answer(tools, "yes, go ahead", mode="hybrid", limit=8, context=context).need == 1.0
 
 
-def test_message_about_a_new_topic_finds_the_same_tools_as_without_the_conversation(
+def test_message_about_a_new_topic_still_finds_its_best_tool_after_an_unrelated_conversation(
     retriever: Retriever, tools: Snapshot
 ) -> None:
     message = "track the parcel with the tracking number 00340434161094"
@@ -109,7 +109,9 @@ def test_message_about_a_new_topic_finds_the_same_tools_as_without_the_conversat
     assert found.needed(DEFAULT_NEED_THRESHOLD)
 
 
-def test_unknown_tools_in_the_history_are_ignored(retriever: Retriever, tools: Snapshot) -> None:
+def test_tool_in_the_history_that_does_not_exist_does_not_change_the_search_result(
+    retriever: Retriever, tools: Snapshot
+) -> None:
     context = Context((), ("no_such_tool",))
     alone = retriever.answer(tools, "track a parcel", mode="hybrid", limit=8)
     assert retriever.answer(tools, "track a parcel", mode="hybrid", limit=8, context=context) == alone
@@ -124,7 +126,7 @@ def test_tool_named_in_the_message_ranks_first_in_a_conversation_too(
     assert found.hits[0].name == named
 
 
-def test_shipped_weights_work_with_and_without_embeddings() -> None:
+def test_shipped_context_ranker_gives_scores_and_probabilities_with_and_without_embeddings() -> None:
 
     ranker = ContextRanker.shipped()
     rows = np.zeros((3, 22), np.float32)
@@ -133,7 +135,7 @@ def test_shipped_weights_work_with_and_without_embeddings() -> None:
         assert 0 <= ranker.need_probability("and now?", [0.0] * 25, dense=dense) <= 1
 
 
-def test_ranking_of_a_long_message_depends_little_on_earlier_messages() -> None:
+def test_most_of_the_first_hits_for_a_long_message_are_those_found_without_earlier_messages() -> None:
     in_context, alone = np.arange(8), np.arange(100, 108)
     words = "archive invoices notify accounting export ledger quarterly summary spreadsheet"
     merged = merge_with_message(in_context, alone, words).tolist()

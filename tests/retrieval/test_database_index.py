@@ -182,7 +182,7 @@ class TestSameResultsAsInMemory:
             assert list_names(one)[:1] == list_names(other)[:1], message
             assert len(set(list_names(one)) & set(list_names(other))) >= 6, message
 
-    def test_follow_up_message_finds_tools_of_the_server_used_before(
+    def test_follow_up_message_finds_the_same_first_tool_in_the_database_as_in_memory(
         self, in_memory: Retriever, in_database: Retriever
     ) -> None:
         context = Context(("list the parcels of the airline",), ("airline_list_parcel",))
@@ -191,7 +191,9 @@ class TestSameResultsAsInMemory:
         assert list_names(one)[0] == list_names(other)[0]
         assert abs(one.need - other.need) < 0.05
 
-    def test_scores_of_each_search_method_are_available_for_display(self, in_database: Retriever) -> None:
+    def test_keyword_semantic_and_combined_rankings_of_the_database_search_can_be_listed(
+        self, in_database: Retriever
+    ) -> None:
         legs = in_database.legs(TOOLS, "export an invoice")
         assert list(legs) == ["keyword", "semantic", "fused"]
         assert "export_invoice" in next(iter(legs["fused"]))
@@ -225,7 +227,9 @@ class TestGrant:
         )
         assert set(list_names(found)) <= granted
 
-    def test_ungranted_tools_do_not_displace_granted_ones_from_the_hits(self, open_retriever: Open) -> None:
+    def test_granted_tool_is_found_among_400_ungranted_tools_that_match_better(
+        self, open_retriever: Open
+    ) -> None:
         hidden = [make_tool(f"hidden_{n}", "export the invoice", toolset="hidden") for n in range(400)]
         shown = make_tool("shown", "export the invoice of a customer as a file", toolset="shown")
         tools = Snapshot({tool.name: tool for tool in [*hidden, shown]}, 1)
@@ -240,7 +244,7 @@ class TestGrant:
             )
             assert [hit.name for hit in hits] == ["shown"]
 
-    def test_search_result_does_not_depend_on_definitions_of_ungranted_tools(
+    def test_changing_descriptions_of_ungranted_tools_does_not_change_the_hits(
         self, in_database: Retriever
     ) -> None:
         granted = frozenset(name for name in TOOLS if name.startswith("school"))
@@ -253,7 +257,7 @@ class TestGrant:
         other = in_database.find(Snapshot(changed, 2), message, mode="semantic", limit=8, granted=granted)
         assert [hit.name for hit in one] == [hit.name for hit in other]
 
-    def test_tools_that_other_replicas_have_in_a_granted_toolset_are_not_found(
+    def test_tools_that_only_another_replica_registered_in_the_same_toolset_are_not_found(
         self, open_retriever: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", 5)
@@ -326,7 +330,7 @@ class TestHostileText:
 
 
 class TestReplicas:
-    def test_second_replica_embeds_no_tools_again_and_finds_the_same_tools(
+    def test_second_replica_embeds_only_the_message_and_finds_the_same_tools_as_the_first(
         self, open_retriever: Open
     ) -> None:
         first, second = CountingModel(), CountingModel()
@@ -337,7 +341,7 @@ class TestReplicas:
         assert second.take_count() == 1  # the message
         assert [hit.name for hit in found] == [hit.name for hit in again]
 
-    def test_replicas_that_start_together_publish_each_tool_once(
+    def test_two_replicas_that_start_together_store_each_tool_once_in_the_database(
         self, open_retriever: Open, database: Database
     ) -> None:
         retrievers = [open_retriever(), open_retriever()]
@@ -356,7 +360,9 @@ class TestReplicas:
         for each in retrievers:
             assert each.find(TOOLS, "export the invoice", mode="hybrid", limit=1)
 
-    def test_changed_tool_is_found_by_its_new_definition_only(self, open_retriever: Open) -> None:
+    def test_tool_with_a_changed_description_is_found_by_the_new_words_and_not_by_the_old(
+        self, open_retriever: Open
+    ) -> None:
         retriever = open_retriever()
         retriever.find(TOOLS, "warm up", mode="hybrid", limit=1)
         changed = dict(TOOLS) | {
@@ -368,7 +374,7 @@ class TestReplicas:
         found = retriever.find(snapshot, "export the invoice", mode="hybrid", limit=5)
         assert all("invoice" in hit.name for hit in found)
 
-    def test_unused_tools_and_their_word_counts_are_removed_from_the_database(
+    def test_tools_unused_for_60_days_and_their_word_counts_are_removed_from_the_database(
         self, open_retriever: Open, database: Database
     ) -> None:
         open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
@@ -378,7 +384,7 @@ class TestReplicas:
         counts = database.query("SELECT sum(abs(tools)) AS n FROM catalog_terms")
         assert int(counts[0]["n"]) == 0
 
-    def test_tool_learned_from_use_is_found_for_a_similar_message(
+    def test_tool_called_for_a_message_is_found_in_the_database_for_a_similar_message(
         self, database: Database, tmp_path: Path
     ) -> None:
         shared = SharedVectors(database)
@@ -421,7 +427,7 @@ class TestFailures:
             retriever.close()
             database.close()
 
-    def test_search_among_many_tools_without_the_database_is_an_error_that_says_what_still_works(
+    def test_error_for_a_search_among_many_tools_without_the_database_says_that_calls_still_work(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("toolfold.retrieval.search.MAX_FALLBACK_TOOLS", 10)
@@ -451,7 +457,9 @@ class TestFailures:
         assert found[0].similarity is None
         assert "invoice" in found[0].name
 
-    def test_setting_for_the_database_index_without_a_database_is_an_error(self, tmp_path: Any) -> None:
+    def test_setting_retrieval_index_to_database_without_a_database_is_a_config_error(
+        self, tmp_path: Any
+    ) -> None:
         config = load_config(
             project=tmp_path,
             env={"TOOLFOLD_HOME": str(tmp_path)},
@@ -492,7 +500,7 @@ def count_expected(group: Sequence[str], statistics: TermStatistics) -> float:
     return expected
 
 
-def test_common_words_of_a_query_are_combined_until_few_tools_contain_all_of_them() -> None:
+def test_query_planner_combines_common_words_into_groups_that_few_tools_contain_completely() -> None:
     statistics = TermStatistics(
         1_000_000, {"rare": 12, "invoice": 25_000, "export": 50_000, "system": 900_000}
     )
@@ -503,6 +511,6 @@ def test_common_words_of_a_query_are_combined_until_few_tools_contain_all_of_the
     assert not any("unknown" in group for group in groups)
 
 
-def test_words_that_nearly_all_tools_contain_form_one_group_of_the_query() -> None:
+def test_query_planner_puts_words_that_nearly_all_tools_contain_into_one_group() -> None:
     statistics = TermStatistics(1_000_000, {"system": 900_000, "edition": 950_000})
     assert plan_word_groups(["edition", "system"], statistics) == [("system", "edition")]

@@ -75,7 +75,7 @@ def test_tool_names_in_all_naming_styles_split_into_the_same_words(name: str) ->
 
 
 @check_cases("parameters", [None, {}, {"properties": []}, {"properties": None}, {"type": "object"}])
-def test_parameter_text_of_a_schema_without_properties_is_empty(parameters: Any) -> None:
+def test_schema_without_properties_adds_no_parameters_to_the_text_to_embed(parameters: Any) -> None:
     assert parameters_text(parameters) == ""
 
 
@@ -87,7 +87,7 @@ def test_text_to_embed_includes_only_the_first_parameters_and_enum_values() -> N
     assert f"v{MAX_ENUM_VALUES}" not in text
 
 
-def test_each_part_of_the_text_to_embed_has_a_length_limit() -> None:
+def test_text_to_embed_of_a_tool_with_huge_name_description_and_parameters_has_limited_length() -> None:
     properties = {f"parameter_{n}": {"description": "long " * 1000} for n in range(1000)}
     text = tool_text("n" * 5000, "word " * 100_000, {"properties": properties}, "s" * 5000, ["same"] * 5000)
     assert len(text) <= 401 + MAX_DESCRIPTION_CHARS + MAX_PARAMETERS_CHARS + MAX_SYNONYMS_CHARS + 3 * len(
@@ -95,7 +95,7 @@ def test_each_part_of_the_text_to_embed_has_a_length_limit() -> None:
     )
 
 
-def test_parameter_description_is_found_in_schema_references_and_variants() -> None:
+def test_parameter_text_includes_descriptions_behind_references_and_values_of_any_of_variants() -> None:
     schema = {
         "properties": {
             "unit": {"anyOf": [{"enum": ["celsius", "kelvin"]}, {"type": "null"}]},
@@ -107,7 +107,7 @@ def test_parameter_description_is_found_in_schema_references_and_variants() -> N
     assert parameters_text(schema) == "unit: celsius kelvin, place: Where it is, kind: Of what: rain snow"
 
 
-def test_nested_parameters_are_added_to_the_text_of_a_tool_with_a_short_description() -> None:
+def test_nested_parameters_are_in_the_text_to_embed_only_if_the_tool_description_is_short() -> None:
     inner = {"type": "object", "properties": {"city": {"description": "Where"}, "country": {}}}
     schema = {"properties": {f"place_{n}": inner for n in range(9)}}
     told = tool_text("x", "Does it.", {"properties": {"place": inner}, "type": "object"})
@@ -121,14 +121,14 @@ def test_nested_parameters_are_added_to_the_text_of_a_tool_with_a_short_descript
     assert len(tool_text("x", "", schema)) < 20 + MAX_NESTED_CHARS
 
 
-def test_length_of_a_chinese_description_is_measured_in_bytes() -> None:
+def test_chinese_description_of_15_characters_counts_as_long_so_nested_parameters_are_left_out() -> None:
     inner: dict[str, Any] = {"properties": {"city": {}}}
     text = tool_text("x", "查询指定城市未来几天的天气预报", {"properties": {"place": inner}})
     assert text.endswith("place")
 
 
 @check_cases("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])
-def test_megabyte_of_hostile_description_is_processed_quickly(part: str) -> None:
+def test_text_to_embed_of_a_megabyte_of_hostile_markup_is_built_within_the_time_limit(part: str) -> None:
     hostile = part * (1_000_000 // len(part))
     run_with_limit(lambda: tool_text("x", hostile, {"properties": {"p": {"description": hostile}}}))
     run_with_limit(lambda: query_text(hostile))

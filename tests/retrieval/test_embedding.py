@@ -88,7 +88,7 @@ def test_shipped_embedding_model_returns_one_unit_vector_per_text(shipped: Embed
     assert lengths(vectors) == pytest.approx([1, 1, 1], abs=1e-3)
 
 
-def test_shipped_embedding_model_is_deterministic(shipped: Embedder) -> None:
+def test_shipped_embedding_model_gives_equal_vectors_for_the_same_texts(shipped: Embedder) -> None:
     texts = ["book a table for two", "translate this"]
     assert np.array_equal(shipped.embed(texts, "query"), shipped.embed(texts, "query"))
 
@@ -134,27 +134,29 @@ def test_light_embedding_model_finds_a_paraphrase_more_similar_than_an_unrelated
     assert near > far
 
 
-def test_embedding_no_texts_gives_no_vectors(shipped: Embedder) -> None:
+def test_shipped_embedding_model_returns_no_vectors_for_an_empty_list_of_texts(shipped: Embedder) -> None:
     assert len(shipped.embed([], "tool")) == 0
 
 
 @pytest.mark.parametrize(
     "text", ["", "   ", "\x00\x1b[31m", "\ud800", "🦜" * 50, "日本語のテキスト", "a" * 50_000, "!?" * 2_000]
 )
-def test_shipped_embedding_model_embeds_unusual_texts(shipped: Embedder, text: str) -> None:
+def test_shipped_embedding_model_gives_finite_vectors_for_empty_long_and_non_latin_texts(
+    shipped: Embedder, text: str
+) -> None:
     (vector,) = shipped.embed([text], "query")
     assert np.isfinite(vector).all()
     assert np.linalg.norm(vector) <= 1.001
 
 
 @check_cases(("kind", "limit"), [("query", MAX_QUERY_TOKENS), ("tool", MAX_TOOL_TOKENS)])
-def test_encoder_model_truncates_long_texts(encoder: Encoder, kind: Kind, limit: int) -> None:
+def test_encoder_model_ignores_text_beyond_its_token_limit(encoder: Encoder, kind: Kind, limit: int) -> None:
     start = "book a table " * limit
     one, other = encoder.embed([start + "for two", start + "and delete everything"], kind)
     assert one @ other == pytest.approx(1, abs=1e-4)
 
 
-def test_encoder_model_embeds_a_message_and_its_parts_in_one_run(encoder: Encoder) -> None:
+def test_encoder_read_returns_vectors_of_the_whole_message_and_of_each_of_its_parts(encoder: Encoder) -> None:
     parts = ["find a flight from Vienna to Oslo", "send Ana the details by email"]
     read = encoder.read(" and then ".join(parts), parts)
     alone = encoder.embed([" and then ".join(parts), *parts], "query")
@@ -164,7 +166,7 @@ def test_encoder_model_embeds_a_message_and_its_parts_in_one_run(encoder: Encode
     assert (similarities.argmax(1) == [0, 1]).all()
 
 
-def test_encoder_model_embeds_a_part_of_a_message_beyond_the_length_limit_separately(
+def test_part_of_a_message_beyond_the_token_limit_gets_the_vector_of_the_part_alone(
     encoder: Encoder,
 ) -> None:
     part = "delete all expired invoices"
@@ -172,7 +174,7 @@ def test_encoder_model_embeds_a_part_of_a_message_beyond_the_length_limit_separa
     np.testing.assert_array_equal(read.vectors[1:], encoder.embed([part], "query"))
 
 
-def test_light_embedding_model_truncates_long_texts(light: LightEmbedder) -> None:
+def test_light_embedding_model_ignores_text_beyond_its_length_limit(light: LightEmbedder) -> None:
     start = "book a table " * MAX_LIGHT_TOKENS
     one, other = light.embed([start + "for two", start + "and delete everything"], "query")
     assert np.array_equal(one, other)
@@ -288,7 +290,7 @@ def test_query_string_of_the_embedding_url_is_part_of_the_request(server: Server
         ("all-minilm-e55", "a", "a"),
     ],
 )
-def test_prefixes_that_a_model_family_expects_are_added_to_texts(
+def test_query_and_document_prefixes_of_nomic_and_e5_models_are_added_to_embedded_texts(
     server: Server, model: str, query: str, tool: str
 ) -> None:
     endpoint = EndpointEmbedder(server.url, model, timeout=60)
@@ -304,7 +306,7 @@ def test_many_texts_are_embedded_in_batches_and_returned_in_order(server: Server
     assert vectors == pytest.approx(normalize_rows(np.array(count_letters(texts), np.float32)))
 
 
-def test_embedding_no_texts_sends_no_request(server: Server) -> None:
+def test_embedding_endpoint_gets_no_request_for_an_empty_list_of_texts(server: Server) -> None:
     assert len(EndpointEmbedder(server.url, "m", timeout=60).embed([], "tool")) == 0
     assert server.requests == []
 
@@ -364,7 +366,9 @@ INVALID_RESPONSES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", INVALID_RESPONSES.values(), ids=INVALID_RESPONSES.keys())
-def test_invalid_response_of_an_embedding_endpoint_is_rejected(server: Server, answer: Any) -> None:
+def test_embedding_endpoint_with_an_invalid_response_is_reported_as_unavailable(
+    server: Server, answer: Any
+) -> None:
     server.handler = answer_with(answer)
     with pytest.raises(
         EmbeddingUnavailable, match=r"m at http://127\.0\.0\.1.* is not available: ."
@@ -373,7 +377,9 @@ def test_invalid_response_of_an_embedding_endpoint_is_rejected(server: Server, a
     assert len(str(failed.value)) < 400
 
 
-def test_batches_with_different_vector_lengths_are_rejected(server: Server) -> None:
+def test_embedding_endpoint_that_changes_its_vector_length_between_batches_is_unavailable(
+    server: Server,
+) -> None:
     def shrinking(request: EmbeddingRequest) -> None:
         request.send(json.dumps(rows([1.0] * (5 - len(server.requests)))).encode())
 
@@ -383,7 +389,9 @@ def test_batches_with_different_vector_lengths_are_rejected(server: Server) -> N
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-def test_error_status_makes_an_embedding_endpoint_unavailable(server: Server, status: int) -> None:
+def test_embedding_endpoint_that_answers_with_an_http_error_is_reported_as_unavailable(
+    server: Server, status: int
+) -> None:
     server.handler = lambda request: request.send(b'{"error": "no"}', status)
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
         EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
@@ -422,7 +430,7 @@ def test_response_headers_sent_byte_by_byte_do_not_extend_the_timeout(server: Se
     assert len(sent) < MAX_HEADERS
 
 
-def test_endless_response_of_an_embedding_endpoint_is_not_read_completely(server: Server) -> None:
+def test_endless_response_of_an_embedding_endpoint_is_given_up_as_too_long(server: Server) -> None:
     written: list[int] = []
 
     def flood(request: EmbeddingRequest) -> None:
@@ -480,7 +488,7 @@ def error_text(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str
     return str(failed.value)
 
 
-def test_failed_embedding_endpoint_is_retried_after_a_pause(server: Server) -> None:
+def test_failed_embedding_endpoint_gets_no_request_until_a_pause_has_passed(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -494,7 +502,9 @@ def test_failed_embedding_endpoint_is_retried_after_a_pause(server: Server) -> N
     assert len(server.requests) == 3
 
 
-def test_error_during_the_backoff_names_the_reason_and_the_remaining_time(server: Server) -> None:
+def test_error_of_a_failed_endpoint_names_the_reason_and_the_seconds_until_the_next_attempt(
+    server: Server,
+) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -533,7 +543,9 @@ def test_successful_request_resets_the_embedding_backoff(server: Server) -> None
     endpoint.embed(["a"], "query")
 
 
-def test_first_request_after_a_failure_sends_only_one_text(server: Server) -> None:
+def test_first_embedding_request_after_a_failure_sends_only_one_text_and_then_the_rest(
+    server: Server,
+) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -592,7 +604,7 @@ def test_batch_of_texts_rejected_as_too_large_is_halved(server: Server, status: 
     assert batch_sizes(server) == [16, 8, 4, 4, 4, 4, 4]
 
 
-def test_accepted_embedding_batch_size_is_remembered(server: Server) -> None:
+def test_batch_size_that_an_embedding_endpoint_accepted_is_used_for_the_next_texts(server: Server) -> None:
     server.handler = limit_batch(4, 413)
     endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     endpoint.embed("abcabcab", "tool")
@@ -611,7 +623,7 @@ def test_rejected_batch_of_texts_is_halved_down_to_one_text(server: Server) -> N
     assert batch_sizes(server) == []
 
 
-def test_embedding_timeout_halves_the_next_batch(server: Server) -> None:
+def test_batch_after_an_embedding_timeout_has_half_as_many_texts(server: Server) -> None:
     clock, given_up = Clock(), threading.Event()
 
     def slow(request: EmbeddingRequest) -> None:
@@ -628,7 +640,7 @@ def test_embedding_timeout_halves_the_next_batch(server: Server) -> None:
     assert batch_sizes(server) == [4, 1, 2, 1]
 
 
-def test_embedder_name_depends_on_model_and_url() -> None:
+def test_embedding_endpoints_with_different_models_or_urls_have_different_names() -> None:
     endpoints = [
         EndpointEmbedder("http://a/", "m"),
         EndpointEmbedder("http://b/", "m"),
@@ -640,7 +652,7 @@ def test_embedder_name_depends_on_model_and_url() -> None:
 # A function
 
 
-def test_any_function_can_be_the_embedding_model() -> None:
+def test_function_that_returns_vectors_can_be_the_embedding_model_and_its_vectors_are_normalized() -> None:
     model = FunctionEmbedder(count_letters, "letters")
     assert model.name == "letters"
     assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
@@ -662,7 +674,7 @@ def test_embedding_function_without_a_name_is_named_after_its_type() -> None:
         pytest.param([[1] * (MAX_DIMENSIONS + 1)] * 2, id="very long vectors"),
     ],
 )
-def test_embedding_function_that_returns_no_vectors_is_unavailable(answer: Any) -> None:
+def test_embedding_function_that_returns_something_other_than_vectors_is_unavailable(answer: Any) -> None:
     with pytest.raises(EmbeddingUnavailable, match=r"^mine (returned|failed)"):
         FunctionEmbedder(lambda texts: answer, "mine").embed(["x", "y"], "query")
 

@@ -47,7 +47,7 @@ SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
         (WITH_ALTERNATIVES, ["x", "y", "a"], 3, 0.5),
     ],
 )
-def test_recall_is_the_share_of_needed_tools_that_were_found(
+def test_recall_is_the_share_of_needed_tools_that_are_among_the_first_hits(
     query: Query, ranked: list[str], depth: int, expected: float
 ) -> None:
     assert recall(query, ranked, depth) == expected
@@ -100,7 +100,7 @@ def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
         (Query("4", "…", ()), ["a"], []),
     ],
 )
-def test_need_that_several_tools_can_satisfy_gets_the_rank_of_the_best_of_them(
+def test_needed_tool_with_alternatives_gets_the_rank_of_whichever_of_them_ranks_first(
     query: Query, ranked: list[str], expected: list[int | None]
 ) -> None:
     assert ranks(query, ranked) == expected
@@ -110,13 +110,13 @@ def test_need_that_several_tools_can_satisfy_gets_the_rank_of_the_best_of_them(
     ("values", "share", "expected"),
     [([3.0, 1.0, 2.0], 0.5, 2.0), ([3.0, 1.0, 2.0], 0.99, 3.0), ([5.0], 0.5, 5.0), ([2.0, 1.0], 0.5, 1.0)],
 )
-def test_percentile_of_measurements_is_one_of_the_measured_values(
+def test_percentile_returns_a_measured_value_without_interpolation(
     values: list[float], share: float, expected: float
 ) -> None:
     assert percentile(values, share) == expected
 
 
-def test_ndcg_can_be_perfect_if_more_tools_are_needed_than_are_ranked() -> None:
+def test_ndcg_is_one_if_all_ranked_tools_are_needed_although_more_are_needed_than_ranked() -> None:
     many = Query("1", "…", ("a", "b", "c"))
     assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
 
@@ -149,14 +149,16 @@ def test_labelled_queries_are_loaded_in_file_order(file: Path) -> None:
     ]
 
 
-def test_gzipped_query_file_gives_the_same_queries(file: Path, tmp_path: Path) -> None:
+def test_gzipped_file_of_labelled_queries_gives_the_same_queries_as_the_plain_file(
+    file: Path, tmp_path: Path
+) -> None:
     file.write_text(line())
     packed = tmp_path / "queries.jsonl.gz"
     packed.write_bytes(gzip.compress(line().encode()))
     assert load_queries(packed) == load_queries(file)
 
 
-def test_query_file_with_bom_and_crlf_gives_the_same_queries(file: Path) -> None:
+def test_byte_order_mark_and_crlf_line_ends_in_a_query_file_are_not_part_of_its_queries(file: Path) -> None:
     lines = ["\ufeff" + line(query="one\u2028two"), line(id="q2"), ""]
     file.write_bytes("\r\n".join(lines).encode())
     first, second = load_queries(file)
@@ -179,7 +181,7 @@ def test_query_with_a_missing_or_empty_list_of_alternative_tools_is_accepted(fil
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
-def test_candidate_tools_listed_in_a_query_restrict_the_search_only_if_its_scope_says_so(file: Path) -> None:
+def test_candidates_of_a_query_are_loaded_only_if_its_scope_is_own_candidates_only(file: Path) -> None:
     own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
     file.write_text(line(**own) + "\n" + line(candidates=["a"]) + "\n" + line(candidates=["a"], scope="all"))
     first, second, third = load_queries(file)
@@ -188,14 +190,16 @@ def test_candidate_tools_listed_in_a_query_restrict_the_search_only_if_its_scope
 
 
 @pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
-def test_query_id_in_a_file_keeps_its_type(file: Path, identity: str | float) -> None:
+def test_id_of_a_labelled_query_is_loaded_as_text_or_number_as_written(
+    file: Path, identity: str | float
+) -> None:
     file.write_text(line(id=identity))
     (query,) = load_queries(file)
     assert query.id == identity
     assert type(query.id) is type(identity)
 
 
-def test_query_may_need_no_tool(file: Path) -> None:
+def test_labelled_query_with_an_empty_list_of_gold_tools_needs_no_tool(file: Path) -> None:
     file.write_text(line(gold=[]))
     (query,) = load_queries(file)
     assert query.needs() == []
@@ -207,7 +211,7 @@ def test_gold_tool_listed_twice_in_a_query_counts_once(file: Path) -> None:
     assert discounted_gain(query, ["a"]) == 1
 
 
-def test_empty_query_file_has_no_queries(file: Path) -> None:
+def test_loading_an_empty_query_file_gives_no_queries(file: Path) -> None:
     file.write_text("")
     assert load_queries(file) == []
 

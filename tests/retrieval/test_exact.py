@@ -75,7 +75,7 @@ def test_tool_named_like_a_common_word_is_recognised_in_backticks_or_quotes(mess
         "terminal illness",
     ],
 )
-def test_common_word_in_a_message_does_not_name_a_tool(message: str) -> None:
+def test_message_that_contains_a_common_word_is_not_taken_to_name_the_tool_of_that_name(message: str) -> None:
     assert find_names(message) == []
 
 
@@ -176,14 +176,14 @@ def test_name_with_leading_underscores_does_not_name_the_tool_without_underscore
 
 
 @check_cases("other", ["procesS", "PROCESS"])
-def test_name_of_one_tool_does_not_change_how_the_name_of_another_is_recognised(other: str) -> None:
+def test_tool_named_like_a_common_word_stays_unrecognised_beside_one_with_other_capitals(other: str) -> None:
     mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
     assert find_names("thanks, what a process!", mine, theirs) == []
     assert find_names("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
     assert find_names("use process", mine, theirs) == ["process", "zzz"]
 
 
-def test_name_in_a_message_that_several_tools_share_finds_a_limited_number_per_server() -> None:
+def test_name_shared_by_500_tools_of_one_server_finds_few_of_them_and_the_tool_of_another_server() -> None:
     mine = replace(make_tool("zzz", server="mine"), original_name="get_x")
     many = [replace(make_tool(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
     expected = [*(tool.name for tool in many[:MAX_NAMESAKES_PER_TOOLSET]), "zzz"]
@@ -192,7 +192,7 @@ def test_name_in_a_message_that_several_tools_share_finds_a_limited_number_per_s
         assert find_names("Get_X `get_x` " * 1_000, *tools) == expected
 
 
-def test_number_of_tools_named_in_a_message_is_not_limited() -> None:
+def test_all_tools_named_in_a_message_are_found_however_many_they_are() -> None:
     many = [replace(make_tool(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
     assert sorted(find_names(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
     assert find_names("page_007", *many)[0] == "page_007"
@@ -210,7 +210,7 @@ def test_tool_name_repeated_in_a_message_is_found_once(word: str) -> None:
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
-def test_no_tool_is_found_at_empty_index_positions_or_in_an_empty_message() -> None:
+def test_name_index_without_tools_or_with_an_empty_message_finds_nothing() -> None:
     assert NameIndex([None, None]).find_named("use browser_navigate") == []
     assert NameIndex([]).find_named("") == []
     assert find_names("") == []
@@ -223,7 +223,7 @@ def test_tool_names_in_a_megabyte_message_are_found_quickly(part: str) -> None:
 
 
 @check_cases("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
-def test_incrementally_updated_name_index_equals_a_rebuilt_one(count: int) -> None:
+def test_name_index_updated_by_changed_tools_finds_the_same_names_as_a_new_one(count: int) -> None:
     before = [make_tool(f"tool_{n}") for n in range(2 * count)] + [
         make_tool("process"),
         make_tool("get_weather"),

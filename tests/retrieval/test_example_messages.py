@@ -106,7 +106,7 @@ def test_example_messages_of_the_user_replace_those_of_the_shipped_phrasebook() 
     assert found == own
 
 
-def test_example_messages_of_a_similar_tool_do_not_replace_those_of_the_tool_itself() -> None:
+def test_shipped_example_messages_of_a_tool_win_over_stored_ones_of_a_similar_tool() -> None:
     similar = make_tool("mcp__other__place_hours", f"{OPENING_HOURS} and exceptions", server="other")
     stored, shipped = MessageRecord.of(similar, ["other words"]), MessageRecord.of(PLACES, ["shipped words"])
     shipped = replace(shipped, server="google-maps", tool=similar.own_name)
@@ -117,7 +117,7 @@ def test_example_messages_of_a_similar_tool_do_not_replace_those_of_the_tool_its
     assert ExampleMessages(Records(stored)).find(tool) == stored
 
 
-def test_stored_example_messages_are_checked_again_when_they_are_read(
+def test_stored_example_messages_that_promote_a_tool_for_everything_are_dropped_when_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MessageStore(tmp_path)
@@ -127,7 +127,7 @@ def test_stored_example_messages_are_checked_again_when_they_are_read(
     assert "2 messages" in caplog.text
 
 
-def test_changed_example_messages_are_used_without_a_restart() -> None:
+def test_example_messages_added_to_their_store_are_used_without_a_restart() -> None:
     source = Records()
     examples, tools = ExampleMessages(source), (PLACES,)
     assert examples.add_messages(tools)[0] is PLACES
@@ -172,7 +172,7 @@ def test_invalid_lines_in_the_file_of_example_messages_are_skipped_with_a_warnin
     assert "3 lines" in caplog.text
 
 
-def test_number_and_length_of_stored_example_messages_are_limited() -> None:
+def test_example_messages_of_a_tool_above_the_maximum_number_or_length_are_dropped_when_read() -> None:
     row = MessageRecord.of(PLACES, [POOL]).to_json()
     many = [f"message number {number}" for number in range(50)]
     assert len(MessageRecord.parse({**row, "messages": many}).messages) == MAX_MESSAGES
@@ -180,7 +180,7 @@ def test_number_and_length_of_stored_example_messages_are_limited() -> None:
 
 
 @pytest.mark.thorough
-def test_shipped_phrasebook_is_valid_and_passes_its_own_checks() -> None:
+def test_no_example_message_in_the_shipped_phrasebook_is_rejected_by_the_message_checker() -> None:
     records = Phrasebook().load()
     assert len(records) > 2_300
     assert len({record.server for record in records}) >= 150
@@ -224,7 +224,7 @@ def test_example_messages_move_the_vector_of_their_tool_towards_similar_queries(
     assert np.allclose(np.linalg.norm(merged[:, :384], axis=1), 1, atol=1e-5)
 
 
-def test_wording_common_to_all_example_messages_does_not_change_the_vector_of_a_tool() -> None:
+def test_example_messages_equal_to_the_mean_of_all_messages_do_not_change_the_vector_of_a_tool() -> None:
     class CommonWording(LightEmbedder):
         """Embedder for which all messages are alike."""
 
@@ -260,7 +260,7 @@ def test_only_the_tool_whose_example_messages_changed_is_embedded_again(
         assert model.take_count() == texts
 
 
-def test_example_messages_never_reach_the_definition_of_a_tool(registry: Registry) -> None:
+def test_example_messages_used_for_search_are_not_in_the_definition_of_their_tool(registry: Registry) -> None:
     retriever = Retriever(None, None, None, examples=examples_for(PLACES, POOL))
     retriever.find(registry.snapshot(), "gizmo", mode="keyword", limit=1)
     assert "gizmo" not in json.dumps(registry.snapshot()[PLACES.name].definition())
@@ -284,7 +284,7 @@ def random_units(count: int, seed: int) -> Matrix:
     return normalize_rows(np.random.default_rng(seed).normal(size=(count, 64)).astype(np.float32))
 
 
-def test_example_messages_cannot_raise_a_similarity_by_more_than_the_limit() -> None:
+def test_example_messages_raise_the_similarity_of_a_tool_to_a_query_by_at_most_max_shift() -> None:
     tools, queries = random_units(200, 1), random_units(300, 2)
     for strength in (0.1, 1.0, 50.0):
         for means in (queries[:200] * strength, -tools * strength, tools * strength):
@@ -308,7 +308,9 @@ def test_text_of_an_example_message_finds_its_tool_by_keywords(registry: Registr
     assert [hit.name for hit in hits] == [PLACES.name]
 
 
-def test_one_shared_word_does_not_count_as_a_match_of_an_example_message(registry: Registry) -> None:
+def test_message_of_one_word_does_not_promote_a_tool_whose_example_message_is_that_word(
+    registry: Registry,
+) -> None:
     retriever = Retriever(None, None, None, examples=examples_for(PLACES, "calendar"))
     plain = Retriever(None, None, None).find(registry.snapshot(), "calendar", mode="keyword", limit=1)
     assert retriever.find(registry.snapshot(), "calendar", mode="keyword", limit=1)[0].name == plain[0].name

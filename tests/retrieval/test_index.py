@@ -81,7 +81,7 @@ def test_second_start_of_a_process_loads_the_saved_index(tmp_path: Path) -> None
     assert np.array_equal(first.vectors.packed.dequantize(), second.vectors.packed.dequantize())
 
 
-def test_tools_added_after_the_start_are_loaded_from_the_saved_index(tmp_path: Path) -> None:
+def test_vectors_of_tools_added_after_the_start_are_loaded_from_the_saved_index(tmp_path: Path) -> None:
     model = CountingModel()
     for expected in (len(MANY_TOOLS), 0):
         indexer = Indexer(model.embedder, tmp_path)
@@ -90,7 +90,9 @@ def test_tools_added_after_the_start_are_loaded_from_the_saved_index(tmp_path: P
         assert model.take_count() == expected
 
 
-def test_index_without_an_embedding_model_is_saved_too(tmp_path: Path) -> None:
+def test_keyword_index_without_an_embedding_model_is_saved_and_loaded_at_the_next_start(
+    tmp_path: Path,
+) -> None:
     first = Indexer(None, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)
     stamp = file.stat().st_ino
@@ -120,7 +122,9 @@ def test_changing_one_tool_embeds_only_that_tool(
 
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
-def test_tools_removed_from_the_index_can_be_added_again(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
+def test_tool_removed_from_the_index_is_not_found_until_it_is_added_again(
+    tmp_path: Path, tools: tuple[Tool, ...]
+) -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(tools)
@@ -135,7 +139,7 @@ def test_tools_removed_from_the_index_can_be_added_again(tmp_path: Path, tools: 
     assert search_names(indexer.index(tools), f"`{gone}`", model)[0] == gone
 
 
-def test_incrementally_grown_index_equals_one_built_at_once() -> None:
+def test_index_grown_by_adding_tools_gives_the_same_hits_as_one_built_from_all_tools() -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
     for count in range(len(CATALOG) + 1):
@@ -144,7 +148,9 @@ def test_incrementally_grown_index_equals_one_built_at_once() -> None:
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_index_of_a_small_catalog_does_not_reuse_the_positions_of_a_large_one(tmp_path: Path) -> None:
+def test_small_catalog_indexed_after_a_large_one_reuses_vectors_but_has_no_empty_positions(
+    tmp_path: Path,
+) -> None:
     model = CountingModel()
     Indexer(model.embedder, tmp_path).index((*MANY_TOOLS, *CATALOG))
     model.take_count()
@@ -192,7 +198,7 @@ def test_updated_large_index_equals_a_newly_built_one() -> None:
         {"parameters": {"type": "object", "properties": {"other": {}}}},
     ],
 )
-def test_checksum_of_a_tool_covers_every_indexed_field(change: dict[str, Any]) -> None:
+def test_checksum_of_a_tool_changes_with_every_field_that_is_indexed(change: dict[str, Any]) -> None:
     assert tool_checksum(replace(CATALOG[0], **change)) != tool_checksum(CATALOG[0])
 
 
@@ -322,7 +328,7 @@ def test_invalid_index_file_is_rebuilt_with_a_warning(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_fifo_in_place_of_the_index_file_does_not_block(
+def test_fifo_in_place_of_the_index_file_is_replaced_with_a_warning_and_does_not_block(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Indexer(None, tmp_path).index(CATALOG)
@@ -362,7 +368,9 @@ def test_index_file_with_any_flipped_byte_still_gives_a_usable_index(tmp_path: P
         assert same_answers(index, whole)
 
 
-def test_damaged_index_file_is_replaced_by_an_older_one(tmp_path: Path) -> None:
+def test_older_index_file_is_used_if_the_newest_is_damaged_and_only_new_tools_are_embedded(
+    tmp_path: Path,
+) -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(CATALOG[:-1])
@@ -376,7 +384,7 @@ def test_damaged_index_file_is_replaced_by_an_older_one(tmp_path: Path) -> None:
     assert names(index) == {tool.name for tool in CATALOG}
 
 
-def test_damaged_index_file_is_reported_once_while_tools_stay_the_same(
+def test_damaged_index_file_is_logged_once_and_causes_no_tool_to_be_embedded_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = CountingModel()
@@ -391,7 +399,7 @@ def test_damaged_index_file_is_reported_once_while_tools_stay_the_same(
     assert len(model.texts) == len(CATALOG), "each tool was embedded once"
 
 
-def test_index_file_of_another_model_is_left_unchanged(
+def test_each_embedding_model_has_its_own_index_file_even_if_model_names_are_similar(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin = "a-long-name-of-a-model at http://localhost:"
@@ -420,7 +428,7 @@ def test_all_tools_are_embedded_again_if_the_vector_length_changes(
     assert index.vectors.packed.has_vector.all()
 
 
-def test_unavailable_embedding_model_is_retried_at_the_next_start_only(
+def test_tools_are_embedded_at_the_next_start_if_the_embedding_model_was_unavailable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = CountingModel()
@@ -461,7 +469,9 @@ def test_failed_embedding_request_affects_only_the_tools_of_its_batch(
     assert again.vectors.packed.has_vector.all()
 
 
-def test_index_has_no_vectors_if_the_model_fails_and_no_tool_was_embedded_before(tmp_path: Path) -> None:
+def test_index_has_no_vectors_if_the_embedding_model_fails_and_no_tool_has_a_saved_vector(
+    tmp_path: Path,
+) -> None:
     model = CountingModel()
     Indexer(model.embedder, tmp_path).index(CATALOG)
     model.broken = True
@@ -503,7 +513,7 @@ def test_unusable_embedding_model_falls_back_to_keyword_search(
     assert ["by keywords only" in record.message for record in caplog.records] == [True] * 3
 
 
-def test_only_the_newest_index_files_are_kept(tmp_path: Path) -> None:
+def test_index_files_above_the_maximum_number_are_deleted_oldest_first(tmp_path: Path) -> None:
     indexer = Indexer(None, tmp_path)
     for count in range(1, MAX_CACHE_FILES + 5):
         indexer.index(MANY_TOOLS[:count])
@@ -518,7 +528,7 @@ def test_only_the_newest_index_files_are_kept(tmp_path: Path) -> None:
     assert search_names(latest, "tool_0", model)[0] == "tool_0"
 
 
-def test_unwritable_index_directory_only_logs_a_warning(
+def test_tools_are_found_with_one_warning_if_the_index_directory_is_not_writable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -546,7 +556,7 @@ def test_tools_can_be_added_to_an_empty_index() -> None:
     assert names(indexer.index(())) == set()
 
 
-def test_large_index_is_saved_with_its_vector_projections(
+def test_large_index_loaded_from_its_file_needs_no_embedding_and_finds_tools_added_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
@@ -578,7 +588,7 @@ def test_index_mask_selects_the_positions_of_the_granted_tools() -> None:
     assert not grant.mask[grant.hidden].any()
 
 
-def test_index_mask_without_a_restriction_selects_all_tools_but_no_empty_positions() -> None:
+def test_index_mask_for_all_tools_excludes_the_positions_of_removed_tools() -> None:
     indexer = Indexer(None, None)
     assert indexer.index(MANY_TOOLS).grant(None).mask.all()
     fewer = indexer.index(MANY_TOOLS[5:])
@@ -609,7 +619,7 @@ def test_concurrent_threads_get_the_index_masks_of_their_own_granted_tools() -> 
         assert list(pool.map(seen, grants * 10)) == grants * 10
 
 
-def test_embedding_progress_is_reported_to_completion() -> None:
+def test_progress_callback_of_the_indexer_counts_embedded_tools_from_zero_to_all() -> None:
     told: list[tuple[int, int]] = []
     model = CountingModel()
     indexer = Indexer(model.embedder, None, progress=lambda done, whole: told.append((done, whole)))
@@ -619,7 +629,7 @@ def test_embedding_progress_is_reported_to_completion() -> None:
     assert told == sorted(told)
 
 
-def test_concurrent_threads_embed_tools_once() -> None:
+def test_six_threads_that_index_the_same_tools_embed_each_tool_once() -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
     start = threading.Barrier(6)

@@ -127,7 +127,9 @@ def test_ten_thousand_new_tools_are_found_by_keyword_while_the_light_model_embed
         retriever.close()
 
 
-def test_search_waits_up_to_the_limit_for_vectors(open_indexer: Callable[..., Indexer]) -> None:
+def test_index_has_vectors_if_embedding_ends_within_the_maximum_waiting_time(
+    open_indexer: Callable[..., Indexer],
+) -> None:
     model = SlowModel()
     model.allow()
     assert open_indexer(model, max_wait_s=30.0).index(MANY_TOOLS).vectors is not None
@@ -141,7 +143,7 @@ def test_search_without_a_wait_limit_waits_for_all_vectors(open_indexer: Callabl
     assert not background_threads()
 
 
-def test_few_new_tools_are_embedded_before_the_search(open_indexer: Callable[..., Indexer]) -> None:
+def test_search_waits_for_the_vectors_of_only_a_few_new_tools(open_indexer: Callable[..., Indexer]) -> None:
     model = SlowModel()
     model.allow()
     assert open_indexer(model).index(MANY_TOOLS[:MAX_INLINE_TEXTS]).vectors is not None
@@ -160,7 +162,7 @@ def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_emb
     assert not any(has_vector[index.by_name[tool.name]] for tool in MORE_TOOLS)
 
 
-def test_few_tools_with_vectors_do_not_outrank_many_that_are_not_embedded_yet(
+def test_vectors_are_not_used_while_most_tools_are_not_embedded_yet(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TEXTS])
@@ -172,7 +174,7 @@ def test_few_tools_with_vectors_do_not_outrank_many_that_are_not_embedded_yet(
     assert model.counting.take_count() == len(MANY_TOOLS) - MAX_INLINE_TEXTS
 
 
-def test_tools_added_during_background_embedding_are_embedded_next(
+def test_tools_added_during_background_embedding_get_their_vectors_in_the_same_run(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -233,7 +235,7 @@ def test_vectors_computed_before_an_interrupt_are_reused_at_the_next_start(tmp_p
     assert rest.take_count() == len(MANY_TOOLS) - read
 
 
-def test_partial_index_is_saved_periodically_during_embedding(
+def test_another_process_can_load_the_partial_index_while_tools_are_still_being_embedded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.retrieval.indexing._CHECKPOINT_INTERVAL_S", 0.0)
@@ -249,7 +251,7 @@ def test_partial_index_is_saved_periodically_during_embedding(
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
-def test_search_by_keywords_until_new_tools_are_embedded_is_logged_once(
+def test_log_says_once_that_tools_are_found_by_keywords_until_they_are_embedded(
     open_indexer: Callable[..., Indexer], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = SlowModel()
@@ -277,7 +279,7 @@ def test_embedding_failure_in_the_background_falls_back_to_keyword_search(
     assert index.lexical.scores("stars")[0].any()
 
 
-def test_example_messages_count_towards_the_texts_that_a_search_waits_for(
+def test_search_does_not_wait_for_few_tools_that_have_many_example_messages_to_embed(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -299,7 +301,7 @@ def test_concurrent_searches_start_one_embedding_thread(open_indexer: Callable[.
     assert model.counting.take_count() == len(MANY_TOOLS)
 
 
-def test_search_that_may_not_wait_for_vectors_still_returns_results() -> None:
+def test_search_with_no_waiting_time_returns_keyword_hits_until_tools_are_embedded() -> None:
     model = SlowModel()
     retriever = Retriever(model, None, None, max_wait_s=0.0)
     snapshot = Snapshot({tool.name: tool for tool in MANY_TOOLS}, 0)
@@ -358,14 +360,14 @@ class TestBackgroundIndexOfARuntime:
         big.close()
         assert not background_threads()
 
-    def test_search_index_is_built_before_the_first_message(
+    def test_runtime_builds_its_search_index_in_the_background_before_the_first_message(
         self, monkeypatch: pytest.MonkeyPatch, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
         runtime.retriever._background.wait()
         assert runtime.retriever.index_state().tools == len(runtime.registry.snapshot())
 
-    def test_search_index_is_not_built_before_the_first_message_with_keyword_selection(
+    def test_runtime_with_keyword_selection_builds_no_search_index_before_the_first_message(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.selection": "keyword"})
@@ -395,7 +397,7 @@ assert begun.wait(60)
 """
 
 
-def test_exiting_program_does_not_wait_for_embedding_and_saves_progress(tmp_path: Path) -> None:
+def test_program_that_exits_during_embedding_saves_the_vectors_computed_so_far(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     ended = subprocess.run(
         [sys.executable, "-c", ENDING, str(tmp_path)], cwd=root, capture_output=True, text=True, timeout=60

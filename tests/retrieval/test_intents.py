@@ -46,19 +46,23 @@ WORDS = WordTokenizer()
         ("", []),
     ],
 )
-def test_message_is_split_where_separate_requests_may_begin(message: str, parts: list[str]) -> None:
+def test_message_with_several_requests_is_split_into_one_part_per_request(
+    message: str, parts: list[str]
+) -> None:
     assert split_intents(message, WORDS) == parts
 
 
 @given(st.text(max_size=400))
-def test_message_parts_are_limited_and_occur_in_the_message(message: str) -> None:
+def test_parts_of_any_split_message_are_at_most_max_parts_and_each_occurs_in_the_message(
+    message: str,
+) -> None:
     parts = split_intents(message, WORDS)
     assert len(parts) <= MAX_PARTS
     said = " ".join(message.split())
     assert all(" ".join(part.split()) in said for part in parts)
 
 
-def test_very_long_message_has_a_limited_number_of_parts() -> None:
+def test_very_long_message_is_split_into_a_limited_number_of_parts() -> None:
     assert (
         len(split_intents("open the front door and then close the kitchen window. " * 20_000, WORDS))
         == MAX_PARTS
@@ -66,7 +70,7 @@ def test_very_long_message_has_a_limited_number_of_parts() -> None:
 
 
 @check_cases("blanks", [" ", "\t", " \n", "\u3000", " ,"])
-def test_many_blanks_do_not_slow_down_splitting_a_message(blanks: str) -> None:
+def test_time_to_split_a_message_does_not_grow_quadratically_with_its_number_of_blanks(blanks: str) -> None:
     def split_blanks(count: int) -> None:
         many = blanks * (count // len(blanks))
         message = f"open the heavy front door slowly{many}now and knock at the kitchen table"
@@ -76,13 +80,13 @@ def test_many_blanks_do_not_slow_down_splitting_a_message(blanks: str) -> None:
     assert cost_ratio(lambda: split_blanks(180), lambda: split_blanks(1_800)) < 30  # 100 where each tries all
 
 
-def test_best_hit_of_each_request_in_a_message_precedes_the_rest() -> None:
+def test_merged_ranking_puts_the_best_hit_of_each_request_before_further_hits_of_the_whole_message() -> None:
     whole = np.array([4, 2, 7, 1, 9])
     wishes = [np.array([1, 3]), np.array([8]), np.zeros(0, np.int64)]
     assert merge_rankings(whole, wishes) == [4, 2, 1, 8, 7, 9]
 
 
-def test_every_request_in_a_message_finds_its_tool_among_many_of_one_server() -> None:
+def test_message_with_two_requests_finds_both_tools_although_eight_tools_match_one_request() -> None:
     """Eight tools for one request do not displace the tool for the other."""
     forecasts = [
         make_tool(f"weather_{position}", f"The weather forecast of the coming days for {position}")
@@ -97,7 +101,7 @@ def test_every_request_in_a_message_finds_its_tool_among_many_of_one_server() ->
         assert any("weather" in name for name in names)
 
 
-def test_conjunction_without_a_second_request_does_not_change_the_ranking() -> None:
+def test_message_with_and_but_only_one_request_still_finds_the_tool_for_that_request() -> None:
     light = LightEmbedder()
     index = Indexer(light, None).index(CATALOG)
     searcher = Searcher(light, None)

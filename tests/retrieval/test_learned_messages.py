@@ -84,7 +84,9 @@ class TestLearning:
         assert learner.rank(HOURS) == 0
         assert learner.gain(HOURS, "draw a picture of a horse") == 0
 
-    def test_keyword_search_uses_learned_messages_without_a_model(self, tmp_path: Path) -> None:
+    def test_keyword_search_without_an_embedding_model_finds_a_tool_by_its_learned_messages(
+        self, tmp_path: Path
+    ) -> None:
         learned = LearnedMessages(LearnedStore(tmp_path))
         retriever = Retriever(None, None, None, learned=learned)
         registry = Registry()
@@ -97,7 +99,7 @@ class TestLearning:
         assert not retriever.find(tools, "gizmo bath full", mode="keyword", limit=3)
         learned.close()
 
-    def test_search_without_a_client_does_not_use_learned_messages(self, learner: Learner) -> None:
+    def test_search_that_names_no_client_does_not_use_learned_messages(self, learner: Learner) -> None:
         learner.learn(HOURS, *SWIM)
         assert all(hit.learned == 0 for hit in learner.search(QUERY, client=None).values())
 
@@ -109,7 +111,9 @@ class TestLearning:
         assert again.gain(HOURS) == pytest.approx(gain)
         again.learned.close()
 
-    def test_nothing_is_learned_or_used_while_learning_is_off(self, learner: Learner) -> None:
+    def test_no_messages_are_learned_and_none_change_the_ranking_while_learning_is_off(
+        self, learner: Learner
+    ) -> None:
         learner.learn(HOURS, *SWIM)
         learner.learned.enabled = False
         assert learner.gain(HOURS) == 0
@@ -130,12 +134,16 @@ class TestLearning:
             ("word " * 60, "characters"),
         ],
     )
-    def test_unsuitable_message_is_not_learned(self, learner: Learner, text: str, problem: str) -> None:
+    def test_message_that_is_too_short_names_a_tool_or_refers_to_an_earlier_message_is_not_learned(
+        self, learner: Learner, text: str, problem: str
+    ) -> None:
         (answer,) = learner.learn(HOURS, text)
         assert problem in answer
         assert learner.store.load() == []
 
-    def test_only_the_search_query_that_fits_the_called_tool_is_learned(self, learner: Learner) -> None:
+    def test_of_two_search_queries_only_the_one_similar_to_the_called_tool_is_learned(
+        self, learner: Learner
+    ) -> None:
         queries = ["draw a picture of a horse", "opening hours of the pool"]
         learner.retriever.learn(learner.tools, HOURS, queries, client="", origin="search")
         assert [(each.text, each.origin) for each in learner.store.load()] == [(queries[1], "search")]
@@ -158,7 +166,9 @@ class TestLimitsOfTheEffect:
         learner.learn(picture, "restart the database server now", "the database server hangs again")
         assert learner.gain(picture, "restart the database server") == 0
 
-    def test_learned_messages_of_one_other_client_change_the_ranking_little(self, learner: Learner) -> None:
+    def test_messages_learned_from_one_other_client_count_less_than_a_third_of_a_clients_own(
+        self, learner: Learner
+    ) -> None:
         learner.learn(HOURS, *SWIM, client="alice")
         own, others = learner.gain(HOURS, client="alice"), learner.gain(HOURS, client="bob")
         assert 0 < others < own / 3
@@ -230,7 +240,7 @@ class TestLimitsOfTheEffect:
             assert again.gain(other) == 0
             again.learned.close()
 
-    def test_ungranted_tool_is_not_found_by_learned_messages(self, learner: Learner) -> None:
+    def test_tool_that_is_not_granted_is_not_found_by_its_learned_messages(self, learner: Learner) -> None:
         learner.learn(HOURS, *SWIM)
         hits = learner.retriever.find(
             learner.tools, QUERY, mode="hybrid", limit=5, granted={ROUTE.name}, client=""
@@ -261,7 +271,7 @@ class TestStore:
         assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
         assert texts[0].endswith(str(MAX_CLIENT_MESSAGES_PER_TOOL + 4))
 
-    def test_at_the_total_limit_the_client_with_most_learned_messages_loses_its_oldest(
+    def test_client_with_most_learned_messages_loses_its_oldest_if_the_store_is_full(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(learned_store, "MAX_LEARNED_MESSAGES", 6)
@@ -274,7 +284,7 @@ class TestStore:
         assert len(clients) == 6
         store.close()
 
-    def test_text_of_a_forgotten_message_is_not_left_in_the_file(
+    def test_text_of_a_forgotten_learned_message_is_erased_from_the_files_on_disk(
         self, learner: Learner, tmp_path: Path
     ) -> None:
         learner.learn(HOURS, "is the zanzibar bath open tonight")

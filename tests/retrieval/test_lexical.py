@@ -46,7 +46,9 @@ def best(index: KeywordIndex, query: str) -> int:
         (make_tool("a", "zebra"), make_tool("b", server="zebra")),
     ],
 )
-def test_keyword_weight_of_a_word_depends_on_the_field(more: Tool, less: Tool) -> None:
+def test_word_scores_higher_in_name_title_or_synonyms_than_in_description_or_parameters(
+    more: Tool, less: Tool
+) -> None:
     high, low = scores(build(more, less), "zebra")
     assert high > low > 0
 
@@ -77,7 +79,7 @@ def test_word_repeated_in_the_query_counts_once() -> None:
     assert scores(index, "zebra zebra zebras") == scores(index, "zebra")
 
 
-def test_no_keyword_score_exceeds_the_best_possible_score() -> None:
+def test_keyword_scores_do_not_exceed_the_reported_best_possible_score() -> None:
     index = build(make_tool("zebra_lion", "zebra lion zebra lion"), make_tool("b", "lion"))
     found, best_possible = index.scores("zebra lion unicorn")
     assert 0 < float(found.max()) <= best_possible
@@ -124,7 +126,7 @@ def test_referenced_and_alternative_schemas_are_indexed() -> None:
         {"x": {"properties": 3}},
     ],
 )
-def test_malformed_tool_schema_can_be_indexed(properties: dict[str, object]) -> None:
+def test_tool_with_a_malformed_schema_is_found_by_its_description(properties: dict[str, object]) -> None:
     tool = replace(make_tool("a", "lion"), parameters=freeze({"properties": properties}))
     assert scores(build(tool), "lion zebra")[0] > 0
 
@@ -148,7 +150,7 @@ def test_search_in_an_empty_catalog_gives_no_scores() -> None:
 
 
 @check_cases("query", ["", "  ", "?!", "\x00", "unheard"])
-def test_query_without_indexed_words_scores_zero(query: str) -> None:
+def test_every_tool_scores_zero_for_a_query_without_indexed_words(query: str) -> None:
     index = build(make_tool("a", "zebra"))
     assert scores(index, query) == [0.0]
     assert index.matched(query, [0]) == [[]]
@@ -159,13 +161,13 @@ def test_matched_words_of_a_hit_are_in_query_order() -> None:
     assert index.matched("a lion, a puma and a zebra", [0, 1]) == [["lion", "zebra"], ["puma"]]
 
 
-def test_matched_words_of_a_hit_are_shown_as_written() -> None:
+def test_matched_words_of_a_hit_have_the_spelling_of_the_query_and_not_the_stem() -> None:
     index = KeywordIndex.build([make_tool("a", "The parcel arrives broken.")], WordTokenizer())
     assert index.matched("it arrived, breaking my parcels", [0]) == [["arrived", "parcels"]]
 
 
 @pytest.mark.thorough
-def test_many_identical_tools_get_equal_scores_quickly() -> None:
+def test_ten_thousand_identical_tools_get_equal_scores_in_time_proportional_to_their_number() -> None:
     tool = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
 
     def score(count: int) -> None:
@@ -183,7 +185,7 @@ def name_coverage_of(index: KeywordIndex, query: str, *positions: int) -> list[f
     return [float(share) for share in index.name_coverage(query, np.array(positions, np.int64))]
 
 
-def test_name_coverage_is_the_share_of_a_tools_name_terms_in_the_query() -> None:
+def test_name_coverage_is_the_share_of_words_of_a_tool_name_that_occur_in_the_query() -> None:
     index = build(
         make_tool("create_new_issue"),
         make_tool("mcp_github_list_issues", server="github"),
@@ -195,7 +197,7 @@ def test_name_coverage_is_the_share_of_a_tools_name_terms_in_the_query() -> None
     assert name_coverage_of(index, "issue") == []
 
 
-def test_common_words_in_a_tool_name_count_for_name_coverage() -> None:
+def test_tool_name_of_only_common_words_is_fully_covered_by_a_query_with_those_words() -> None:
     assert name_coverage_of(build(make_tool("get_all")), "get them all", 0) == [1.0]
 
 
@@ -204,7 +206,7 @@ def test_name_coverage_uses_the_first_terms_of_a_long_tool_name() -> None:
     assert name_coverage_of(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
 
 
-def test_name_coverage_is_the_same_in_an_updated_and_a_new_index() -> None:
+def test_name_coverage_in_an_updated_keyword_index_equals_that_in_a_new_one() -> None:
     tools = [make_tool(f"{word}_thing_{n}") for n, word in enumerate(VOCABULARY)]
     other = make_tool("quite_another_name")
     changed = build(*tools).without([1, 3], 7).with_tools({3: other, 6: tools[1]})
@@ -216,7 +218,7 @@ def test_name_coverage_is_the_same_in_an_updated_and_a_new_index() -> None:
         assert name_coverage_of(changed, query, 1, 5) == [0.0, 0.0]
 
 
-def test_adding_tools_at_once_equals_adding_them_one_by_one() -> None:
+def test_keyword_scores_are_the_same_whether_tools_are_added_together_or_one_by_one() -> None:
     tools = {n: make_tool(f"tool_{n}", f"{VOCABULARY[n % 5]} thing {n % 3}") for n in range(40)}
     empty = build(*tools.values()).without(range(40), 40)
     at_once, one_by_one = empty.with_tools(tools), empty
@@ -237,7 +239,7 @@ def test_tool_removed_from_the_keyword_index_is_not_found_and_others_are_unchang
     assert scores(index, "zebra lion")[1] > 0, "the index it came from stays as it was"
 
 
-def test_tool_can_be_appended_to_the_keyword_index() -> None:
+def test_tool_appended_to_the_keyword_index_is_found_by_its_words() -> None:
     index = build(make_tool("a", "zebra")).without([], 3).with_tools({2: make_tool("c", "zebra unicorn")})
     assert np.flatnonzero(index.scores("zebra")[0]).tolist() == [0, 2]
     assert np.flatnonzero(index.scores("unicorn")[0]).tolist() == [2]

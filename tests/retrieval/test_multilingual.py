@@ -43,11 +43,11 @@ def test_english_messages_are_recognised_as_english(message: str) -> None:
 
 
 @check_cases("message", FOREIGN_MESSAGES)
-def test_messages_in_other_languages_are_recognised_as_foreign(message: str) -> None:
+def test_messages_in_languages_other_than_english_are_recognised_as_not_english(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) >= FOREIGN_THRESHOLD
 
 
-def test_latin_and_other_scripts_are_distinguished() -> None:
+def test_is_latin_is_true_for_accented_latin_text_and_digits_and_false_for_cyrillic() -> None:
     assert is_latin("größer, plus élevé")
     assert not is_latin("какая завтра погода в Oslo")
     assert is_latin("1234 !?")
@@ -55,7 +55,7 @@ def test_latin_and_other_scripts_are_distinguished() -> None:
 
 @given(st.text(max_size=80))
 @try_examples(60)
-def test_probability_that_a_message_is_foreign_is_between_zero_and_one(text: str) -> None:
+def test_probability_that_any_message_is_not_english_is_between_zero_and_one(text: str) -> None:
     assert 0 <= foreign_probability(text, ENCODER.pieces) <= 1
 
 
@@ -67,7 +67,7 @@ def test_english_message_is_embedded_by_the_english_model_only() -> None:
         assert not vector[384:].any()
 
 
-def test_tool_vector_contains_the_vectors_of_both_models() -> None:
+def test_tool_vector_is_the_english_models_vector_followed_by_the_multilingual_models() -> None:
     (vector,) = MODEL.embed(["Read a file"], "tool")
     np.testing.assert_allclose(vector[384:], LIGHT.embed(["Read a file"], "tool")[0] * LIGHT_SCALE, rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vector[:384]), 1, rtol=1e-4)

@@ -32,28 +32,28 @@ def search_names(message: str, mode: Mode, limit: int, model: Embedder | None = 
 
 
 @check_cases("mode", ["keyword", "semantic", "hybrid"])
-def test_two_duplicate_tools_keep_their_rank(mode: Mode) -> None:
+def test_only_two_of_many_duplicate_tools_are_among_the_first_five_hits(mode: Mode) -> None:
     names = search_names("read the text of a file", mode, 5)
     assert sum(name.endswith("_read_file") for name in names) == 2
     assert names[0].endswith("_read_file")
     assert "mcp_pdf_pages" in names
 
 
-def test_duplicate_tools_are_detected_without_an_embedding_model() -> None:
+def test_only_two_duplicate_tools_are_among_the_first_five_hits_without_an_embedding_model() -> None:
     names = search_names("read the text of a file", "keyword", 5, None)
     assert sum(name.endswith("_read_file") for name in names) == 2
 
 
-def test_duplicate_tools_are_moved_down_but_not_removed() -> None:
+def test_all_duplicate_tools_are_among_the_first_fifty_hits() -> None:
     names = search_names("read the text of a file", "keyword", 50)
     assert {tool.name for tool in DUPLICATES} <= set(names)
 
 
-def test_among_duplicates_the_tool_of_the_server_named_in_the_message_ranks_first() -> None:
+def test_of_duplicate_tools_the_one_whose_server_the_message_names_ranks_first() -> None:
     assert search_names("use mcp_disk4_read_file for this file", "hybrid", 5)[0] == "mcp_disk4_read_file"
     assert search_names("read the text of a file with disk3", "keyword", 5)[0] == "mcp_disk3_read_file"
 
 
-def test_different_tools_of_one_server_are_not_duplicates() -> None:
+def test_read_and_write_tools_of_one_server_do_not_count_as_duplicates_of_each_other() -> None:
     names = search_names("write or read a file on the disk", "keyword", 3)
     assert "mcp_disk1_write_file" in names

@@ -77,7 +77,7 @@ def test_ungranted_tools_do_not_affect_the_probability_that_a_tool_is_needed() -
     assert catalog_similarity(hidden, dense=True).tolist() == catalog_similarity(alone, dense=True).tolist()
 
 
-def test_hidden_states_of_the_encoder_affect_the_probability_that_a_tool_is_needed() -> None:
+def test_probability_that_a_tool_is_needed_changes_if_hidden_states_of_the_encoder_are_given() -> None:
     message = "put the kettle on"
     near = legs(message, *[0.3] * 8)
     states: Scores = np.random.default_rng(3).normal(size=(6, 384)).astype(np.float32)
@@ -85,12 +85,14 @@ def test_hidden_states_of_the_encoder_affect_the_probability_that_a_tool_is_need
 
 
 @check_cases("head", ["encoder", "light"])
-def test_without_an_embedding_model_the_need_for_a_tool_is_estimated_from_the_text(head: Head) -> None:
+def test_without_embeddings_the_probability_that_a_tool_is_needed_depends_on_the_text_only(
+    head: Head,
+) -> None:
     message = "book a table for two on friday"
     assert need(head).probability(message, legs(message)) == need("text").probability(message, legs(message))
 
 
-def test_need_for_a_tool_in_a_long_message_is_estimated_from_its_truncated_text() -> None:
+def test_features_for_estimating_whether_a_tool_is_needed_ignore_text_beyond_a_length_limit() -> None:
     message = "delete the old invoices " * 40
     assert np.array_equal(hashed_features(message)[0], hashed_features(message * 1000)[0])
 

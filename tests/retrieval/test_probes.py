@@ -49,7 +49,9 @@ def test_everyday_message_finds_the_tool_it_needs(
 @check_cases(
     "message", ["thanks!", "haha that's a good one", "who are you?", "never mind", "good night", "谢谢你"]
 )
-def test_small_talk_is_detected_and_search_still_returns_hits(index: Index, message: str) -> None:
+def test_small_talk_is_classified_as_needing_no_tool_by_the_shipped_models(
+    index: Index, message: str
+) -> None:
     found = SEARCHER.answer(index, message)
     assert not found.needed(DEFAULT_NEED_THRESHOLD)
 
@@ -63,7 +65,7 @@ def test_small_talk_is_detected_and_search_still_returns_hits(index: Index, mess
         "thanks for `terminal`",
     ],
 )
-def test_request_or_tool_name_within_thanks_is_classified_as_needing_tools(
+def test_message_of_thanks_that_also_contains_a_request_or_tool_name_needs_tools(
     index: Index, message: str
 ) -> None:
     assert SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD)
@@ -93,7 +95,9 @@ def developer_index() -> Index:
         "pay the electricity bill",
     ],
 )
-def test_request_that_no_tool_can_fulfil_selects_no_tools(developer_index: Index, message: str) -> None:
+def test_everyday_request_among_developer_tools_only_is_classified_as_needing_no_tool(
+    developer_index: Index, message: str
+) -> None:
     assert not SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)
 
 
@@ -105,11 +109,13 @@ def test_request_that_no_tool_can_fulfil_selects_no_tools(developer_index: Index
         "run an SQL query that counts the users of May",
     ],
 )
-def test_request_that_some_tool_can_fulfil_selects_tools(developer_index: Index, message: str) -> None:
+def test_request_that_a_developer_tool_can_fulfil_is_classified_as_needing_a_tool(
+    developer_index: Index, message: str
+) -> None:
     assert SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)
 
 
-def test_example_messages_do_not_cause_a_tool_to_be_selected_for_every_message() -> None:
+def test_tool_with_example_messages_on_many_topics_is_not_selected_for_unrelated_messages() -> None:
     bait = (
         "book a train to Rome",
         "order a pizza",

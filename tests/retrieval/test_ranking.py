@@ -38,19 +38,21 @@ def floats(*numbers: float) -> Scores:
 
 @given(some_scores, st.integers(0, 100))
 @try_examples(200)
-def test_best_ranked_positions_are_those_of_a_full_sort(scores: Scores, depth: int) -> None:
+def test_best_positions_returns_the_first_positions_of_a_full_sort_by_score(
+    scores: Scores, depth: int
+) -> None:
     full = sorted(range(len(scores)), key=lambda position: (-float(scores[position]), position))
     assert best_positions(scores, depth).tolist() == full[:depth]
 
 
-def test_tool_ranked_high_by_any_method_is_high_in_the_fused_ranking() -> None:
+def test_combined_score_of_a_tool_is_the_sum_of_its_reciprocal_ranks_in_all_rankings() -> None:
     fused = fuse_reciprocal_ranks([positions(3, 1, 2), positions(1, 3, 0)], 5)
     assert fused.tolist() == pytest.approx(
         [1 / (RRF_K + 2), 1 / (RRF_K + 1) + 1 / RRF_K, 1 / (RRF_K + 2), 1 / RRF_K + 1 / (RRF_K + 1), 0]
     )
 
 
-def test_empty_ranking_does_not_change_the_fused_ranking() -> None:
+def test_empty_ranking_does_not_change_the_combined_reciprocal_rank_scores() -> None:
     alone = fuse_reciprocal_ranks([positions(2, 0)], 3)
     assert np.array_equal(alone, fuse_reciprocal_ranks([positions(2, 0), positions()], 3))
     assert fuse_reciprocal_ranks([], 3).tolist() == [0, 0, 0]
@@ -58,12 +60,12 @@ def test_empty_ranking_does_not_change_the_fused_ranking() -> None:
 
 @given(st.permutations(range(12)))
 @try_examples(50)
-def test_tool_ranked_high_by_both_search_methods_ranks_above_others(order: list[int]) -> None:
+def test_combining_two_equal_rankings_gives_the_same_ranking(order: list[int]) -> None:
     fused = fuse_reciprocal_ranks([positions(*order), positions(*order)], 12)
     assert best_positions(fused, 12).tolist() == order
 
 
-def test_every_candidate_has_a_row_of_ranker_features() -> None:
+def test_ranker_features_have_one_finite_row_per_candidate_tool() -> None:
     legs = Legs(floats(0, 3, 1, 0), 6.0, {"dense": floats(0.1, 0.9, -0.2, 0.4)})
     rows = features(legs, positions(1, 2, 3), floats(1, 0, 0.5))
     assert rows.shape[0] == 3
@@ -71,7 +73,7 @@ def test_every_candidate_has_a_row_of_ranker_features() -> None:
     assert np.isfinite(rows).all()
 
 
-def test_ungranted_tools_do_not_change_ranker_features() -> None:
+def test_ranker_features_of_granted_tools_do_not_depend_on_ungranted_tools() -> None:
     lexical, dense = floats(0, 3, 1, 0), floats(0.1, 0.9, -0.2, 0.4)
     alone = features(Legs(lexical, 6.0, {"dense": dense}), positions(1, 2, 3), floats(1, 0, 0))
     hidden = np.full(50, EXCLUDED_SCORE, np.float32)
@@ -82,12 +84,12 @@ def test_ungranted_tools_do_not_change_ranker_features() -> None:
 
 
 @check_cases("dense", [{}, {"dense": floats(0, 0, 0)}, {"dense": floats(-1, -1, -1)}])
-def test_equal_scores_give_finite_ranker_features(dense: dict[str, Scores]) -> None:
+def test_ranker_features_are_finite_if_all_candidates_have_equal_scores(dense: dict[str, Scores]) -> None:
     rows = features(Legs(floats(0, 0, 0), 0.0, dense), positions(0, 1, 2), floats(0, 0, 0))
     assert np.isfinite(rows).all()
 
 
-def test_ranker_scores_each_candidate_independently() -> None:
+def test_ranker_computes_the_score_of_each_feature_row_from_its_own_values() -> None:
     ranker = Ranker(
         {
             "mean": floats(1, 0),
@@ -110,12 +112,12 @@ def test_shipped_ranker_prefers_a_tool_found_by_keywords_and_by_similarity(name:
     assert int(np.argmax(scores)) == 1
 
 
-def test_there_is_no_ranker_for_an_unknown_embedding_model() -> None:
+def test_loading_the_shipped_ranker_of_an_unknown_embedding_model_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError, match="ranker-of-nobody"):
         Ranker.shipped("of-nobody")
 
 
-def test_number_of_probable_candidates_is_small_if_one_score_stands_out() -> None:
+def test_count_probable_returns_how_many_candidates_share_the_top_score() -> None:
     assert count_probable(floats(9, 0, 0, 0)) == 1
     assert count_probable(floats(0, 0, 0, 0)) == 4
     assert count_probable(floats(1, 5, 5, 0)) == 2

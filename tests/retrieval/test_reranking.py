@@ -72,13 +72,15 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # Similarities
 
 
-def test_most_similar_tool_has_the_highest_reranking_similarity(server: Server, tmp_path: Path) -> None:
+def test_reranking_orders_tools_by_similarity_of_their_vectors_to_the_message(
+    server: Server, tmp_path: Path
+) -> None:
     second = reranker(server, tmp_path)
     assert order(second, "bb a", [A, B, C]) == ["bbbb", "aaaa", "cccc"]
     assert order(second, "cc b", [A, B, C]) == ["cccc", "bbbb", "aaaa"]
 
 
-def test_reranking_similarities_are_in_tool_order(server: Server) -> None:
+def test_similarities_for_reranking_are_returned_in_the_order_of_the_given_tools(server: Server) -> None:
     found = reranker(server, None).similarities("aaabbbb", [C, B, A])
     assert found == pytest.approx([0, 0.8, 0.6], abs=1e-3)
 
@@ -99,7 +101,7 @@ def test_reranking_no_tools_sends_no_request(server: Server) -> None:
     assert server.received_texts == []
 
 
-def test_zero_vector_from_the_service_disables_reranking_for_that_message(
+def test_message_whose_vector_is_zero_is_not_reranked_and_causes_no_warning(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert reranker(server, None).similarities("xyz", [A, B]) is None
@@ -157,7 +159,9 @@ def test_another_process_reuses_vectors_cached_for_reranking(server: Server, tmp
     assert first.tolist() == again.tolist()
 
 
-def test_cached_vectors_of_two_processes_are_merged(server: Server, tmp_path: Path) -> None:
+def test_tool_vectors_cached_for_reranking_by_two_processes_are_used_by_both(
+    server: Server, tmp_path: Path
+) -> None:
     one, other = reranker(server, tmp_path), reranker(server, tmp_path)
     one.similarities("a", [A])
     other.similarities("a", [B])
@@ -168,7 +172,7 @@ def test_cached_vectors_of_two_processes_are_merged(server: Server, tmp_path: Pa
     assert server.received_texts == [["a"]] * 3
 
 
-def test_concurrent_processes_leave_a_readable_vector_cache(
+def test_reranking_cache_written_by_concurrent_processes_stays_readable(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def learn(number: int) -> None:
@@ -186,7 +190,7 @@ def test_concurrent_processes_leave_a_readable_vector_cache(
     assert [file.suffix for file in tmp_path.iterdir()] == [".npz"]
 
 
-def test_vector_cache_is_separate_for_each_model(server: Server, tmp_path: Path) -> None:
+def test_reranking_vector_cache_is_separate_for_each_embedding_model(server: Server, tmp_path: Path) -> None:
     reranker(server, tmp_path, "one").similarities("a", [A])
     server.requests.clear()
     reranker(server, tmp_path, "other").similarities("a", [A])
@@ -288,7 +292,7 @@ def test_invalid_vector_cache_file_is_ignored_with_a_warning_and_replaced(
     assert len(server.received_texts) == 3
 
 
-def test_oversized_vector_cache_file_is_not_read(
+def test_reranking_cache_file_above_the_size_limit_is_not_read(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A])
@@ -297,7 +301,7 @@ def test_oversized_vector_cache_file_is_not_read(
     assert "larger than 100 bytes" in warnings(caplog)[0]
 
 
-def test_least_recently_used_vectors_are_evicted(
+def test_full_reranking_cache_drops_the_least_recently_used_tool_vectors(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reranking, "MAX_CACHED_VECTORS", 2)
@@ -313,13 +317,15 @@ def test_least_recently_used_vectors_are_evicted(
     assert server.received_texts[1:] == [["a"], ["user bbbb"]]
 
 
-def test_vector_cache_files_of_the_oldest_models_are_deleted(server: Server, tmp_path: Path) -> None:
+def test_reranking_keeps_at_most_the_maximum_number_of_cache_files_for_different_models(
+    server: Server, tmp_path: Path
+) -> None:
     for number in range(reranking.MAX_CACHE_FILES + 3):
         reranker(server, tmp_path, f"m{number}").similarities("a", [A])
     assert len(list(tmp_path.iterdir())) == reranking.MAX_CACHE_FILES
 
 
-def test_unusable_vector_cache_directory_logs_a_warning(
+def test_reranking_continues_with_one_warning_if_its_vector_cache_cannot_be_written(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = tmp_path / "taken"
@@ -364,7 +370,7 @@ FAULTS: dict[str, RequestHandler] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_any_failure_disables_reranking_with_one_warning(
+def test_every_failing_embedding_request_skips_reranking_with_only_one_warning(
     server: Server, caplog: pytest.LogCaptureFixture, fault: RequestHandler
 ) -> None:
     server.handler = fault
@@ -375,7 +381,9 @@ def test_any_failure_disables_reranking_with_one_warning(
     assert said.startswith("search results are not reranked: m at http://127.0.0.1")
 
 
-def test_unreachable_endpoint_disables_reranking(caplog: pytest.LogCaptureFixture) -> None:
+def test_search_results_are_not_reranked_if_the_reranking_endpoint_is_unreachable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     second = Reranker(EndpointEmbedder("http://127.0.0.1:9/v1/embeddings", "m"), None)
     assert second.similarities("a", [A]) is None
     assert len(warnings(caplog)) == 1
@@ -389,7 +397,9 @@ def test_recovered_endpoint_is_used_again_for_reranking(server: Server) -> None:
     assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
 
 
-def test_vectors_received_before_a_failure_are_cached(server: Server, tmp_path: Path) -> None:
+def test_tool_vectors_received_before_a_failed_reranking_request_are_cached(
+    server: Server, tmp_path: Path
+) -> None:
     tools = [make_tool(f"a{number}") for number in range(40)]
     server.handler = lambda request: (
         answer_normally(request) if len(server.requests) < 3 else answer_500(request)
@@ -433,7 +443,7 @@ def names(hits: Sequence[Hit]) -> list[str]:
     return [hit.name for hit in hits]
 
 
-def test_tools_found_by_keywords_or_by_similarity_are_reranked_by_similarity(server: Server) -> None:
+def test_hits_of_keyword_and_vector_search_are_reordered_by_reranking_similarity(server: Server) -> None:
     hits = search(reranker(server, None), "zoo a c c")
     assert names(hits) == ["three", "four", "two", "one"]
     assert names(search(None, "zoo a c c", "keyword")) != names(hits)
@@ -458,7 +468,7 @@ def test_search_modes_without_reranking_do_not_contact_the_service(server: Serve
     assert server.received_texts == []
 
 
-def test_only_the_best_hits_are_sent_for_reranking(server: Server) -> None:
+def test_only_as_many_hits_as_the_shortlist_holds_are_sent_for_reranking(server: Server) -> None:
     many = snapshot(*(make_tool(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
     hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
     assert sum(map(len, server.received_texts)) == 1 + SHORTLIST_SIZE
@@ -470,7 +480,7 @@ def test_tools_are_ranked_by_similarity_if_the_reranking_service_does_not_answer
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
 
 
-def test_without_a_reranking_service_tools_are_ranked_by_keywords_and_similarity() -> None:
+def test_search_mode_rerank_without_a_reranking_service_gives_the_hits_of_hybrid_search() -> None:
     assert names(search(None, "zoo a")) == names(search(None, "zoo a", "hybrid"))
 
 
@@ -509,7 +519,7 @@ def test_runtime_uses_the_configured_reranking_service_and_caches_vectors(
     assert list((runtime.config.paths.cache_dir / "vectors").glob("*.npz"))
 
 
-def test_disabled_reranking_service_is_never_contacted(
+def test_reranking_service_that_is_disabled_in_the_settings_gets_no_request(
     server: Server, open_test_runtime: RuntimeOpener
 ) -> None:
     runtime = open_test_runtime(settings(server, enabled=False))

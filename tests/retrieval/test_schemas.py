@@ -56,7 +56,9 @@ def of(*parameters: str) -> dict[str, Any]:
         },
     ],
 )
-def test_parameters_are_found_anywhere_in_a_json_schema(schema: dict[str, Any]) -> None:
+def test_parameters_inside_arrays_alternatives_and_references_of_a_schema_are_found(
+    schema: dict[str, Any],
+) -> None:
     assert "wanted" in names(schema)
 
 
@@ -76,13 +78,13 @@ def test_external_and_broken_schema_references_are_ignored(reference: Any) -> No
     assert names({"properties": {"a": {"$ref": reference}}}) == ["a"]
 
 
-def test_recursive_schema_is_visited_once() -> None:
+def test_parameters_of_a_recursive_schema_are_each_listed_once() -> None:
     node = {"properties": {"value": {}, "next": {"$ref": "#/$defs/Node"}, "rest": {"$ref": "#/$defs/Node"}}}
     schema = {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
     assert names(schema, depth=50) == ["value", "next", "rest"]
 
 
-def test_exponentially_growing_schema_references_are_bounded() -> None:
+def test_schema_whose_references_double_at_each_level_is_walked_in_limited_steps() -> None:
     steps = {
         f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(60)
     }
@@ -91,12 +93,12 @@ def test_exponentially_growing_schema_references_are_bounded() -> None:
     assert len(list(schema_variants(steps["d0"], schema))) <= MAX_VARIANTS
 
 
-def test_number_of_visited_schemas_is_limited() -> None:
+def test_walking_a_schema_stops_at_the_maximum_number_of_visited_subschemas() -> None:
     schema = of(*(f"p{n}" for n in range(5_000)))
     assert len(list(iterate_schemas(schema, depth=4, limit=70))) == 70
 
 
-def test_deeply_nested_schema_is_walked_up_to_a_limit() -> None:
+def test_schema_nested_300_levels_deep_is_walked_only_to_the_depth_limit() -> None:
     schema: dict[str, Any] = {}
     for n in range(300):
         schema = {"anyOf": [schema]} if n % 2 else {"items": schema}
@@ -110,7 +112,7 @@ def test_list_of_allowed_values_of_a_schema_contains_only_strings() -> None:
 
 @given(JUNK)
 @try_examples(200)
-def test_arbitrary_input_is_walked_as_a_schema_within_limits(junk: Any) -> None:
+def test_any_value_can_be_walked_as_a_schema_with_a_limited_number_of_variants(junk: Any) -> None:
     for name, inner in iterate_schemas(junk, depth=3, limit=50):
         assert isinstance(name, str)
         assert len(list(schema_variants(inner, junk))) <= MAX_VARIANTS

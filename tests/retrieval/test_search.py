@@ -105,7 +105,7 @@ def test_keywords_and_light_model_find_the_tool_in_the_top_three(
     assert name in [hit.name for hit in searcher.search(INDEX, message, limit=3)]
 
 
-def test_search_hit_contains_the_reasons_for_its_rank() -> None:
+def test_search_hit_contains_its_matched_words_and_its_vector_similarity() -> None:
     hit = SEARCHERS["fused"].search(INDEX, "the weather of the coming days")[0]
     assert hit.name == "weather_forecast"
     assert "weather" in hit.matched
@@ -165,7 +165,7 @@ def test_search_never_returns_ungranted_tools(granted: set[str], message: str, m
 
 
 @every_mode
-def test_removed_tool_is_not_found_at_its_empty_index_position(mode: Mode) -> None:
+def test_search_does_not_find_removed_tools_whose_index_positions_are_empty(mode: Mode) -> None:
     tools = tuple(make_tool(f"tool_{n}", "counts sheep") for n in range(400))
     indexer = Indexer(CountingModel().embedder, None)
     searcher = Searcher(indexer.embedder, None)
@@ -180,7 +180,7 @@ def test_removed_tool_is_not_found_at_its_empty_index_position(mode: Mode) -> No
 
 
 @either_searcher
-def test_search_among_granted_tools_ranks_them_as_if_no_other_tools_existed(searcher: Searcher) -> None:
+def test_granted_tools_are_ranked_as_if_the_ungranted_tools_did_not_exist(searcher: Searcher) -> None:
     granted = NAMES[2:]
     alone = [hit.name for hit in searcher.search(indexed(CATALOG[2:]), "show the weather", mode="semantic")]
     assert [
@@ -189,17 +189,17 @@ def test_search_among_granted_tools_ranks_them_as_if_no_other_tools_existed(sear
 
 
 @check_cases("limit", [0, 1, 3, 8])
-def test_search_limit_bounds_the_number_of_hits(limit: int) -> None:
+def test_search_returns_at_most_the_given_number_of_hits(limit: int) -> None:
     hits = SEARCHERS["fused"].search(INDEX, "use memory, terminal and browser_navigate", limit=limit)
     assert len(hits) == limit
 
 
-def test_word_that_occurs_in_every_tool_name_still_matches() -> None:
+def test_query_word_that_occurs_in_every_tool_name_finds_all_tools() -> None:
     tools = [make_tool(f"mcp_github_{verb}", server="github") for verb in ("close", "list", "open")]
     assert search_names("github", tools) == [tool.name for tool in tools]
 
 
-def test_part_of_a_tool_name_matches_if_no_word_does() -> None:
+def test_query_that_matches_no_whole_word_finds_tools_whose_name_contains_it() -> None:
     tools = [make_tool(f"mcp_github_{verb}", server="github") for verb in ("close", "open")]
     assert search_names("ithub", tools) == [tool.name for tool in tools]
     assert search_names("ithub", tools, granted=["mcp_github_open"]) == ["mcp_github_open"]
@@ -250,7 +250,7 @@ def test_keyword_mode_neither_loads_the_model_nor_embeds(tmp_path: Path) -> None
     assert model.take_count() == 0
 
 
-def test_outage_of_the_embedding_model_is_reported_once_by_search_and_index(
+def test_embedding_outage_seen_by_both_search_and_indexing_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = CountingModel()
@@ -265,7 +265,7 @@ def test_outage_of_the_embedding_model_is_reported_once_by_search_and_index(
     assert len(caplog.records) == 1
 
 
-def test_changed_length_of_message_vectors_is_reported_and_similarity_ignored(
+def test_search_uses_keywords_and_warns_if_message_and_tool_vectors_differ_in_length(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     index = indexed(CATALOG, CountingModel().embedder)
@@ -274,7 +274,7 @@ def test_changed_length_of_message_vectors_is_reported_and_similarity_ignored(
     assert "another length" in caplog.text
 
 
-def test_search_without_selection_does_not_estimate_whether_a_tool_is_needed() -> None:
+def test_plain_search_does_not_run_the_classifier_of_whether_a_tool_is_needed() -> None:
     def need_classifier() -> NeedClassifier:
         pytest.fail("nobody reads what it says")
 
@@ -283,7 +283,7 @@ def test_search_without_selection_does_not_estimate_whether_a_tool_is_needed() -
     assert searcher.search(indexed(CATALOG, model.embedder), "weather")
 
 
-def test_displayed_scores_are_computed_for_the_whole_message_and_not_for_its_parts() -> None:
+def test_rankings_for_display_embed_only_the_whole_message_and_not_its_parts() -> None:
     model = CountingModel()
     index = indexed(CATALOG, model.embedder)
     model.take_count()
@@ -355,14 +355,14 @@ def test_keyword_stuffed_description_does_not_outrank_an_exact_tool_name() -> No
     ],
     ids=["megabyte", "one word", "chinese", "control", "mixed", "markup"],
 )
-def test_messages_with_unusual_text_are_searched_quickly(mode: Mode, message: str) -> None:
+def test_search_for_huge_or_unusual_messages_ends_within_the_time_limit(mode: Mode, message: str) -> None:
     names = run_with_limit(lambda: search_names(message, mode=mode))
     assert set(names) <= set(NAMES)
     if "weather" in message:
         assert names[0] == "weather_forecast"
 
 
-def test_identical_tools_are_ordered_by_position_after_the_named_tool() -> None:
+def test_identical_tools_are_ranked_in_registration_order_unless_the_message_names_one() -> None:
     same = make_tool("same", "Does the same")
     tools = [replace(same, name=f"same_{n:05}") for n in range(10_000)]
     model = FunctionEmbedder(lambda texts: [[1.0, 1.0]] * len(texts), "alike")
@@ -374,13 +374,13 @@ def test_identical_tools_are_ordered_by_position_after_the_named_tool() -> None:
         assert searcher.search(index, "use same_09999", mode=mode)[0].name == "same_09999"
 
 
-def test_name_coverage_ignores_the_server_name() -> None:
+def test_share_of_tool_name_words_in_the_query_does_not_count_the_server_name() -> None:
     index = indexed([make_tool("mcp_github_create_issue", server="github"), make_tool("weather")], None)
     shares = index.lexical.name_coverage("creating an issue", np.array([0, 1]))
     assert shares.tolist() == [1.0, 0.0]
 
 
-def test_retriever_finds_tools_registered_later() -> None:
+def test_retriever_finds_tools_registered_later_and_no_longer_finds_removed_ones() -> None:
     registry = Registry()
     registry.add_all(CATALOG)
     retriever = Retriever(LIGHT, None, None)

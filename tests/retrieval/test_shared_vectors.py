@@ -80,7 +80,7 @@ class TestToolVectors:
                 stack.callback(each.close)
             yield open_one
 
-    def test_tools_embedded_by_one_replica_are_not_embedded_by_the_other(
+    def test_tools_embedded_by_one_replica_are_not_embedded_again_by_another_replica(
         self, open_indexer: Callable[..., Indexer], databases: tuple[Database, Database] | None
     ) -> None:
         first, second = CountingModel(), CountingModel()
@@ -94,7 +94,7 @@ class TestToolVectors:
         assert (one.vectors.packed.numbers == other.vectors.packed.numbers).all()
         assert (one.vectors.packed.scales == other.vectors.packed.scales).all()
 
-    def test_only_tools_without_shared_vectors_are_embedded(
+    def test_replica_embeds_only_tools_for_which_no_other_replica_has_stored_vectors(
         self, open_indexer: Callable[..., Indexer], databases: tuple[Database, Database] | None
     ) -> None:
         open_indexer(0, CountingModel().embedder).index(TOOLS[:100])
@@ -166,7 +166,7 @@ class TestVectorsInTheDatabase:
         assert "tools are embedded here" in caplog.text
         database.execute("ALTER TABLE hidden RENAME TO tool_vectors")
 
-    def test_damaged_vectors_and_those_of_another_model_are_not_used(
+    def test_tools_whose_stored_vectors_are_damaged_or_of_another_model_are_embedded_again(
         self, stores: tuple[Database, SharedVectors, SharedVectors]
     ) -> None:
         database, one, other = stores

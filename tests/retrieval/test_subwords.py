@@ -155,7 +155,7 @@ def test_overlong_word_is_truncated_in_unigram(unigram: Unigram) -> None:
 
 
 @check_cases("limit", [2, 3, 5, 64])
-def test_wordpiece_token_limit_includes_both_special_tokens(
+def test_wordpiece_token_limit_counts_the_start_and_end_tokens_like_the_reference_library(
     bert: Tokenizer, word_piece: WordPiece, limit: int
 ) -> None:
     text = "invoices of unbelievable customers, 1234 of them; " * 10
@@ -167,7 +167,7 @@ def test_wordpiece_token_limit_includes_both_special_tokens(
 
 
 @check_cases("limit", [1, 3, 64])
-def test_unigram_token_limit_is_respected(unigram: Unigram, limit: int) -> None:
+def test_unigram_tokenizer_returns_at_most_the_given_number_of_tokens(unigram: Unigram, limit: int) -> None:
     text = "invoices of unbelievable customers, 1234 of them; " * 10
     assert unigram.ids(text, limit) == unigram.ids(text, ALL)[:limit]
 
@@ -185,12 +185,16 @@ def test_text_with_invalid_characters_can_be_tokenized(
     assert isinstance(unigram.ids(text, ALL), list)
 
 
-def test_cached_word_is_split_identically_into_subwords(word_piece: WordPiece, unigram: Unigram) -> None:
+def test_word_split_a_second_time_in_other_case_gives_the_same_subword_tokens(
+    word_piece: WordPiece, unigram: Unigram
+) -> None:
     for ours in (word_piece, unigram):
         assert ours.ids("reticulating splines", ALL) == ours.ids("Reticulating  SPLINES", ALL)
 
 
-def test_cache_of_subword_splits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_split_words_never_exceeds_its_maximum_and_tokens_stay_correct(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(subwords, "MAX_CACHED_WORDS", 2)
     ours = WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "##a"])
     assert ours.ids("a b c aa a b c aa", ALL) == [1, 3, 4, 5, 3, 6, 3, 4, 5, 3, 6, 2]
@@ -212,7 +216,7 @@ def test_unlikely_subword_is_preferred_to_an_unknown_character() -> None:
     assert Unigram({"ab": -12.0, "a": 1.0}, {"ab": 1, "a": 2}).ids("ab", ALL) == [1]
 
 
-def test_unknown_subwords_are_skipped_in_unigram() -> None:
+def test_unigram_tokenizer_skips_characters_that_are_not_in_its_vocabulary() -> None:
     ours = Unigram({"ab": -1.0, "c": -1.0}, {"ab": 1, "c": 2})
     assert ours.ids("ab?c éab", ALL) == [1, 2, 1]
 

@@ -43,19 +43,19 @@ def test_configured_synonyms_are_added_to_the_synonyms_of_the_tools_author() -> 
     assert JIRA.synonyms == ("task",)
 
 
-def test_tools_without_configured_synonyms_are_returned_as_the_same_objects() -> None:
+def test_add_synonyms_returns_tools_without_configured_synonyms_as_the_same_objects() -> None:
     tools = (*CATALOG, JIRA)
     read = Synonyms({"jira": ["ticket"]}).add_synonyms(tools)
     assert [one is other for one, other in zip(tools, read, strict=True)] == [True] * len(CATALOG) + [False]
 
 
-def test_without_configured_synonyms_the_same_tool_sequence_is_returned() -> None:
+def test_add_synonyms_returns_the_given_tuple_of_tools_if_no_synonyms_are_configured() -> None:
     tools = (*CATALOG, JIRA)
     assert Synonyms().add_synonyms(tools) is tools
     assert Synonyms({}).add_synonyms(tools) is tools
 
 
-def test_unchanged_tools_with_synonyms_are_returned_as_the_same_objects() -> None:
+def test_add_synonyms_returns_the_same_tool_objects_again_for_unchanged_tools() -> None:
     synonyms, before = Synonyms({"jira": ["ticket"]}), (JIRA, CATALOG[0])
     read = synonyms.add_synonyms(before)
     assert synonyms.add_synonyms(before) is read
@@ -64,7 +64,7 @@ def test_unchanged_tools_with_synonyms_are_returned_as_the_same_objects() -> Non
     assert later[1] is read[0]
 
 
-def test_tool_removed_from_the_registry_is_garbage_collected() -> None:
+def test_tool_with_configured_synonyms_is_garbage_collected_after_it_left_the_registry() -> None:
     synonyms, tool = Synonyms({"jira": ["ticket"]}), replace(JIRA)
     gone = weakref.ref(tool)
     synonyms.add_synonyms([tool])
@@ -121,7 +121,7 @@ def test_changed_synonyms_embed_only_the_affected_tools_again(registry: Registry
         assert counting.take_count() == texts
 
 
-def test_tools_in_the_registry_are_not_modified_by_synonyms(registry: Registry) -> None:
+def test_configured_synonyms_do_not_change_the_tool_objects_in_the_registry(registry: Registry) -> None:
     before = registry.snapshot().ordered
     retriever({"jira": ["ticket"]}, CountingModel()).find(
         registry.snapshot(), "ticket", mode="hybrid", limit=1
@@ -133,7 +133,9 @@ def test_tools_in_the_registry_are_not_modified_by_synonyms(registry: Registry) 
 # From the settings
 
 
-def test_runtime_uses_configured_synonyms(open_test_runtime: RuntimeOpener) -> None:
+def test_search_of_a_runtime_finds_a_tool_by_a_synonym_from_the_settings(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(
         {"tools.rag_embed_model": "light", "tools.synonyms": {"read_file": ["gizmo"]}}
     )
@@ -153,7 +155,7 @@ def test_misspelt_tool_name_in_the_synonym_settings_is_reported(
     )
 
 
-def test_synonyms_for_a_bundle_of_toolsets_are_reported_as_unused(
+def test_synonyms_configured_for_a_preset_or_user_toolset_give_a_warning(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_test_runtime(

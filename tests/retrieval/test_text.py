@@ -75,7 +75,9 @@ def test_chinese_japanese_and_korean_text_becomes_overlapping_character_pairs(
     assert tokenizer.tokens(text) == pairs
 
 
-def test_voiced_kana_keep_their_voicing_marks_in_terms(tokenizer: WordTokenizer) -> None:
+def test_japanese_words_that_differ_only_in_voicing_marks_give_different_search_terms(
+    tokenizer: WordTokenizer,
+) -> None:
     assert tokenizer.tokens("がき") == ["がき"]
     assert tokenizer.tokens("がき") != tokenizer.tokens("かき")
 
@@ -86,7 +88,7 @@ def test_latin_words_inside_chinese_or_japanese_text_are_found(tokenizer: WordTo
     assert tokenizer.tokens("2024年") == ["2024", "年"]
 
 
-def test_numbers_are_single_terms(tokenizer: WordTokenizer) -> None:
+def test_numbers_and_words_with_digits_are_single_search_terms(tokenizer: WordTokenizer) -> None:
     assert tokenizer.tokens("call 112 in 2026, s3 and v2") == ["call", "112", "in", "2026", "s3", "and", "v2"]
 
 
@@ -95,7 +97,7 @@ def test_abbreviation_and_its_expansion_give_the_same_term(tokenizer: WordTokeni
     assert all(tokenizer.tokens(short) == tokenizer.tokens(long) for short, long in ABBREVIATIONS.items())
 
 
-def test_inflected_words_share_a_stem(tokenizer: WordTokenizer) -> None:
+def test_inflected_forms_of_a_word_give_the_same_search_term(tokenizer: WordTokenizer) -> None:
     (stem,) = set(tokenizer.tokens("create creates created creating"))
     assert tokenizer.tokens("Creating") == [stem]
 
@@ -104,19 +106,23 @@ def test_contractions_leave_no_single_letters_as_terms() -> None:
     assert words("what's running, I’ll see; don't") == ["what", "running", "i", "see", "don"]
 
 
-def test_common_words_are_ignored_if_a_message_has_others(tokenizer: WordTokenizer) -> None:
+def test_common_words_are_no_search_terms_if_the_message_has_other_words(tokenizer: WordTokenizer) -> None:
     assert list(
         tokenizer.message_terms("could you please give me the weather").content_terms
     ) == tokenizer.tokens("weather")
 
 
-def test_terms_of_a_message_are_mapped_to_its_original_words(tokenizer: WordTokenizer) -> None:
+def test_search_terms_of_a_message_are_mapped_to_the_words_they_were_made_from(
+    tokenizer: WordTokenizer,
+) -> None:
     message_terms = tokenizer.message_terms("Please send the MEETINGS 天气")
     assert message_terms.content_terms == {"send": "send", "meet": "meetings", "天气": "天气"}
     assert message_terms.all_terms == {"pleas", "send", "the", "meet", "天气"}
 
 
-def test_term_cache_returns_the_terms_of_the_right_message(tokenizer: WordTokenizer) -> None:
+def test_message_terms_are_equal_for_the_same_message_and_differ_for_another(
+    tokenizer: WordTokenizer,
+) -> None:
     assert (
         tokenizer.message_terms("open a file")
         == tokenizer.message_terms("open a file")
@@ -125,7 +131,7 @@ def test_term_cache_returns_the_terms_of_the_right_message(tokenizer: WordTokeni
     assert tokenizer.message_terms("open a file").all_terms == set(tokenizer.tokens("open a file"))
 
 
-def test_message_of_only_common_words_keeps_them_as_terms(tokenizer: WordTokenizer) -> None:
+def test_common_words_are_search_terms_if_the_message_has_no_other_words(tokenizer: WordTokenizer) -> None:
     assert (
         list(tokenizer.message_terms("what is this").content_terms) == tokenizer.tokens("what is this") != []
     )
@@ -133,13 +139,13 @@ def test_message_of_only_common_words_keeps_them_as_terms(tokenizer: WordTokeniz
 
 
 @pytest.mark.parametrize("text", ["", " \t\n", "___", "?!…", "\x00\x1f", "\ud800", "😀"])
-def test_text_without_words_has_no_terms(tokenizer: WordTokenizer, text: str) -> None:
+def test_text_without_words_gives_no_search_terms(tokenizer: WordTokenizer, text: str) -> None:
     assert tokenizer.tokens(text) == []
     assert not tokenizer.message_terms(text).all_terms
     assert not tokenizer.message_terms(text).content_terms
 
 
-def test_control_characters_separate_words() -> None:
+def test_control_characters_in_a_text_separate_its_search_terms() -> None:
     assert words("open\x00file\x1b[31mred\r\nnow") == ["open", "file", "31mred", "now"]
 
 

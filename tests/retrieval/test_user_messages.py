@@ -87,7 +87,7 @@ def test_learned_messages_that_a_team_shares_are_used_only_for_its_members(
     assert learner.gain(HOURS, client=ann) == 0
 
 
-def test_shared_learned_messages_do_not_reveal_what_a_single_other_member_has_asked(
+def test_message_learned_from_only_one_team_member_does_not_change_search_results_of_others(
     learner: Learner, users: FileUserStore
 ) -> None:
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
@@ -101,7 +101,7 @@ def test_shared_learned_messages_do_not_reveal_what_a_single_other_member_has_as
     assert learner.gain(HOURS, QUERY, client=ann) > 0  # two members agree
 
 
-def test_text_of_a_learned_message_is_not_shown_in_search_results_or_lists(
+def test_text_of_messages_learned_from_users_is_hidden_in_search_results_and_lists(
     learner: Learner, users: FileUserStore
 ) -> None:
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
@@ -124,7 +124,9 @@ def test_client_named_like_a_user_does_not_get_the_learned_messages_of_that_user
     assert learner.gain(HOURS, client=impostor.learner) == 0
 
 
-def test_user_cannot_displace_learned_messages_of_other_users(learner: Learner, users: FileUserStore) -> None:
+def test_learned_messages_of_a_user_remain_when_others_learn_as_many_messages_as_they_can(
+    learner: Learner, users: FileUserStore
+) -> None:
     ann, *attackers = add_members(users, "ann", "bob", "cid", "dan")
     learner.learn(HOURS, *SWIM, client=ann)
     places = ("harbour", "museum", "library", "castle", "theatre", "stadium", "garden", "bakery")
@@ -139,7 +141,7 @@ def test_user_cannot_displace_learned_messages_of_other_users(learner: Learner, 
 
 
 @pytest.mark.parametrize("kind", ["file", "database"])
-def test_users_keep_an_equal_share_if_all_learned_messages_are_too_many(
+def test_every_user_keeps_some_learned_messages_when_the_store_exceeds_its_total_limit(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     for module in (learned_store, shared_learned):
@@ -172,7 +174,9 @@ def test_users_keep_an_equal_share_if_all_learned_messages_are_too_many(
         database.close()
 
 
-def test_no_learned_messages_are_shared_if_the_users_cannot_be_read(learner: Learner, tmp_path: Path) -> None:
+def test_learned_messages_of_a_team_are_not_used_while_the_users_file_is_damaged(
+    learner: Learner, tmp_path: Path
+) -> None:
     users = FileUserStore(tmp_path / "users.json")
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
     share(users, True)

@@ -37,19 +37,19 @@ def best(scores: Matrix, depth: int = 64) -> list[int]:
     return list(map(int, best_positions(scores, depth)))
 
 
-def test_rounding_error_of_8_bit_vectors_is_small() -> None:
+def test_vectors_stored_with_8_bits_differ_from_the_originals_by_less_than_0_002() -> None:
     rows = random_rows(50)
     assert np.abs(PackedVectors.of(rows).dequantize() - rows).max() < 0.002
 
 
-def test_zero_vectors_are_recognised_as_missing() -> None:
+def test_tool_whose_vector_is_zero_counts_as_having_no_vector() -> None:
     rows = random_rows(3)
     rows[1] = 0
     assert PackedVectors.of(rows).has_vector.tolist() == [True, False, True]
     assert PackedVectors.empty(2, 4).has_vector.tolist() == [False, False]
 
 
-def test_vectors_of_a_small_index_are_compared_exactly() -> None:
+def test_similarities_in_a_small_index_are_exact_dot_products() -> None:
     vectors = Vectors.of(PackedVectors.of(random_rows(100)))
     (query_vector,) = random_rows(1, seed=9)
     scores = vectors.similarities(query_vector, np.array([7]), np.zeros(100, np.float32))
@@ -68,7 +68,7 @@ def test_approximate_search_finds_the_most_similar_vectors_with_exact_scores(man
         assert scores[best(scores)] == pytest.approx(wanted[best(scores)], abs=1e-5)
 
 
-def test_approximate_search_scores_the_best_keyword_matches_exactly(many: Vectors) -> None:
+def test_approximate_search_computes_exact_similarities_for_the_best_keyword_matches(many: Vectors) -> None:
     (query_vector,) = random_rows(1, seed=11)
     beside = np.zeros(MANY, np.float32)
     beside[[5, 500, 3_000]] = 1
@@ -77,7 +77,7 @@ def test_approximate_search_scores_the_best_keyword_matches_exactly(many: Vector
     assert scores[[5, 500, 3_000]] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_approximate_search_excludes_hidden_tools(many: Vectors) -> None:
+def test_approximate_search_gives_excluded_positions_the_lowest_score(many: Vectors) -> None:
     (query_vector,) = random_rows(1, seed=12)
     hidden = np.arange(40, MANY)
     scores = many.similarities(query_vector, hidden, np.ones(MANY, np.float32))
@@ -87,7 +87,7 @@ def test_approximate_search_excludes_hidden_tools(many: Vectors) -> None:
     )
 
 
-def test_approximate_search_handles_identical_vectors() -> None:
+def test_approximate_search_gives_all_of_many_identical_vectors_the_similarity_one() -> None:
     vectors = Vectors.of(PackedVectors.of(np.full((MANY, WIDTH), WIDTH**-0.5, np.float32)))
     scores = vectors.similarities(
         np.full(WIDTH, WIDTH**-0.5, np.float32), NONE_HIDDEN, np.zeros(MANY, np.float32)
@@ -96,7 +96,7 @@ def test_approximate_search_handles_identical_vectors() -> None:
 
 
 @check_cases("size", [300, MANY])
-def test_vectors_added_later_score_like_original_vectors(size: int) -> None:
+def test_updated_vectors_find_the_same_best_matches_as_vectors_built_anew(size: int) -> None:
     rows = random_rows(size)
     before = Vectors.of(PackedVectors.of(rows[: size - 10]))
     positions = np.array([3, *range(size - 10, size)])
