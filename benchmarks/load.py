@@ -142,6 +142,7 @@ async def measure_mixed(site: Site, sessions: int, seconds: float, think_s: floa
     """Run the mixed load and return the results."""
     for each in site.replicas:  # each has loaded its models and its index before the time starts
         await warm_up(each.port, site.tokens[0])
+        await asyncio.to_thread(each.wait_until_idle)
     log, memory = Log(phase="no fault"), Memory()
     ports = [each.port for each in site.replicas]
     watching = asyncio.create_task(memory.follow(site.replicas))
@@ -169,6 +170,7 @@ async def measure_mixed(site: Site, sessions: int, seconds: float, think_s: floa
         "ms": {kind: _describe_times(times) for kind, times in sorted(log.times.items())},
         "memory_mb": memory.summarize(),
         "errors": _describe_errors(log),
+        "tracebacks": Counter(text for each in site.replicas for text in each.find_tracebacks()),
         "stored": await compare_stored(site, log),
         "disk": site.disk.kind,
     }
@@ -361,6 +363,7 @@ def format_mixed(found: Mapping[str, Any]) -> str:
             for each in found["errors"]
         ),
         "",
+        *(f"{count} × {text}" for text, count in found["tracebacks"].items()),
         *(f"lost: {name}: {count}" for name, count in found["stored"]["lost"].items()),
         *(f"twice: {name}: {count}" for name, count in found["stored"]["twice"].items()),
     ]
@@ -425,6 +428,8 @@ def compare(sessions: int, seconds: float, think_s: float) -> list[dict[str, Any
     with run_site(replicas=1, clients=TOKENS) as site:
         site.replicas[0].name = "toolfold"
         front = Front(site.replicas[0], "load_record", site.tokens)
+        asyncio.run(warm_up(front.process.port, site.tokens[0]))
+        front.process.wait_until_idle()
         found.insert(1, asyncio.run(measure_front(front, sessions, seconds, think_s)))
     return found
 

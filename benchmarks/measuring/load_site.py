@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.postgres import PostgresServer, create_cluster
 
-from measuring.processes import free_port
+from measuring.processes import cpu_of, free_port
 from toolfold.database import open_database
 from toolfold.gateway.tokens import SharedTokens
 
@@ -35,6 +35,7 @@ MODEL = str(DIRECTORY / "model_upstream.py")
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
+MAX_IDLE_CPU_S = 0.05
 DISK_MB = 700
 DATABASE_SETTINGS = {  # fsync is off because the disk is in memory; all other settings are PostgreSQL's own
     "listen_addresses": "",
@@ -74,6 +75,20 @@ class Process:
     def wait_until_ready(self) -> None:
         """Wait until `/readyz` answers with status 200."""
         self._wait_for(self._is_ready)
+
+    def wait_until_idle(self) -> None:
+        """Wait until the process has built its index and uses hardly any CPU; for START_TIMEOUT_S at most."""
+        end = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < end:
+            before = cpu_of(self.pid)
+            time.sleep(1.0)
+            if cpu_of(self.pid) - before < MAX_IDLE_CPU_S:
+                return
+
+    def find_tracebacks(self) -> list[str]:
+        """Return the tracebacks in the log, each up to the line of its exception."""
+        blocks = self.log.read_text(errors="replace").split("Traceback (most recent call last):\n")[1:]
+        return ["".join(_take_traceback(each)) for each in blocks]
 
     def memory_mb(self) -> float:
         """Return the resident memory; 0 if the process does not run."""
@@ -125,6 +140,13 @@ class Process:
             if (self.running is None or self.running.poll() is not None) or time.monotonic() > end:
                 raise SystemExit(f"{self.name} did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.1)
+
+
+def _take_traceback(text: str) -> Iterator[str]:
+    for line in text.splitlines(keepends=True):
+        yield line
+        if not line.startswith(" "):
+            return
 
 
 class Disk:
