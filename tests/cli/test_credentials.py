@@ -63,7 +63,7 @@ def test_credentials_can_be_removed_one_by_one_and_are_removed_with_their_user(
     assert toolfold("credentials", "remove", "git", "ONE", "--user", "ann").code == 0
     assert toolfold("credentials", "remove", "git", "ONE", "--user", "ann").code == 4
     assert len(list_stored(toolfold)) == 2
-    assert toolfold("user", "remove", "ann").code == 0
+    assert toolfold("user", "remove", "ann", "--yes").code == 0
     assert list_stored(toolfold) == []
 
 

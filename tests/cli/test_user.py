@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from contextlib import closing
 
+import pytest
+
 from tests.cli.conftest import Toolfold
 from toolfold.approval.allowed_tools import build_allowed_tools
 from toolfold.config import load_config
 from toolfold.config.allowed_tools import AllowedTool
+from toolfold.gateway.tokens import open_tokens
 from toolfold.store.jobs import Job, open_job_store
 
 
@@ -36,32 +39,109 @@ def test_user_is_disabled_enabled_and_removed_with_its_tokens(toolfold: Toolfold
     assert "disabled" in toolfold("user", "list").out
     toolfold("user", "enable", "ann")
     assert "disabled" not in toolfold("user", "list").out
-    assert toolfold("user", "remove", "ann").code == 0
+    assert toolfold("user", "remove", "ann", "--yes").code == 0
     assert json.loads(toolfold("token", "list", "--json").out) == []
     assert json.loads(toolfold("user", "list", "--json").out) == []
 
 
-def test_removing_a_user_removes_the_scheduled_jobs_of_its_clients_only(toolfold: Toolfold) -> None:
+@pytest.mark.parametrize("way", ["command", "store"])
+def test_new_client_does_not_get_the_jobs_and_allowed_tools_of_a_removed_client(
+    toolfold: Toolfold, way: str
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("token", "add", "laptop", "--user", "ann")
     toolfold("token", "add", "desk")
+    clients = ("laptop", "user:ann", "desk", "other")
+    tokens = open_tokens(load_config(), None)  # before the entries are added, like that of a running gateway
+    build_allowed_tools(load_config()).add(*(AllowedTool("tool", "wipe", client=each) for each in clients))
     with closing(open_job_store(load_config().paths.state_dir / "jobs.db", None)) as jobs:
-        for client in ("laptop", "user:ann", "desk", ""):
-            job = Job(prompt="p", schedule="daily", times={}, zone="UTC", client=client)
-            jobs.add_job(job, max_jobs=10)
-        assert toolfold("user", "remove", "ann").code == 0
-        assert {job.client for job in jobs.list_jobs()} == {"desk", ""}
+        for client in clients:
+            jobs.add_job(Job(prompt="p", schedule="daily", times={}, zone="UTC", client=client), max_jobs=10)
+        if way == "command":
+            assert toolfold("user", "remove", "ann", "--yes").code == 0
+            assert toolfold("token", "revoke", "desk").code == 0
+        else:
+            tokens.users.remove_user("ann")
+            assert tokens.revoke("desk")
+        assert [job.client for job in jobs.list_jobs()] == ["other"]
+    assert tokens.list_clients() == []
+    assert load_config().approval.allowed_tools == ("tool:wipe:destructive client=other",)
 
 
-def test_new_client_does_not_get_the_allowed_tools_of_a_removed_client(toolfold: Toolfold) -> None:
+def test_allowed_tools_that_cannot_be_deleted_with_a_token_are_reported(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolfold("token", "add", "desk")
+    monkeypatch.setenv("TOOLFOLD_APPROVAL__ALLOWED_TOOLS", '["tool:wipe:destructive client=desk"]')
+    done = toolfold("token", "revoke", "desk")
+    assert done.code != 0
+    assert "tool:wipe:destructive client=desk" in done.err
+    assert "access has ended" in done.err
+    assert json.loads(toolfold("token", "list", "--json").out) == []
+
+
+def test_removing_a_user_or_team_without_a_terminal_needs_yes(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
-    for client in ("laptop", "desk", "other"):
-        toolfold("token", "add", client, *(("--user", "ann") if client == "laptop" else ()))
-    entries = [f"tool:wipe:destructive client={each}" for each in ("laptop", "user:ann", "desk", "other")]
-    build_allowed_tools(load_config()).add(*map(AllowedTool.parse, entries))
-    assert toolfold("user", "remove", "ann").code == 0
-    assert toolfold("token", "revoke", "desk").code == 0
-    assert load_config().approval.allowed_tools == (entries[3],)
+    toolfold("team", "add", "red")
+    for kind, name in (("user", "ann"), ("team", "red")):
+        done = toolfold(kind, "remove", name)
+        assert done.code == 1
+        assert "--yes" in done.err
+        assert len(json.loads(toolfold(kind, "list", "--json").out)) == 1
+
+
+def test_leaving_or_removing_a_team_tells_what_its_members_may_use_then(toolfold: Toolfold) -> None:
+    for name in ("ann", "bob"):
+        toolfold("user", "add", name)
+    toolfold("team", "add", "red")
+    assert "members may use only what" in toolfold("team", "allow", "red", "web").err
+    toolfold("team", "deny", "red", "tool:terminal")
+    toolfold("team", "limit", "red", "--calls-per-day", "50")
+    assert "ann may use only web from now on" in toolfold("team", "join", "red", "ann").err
+    toolfold("team", "join", "red", "bob")
+    toolfold("user", "allow", "bob", "file")
+    left = toolfold("team", "leave", "red", "ann").err
+    assert "ann may use everything that is not denied from now on (before: only web)" in left
+    assert "is no longer denied tool:terminal" in left
+    assert "No longer limited by the team: 50 calls per day" in left
+    removed = toolfold("team", "remove", "red", "--yes").err
+    assert "bob may no longer use web, unless another rule allows it" in removed
+    assert "ann" not in removed
+
+
+def test_first_rule_that_allows_something_is_announced_as_a_restriction(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    assert "ann may use only web from now on" in toolfold("user", "allow", "ann", "web").err
+    assert "ann may also use file" in toolfold("user", "allow", "ann", "file").err
+
+
+def test_user_settings_can_be_changed_together(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    identity = ("--issuer", "https://login.example", "--subject", "7")
+    assert toolfold("user", "set", "ann", "--admin", "--calls-per-day", "9", *identity).code == 0
+    shown = json.loads(toolfold("user", "show", "ann", "--json").out)
+    assert (shown["admin"], shown["disabled"], shown["subject"]) == (True, False, "7")
+    assert [(each["meter"], each["limit"]) for each in shown["limits"]] == [("calls_per_day", 9)]
+    assert "disabled" in toolfold("user", "set", "ann", "--no-admin", "--disabled").out
+    shown = json.loads(toolfold("user", "show", "ann", "--json").out)
+    assert (shown["admin"], shown["disabled"], shown["subject"]) == (False, True, "7")
+    assert toolfold("user", "set", "ann").code == 2
+    assert toolfold("user", "set", "ann", "--subject", "").code == 3  # an issuer without a subject
+    assert toolfold("user", "set", "anne", "--admin").code == 4
+
+
+def test_team_is_shown_with_members_rules_and_limits(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    toolfold("team", "add", "red")
+    toolfold("team", "join", "red", "ann")
+    toolfold("team", "deny", "red", "web")
+    toolfold("team", "limit", "red", "--calls-per-day", "50")
+    shown = toolfold("team", "show", "red").out
+    for line in ("members   ann", "allowed   no rule", "denied    web", "used      0 of 50 calls per day"):
+        assert line in shown
+    found = json.loads(toolfold("team", "show", "red", "--json").out)
+    assert (found["members"], found["limits"][0]["limit"]) == (["ann"], 50)
+    assert toolfold("team", "show", "rde").code == 4
 
 
 def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -> None:
@@ -79,7 +159,7 @@ def test_team_shares_learned_messages_only_if_sharing_is_turned_on(toolfold: Too
     assert "private" in toolfold("team", "list").out
     assert toolfold("team", "set", "red", "--share-learned", "on").code == 0
     assert "shared" in toolfold("team", "list").out
-    assert toolfold("team", "remove", "red").code == 0
+    assert toolfold("team", "remove", "red", "--yes").code == 0
     assert json.loads(toolfold("team", "list", "--json").out) == []
 
 
@@ -107,6 +187,12 @@ def test_misspelt_access_rule_is_rejected(toolfold: Toolfold) -> None:
     assert toolfold("user", "deny", "ann", "tool:").code == 3
     assert json.loads(toolfold("user", "show", "ann", "--json").out)["denied"] == []
     assert toolfold("user", "explain", "ann", "missing").code == 4
+    assert "no MCP server" in toolfold("user", "deny", "ann", "server:missing").err
+    assert "Did you mean terminal?" in toolfold("user", "deny", "ann", "tool:terminl").err
+    refused = toolfold("user", "unset", "ann", "tool:terminal")
+    assert refused.code == 4
+    assert "Did you mean tool:terminl?" in refused.err
+    assert toolfold("user", "unset", "ann", "tool:terminl").code == 0
 
 
 def test_usage_limits_of_a_user_can_be_set_shown_and_removed(toolfold: Toolfold) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,9 @@ class CountingStore(QuotaStore):
     def list_used(self, windows: Iterable[Window]) -> dict[Window, float]:
         return self._store.list_used(windows)
 
+    def remove(self, account: str) -> None:
+        self._store.remove(account)
+
     def close(self) -> None:
         self._store.close()
 
@@ -98,6 +102,13 @@ def replicas(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Replica
         stack.callback(found.one.close)
         stack.callback(found.other.close)
         yield found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def count_accepted(
@@ -262,3 +273,57 @@ def test_call_is_refused_if_the_store_of_usage_counts_fails(tmp_path: Path) -> N
     quotas = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), users.directory)
     with pytest.raises(OSError, match="cannot be stored"):
         quotas.require(user.id, CALL_METERS)
+
+
+class BrokenStore(SqliteQuotaStore):
+    """A store that cannot store the usage of some users."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.broken: set[str] = set()
+
+    def add(self, window: Window, amount: float) -> float:
+        if window.account in self.broken:
+            raise OSError("no space left on device")
+        return super().add(window, amount)
+
+
+def test_usage_that_could_not_be_stored_is_written_again_without_another_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolfold.users.quotas.SYNC_INTERVAL_S", 0.01)
+    users, store = FileUserStore(tmp_path / "users.json"), BrokenStore(tmp_path / "quotas.db")
+    user = users.add_user("ann")
+    users.change_user("ann", lambda each: replace(each, limits={"tokens_per_day": 100.0}))
+    store.broken.add(user_account(user.id))
+    with closing(Quotas(store, users.directory)) as quotas:
+        quotas.spend(user.id, {"tokens_per_day": 7.0})
+        wait_until(lambda: "tried again" in caplog.text)
+        store.broken.clear()
+        wait_until(lambda: quotas.describe(user_account(user.id), {"tokens_per_day": 1.0})[0][1] == 7)
+    assert caplog.text.count("tried again") == 1
+
+
+def test_usage_of_one_user_is_stored_at_the_end_even_if_that_of_another_cannot_be(tmp_path: Path) -> None:
+    users, store = FileUserStore(tmp_path / "users.json"), BrokenStore(tmp_path / "quotas.db")
+    ids = [users.add_user(name).id for name in ("ann", "bob", "eve")]
+    quotas = Quotas(store, users.directory)
+    for name, user_id in zip(("ann", "bob", "eve"), ids, strict=True):
+        users.change_user(name, lambda each: replace(each, limits={"tokens_per_day": 100.0}))
+        quotas.spend(user_id, {"tokens_per_day": 7.0})
+    store.broken = {user_account(ids[0])}
+    with pytest.raises(OSError, match="no space"):
+        quotas.close()
+    used = [quotas.describe(user_account(each), {"tokens_per_day": 1.0})[0][1] for each in ids]
+    store.close()
+    assert used == [0, 7, 7]
+
+
+def test_usage_of_a_removed_user_or_team_is_deleted(replicas: Replicas) -> None:
+    user = replicas.add_user("ann", calls_per_day=5)
+    replicas.add_team("red", "ann", calls_per_day=8)
+    replicas.one.require(user, CALL_METERS)
+    for account in (user_account(user), team_account("red")):
+        assert replicas.other.describe(account, {"calls_per_day": 5.0})[0][1] == 1
+        replicas.other.forget(account)
+        assert replicas.one.describe(account, {"calls_per_day": 5.0})[0][1] == 0

@@ -268,6 +268,27 @@ def test_job_of_a_client_is_paused_when_the_token_of_the_client_is_revoked(
     assert runtime.jobs.store.find_job(job.id).state == "paused"
 
 
+def test_running_job_of_a_client_is_interrupted_when_the_token_of_the_client_is_revoked(
+    open_cron: CronRuntimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.agent.scheduler.POLL_S", 0.01)
+    runtime, tokens = open_cron(), Tokens(tmp_path / "tokens.json")
+    tokens.add("desk", ["cronjob"], may_use_keys=True)
+    session = runtime.session(["cronjob"], client="desk 1.0", caller=Caller("desk"))
+    args = {"action": "create", "schedule": "every hour", "prompt": "Look at the desk"}
+    assert session.call_sync("cronjob", args).ok
+
+    def revoke_and_talk(_request: ModelRequest) -> str:
+        tokens.revoke("desk")
+        return "a long story " * 10_000
+
+    model = ScriptedProvider([revoke_and_talk], delta_delay_s=0.05)
+    limit = limit_jobs_by_token(tokens, allow_anonymous=False)
+    scheduler = Scheduler(runtime.jobs, runtime.config, make_client=lambda _job: model, limit_client=limit)
+    (job,) = runtime.jobs.store.list_jobs()
+    assert asyncio.run(scheduler.run_job(job.id)).state == "interrupted"
+
+
 def test_each_job_that_a_session_creates_needs_its_own_approval(open_cron: CronRuntimes) -> None:
     asked: list[ApprovalRequest] = []
 

@@ -59,7 +59,7 @@ JobLimit = Callable[[Job], Sequence[GrantLimit]]
 class _ActiveRun:
     """A job that is running: the job, and its agent once that is open."""
 
-    job_id: str
+    job: Job
     agent: Agent | None = None
 
 
@@ -154,7 +154,7 @@ class Scheduler:
 
     def _start(self, job: Job, run: Run) -> asyncio.Task[Run]:
         task = asyncio.create_task(self._run_claimed(job, run))
-        self._running[task] = _ActiveRun(job.id)
+        self._running[task] = _ActiveRun(job)
         task.add_done_callback(self._forget)
         return task
 
@@ -203,11 +203,24 @@ class Scheduler:
 
     async def _renew_claims(self) -> None:
         try:
-            job_ids = [active.job_id for active in self._running.values()]
+            job_ids = [active.job.id for active in self._running.values()]
             now = self._jobs.clock()
             await asyncio.to_thread(self._jobs.store.renew_claims, self._owner, now, job_ids)
         except STORE_ERRORS as error:
             log.warning("the claims of scheduled jobs could not be renewed: %s", error)
+        await self._interrupt_refused()
+
+    async def _interrupt_refused(self) -> None:
+        """Interrupt running jobs of clients whose token was revoked, or whose user may not use it now."""
+        for active in [each for each in self._running.values() if each.job.client]:
+            try:
+                await asyncio.to_thread(self._limit_client, active.job)
+            except JobRejected as error:
+                if active.agent is not None:
+                    log.warning("the scheduled job %s is interrupted: %s", active.job.id, error)
+                    active.agent.interrupt()
+            except ToolfoldError as error:
+                log.warning("the client of the scheduled job %s cannot be checked: %s", active.job.id, error)
 
     async def _run_claimed(self, job: Job, run: Run) -> Run:
         """Run a job that is reserved for this process; store and return the outcome, even after an error."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from toolfold.cli.access_changes import print_access_changes
 from toolfold.cli.app import Invocation
-from toolfold.cli.output import escape_text, print_line, print_note
-from toolfold.errors import UnknownToolset, closest_names
+from toolfold.cli.output import NotFound, escape_text, print_line, print_note
+from toolfold.cli.server_commands import unknown_server_error
+from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX
 from toolfold.users import Team, User
 
+if TYPE_CHECKING:
+    from toolfold.users import Directory
+
 Account = TypeVar("Account", User, Team)
-ChangeAccount = Callable[[Invocation, str, Callable[[Account], Account]], object]
-"""Applies a change to the user or team of a name."""
+ChangeAccount = Callable[[Invocation, str, Callable[[Account], Account]], "tuple[Directory, Directory]"]
+"""Applies a change to the user or team of a name; returns all users and teams before and after it."""
 
 _RULES_HELP = "RULE is a toolset, server:NAME (all tools of an MCP server) or tool:NAME."
 
@@ -24,14 +29,27 @@ _RULES_HELP = "RULE is a toolset, server:NAME (all tools of an MCP server) or to
 def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccount[Account]) -> None:
     """Add `allow`, `deny` and `unset` to the commands for users or teams."""
 
-    @group.command("allow", help=f"Allow a {kind} to use only what rules allow. {_RULES_HELP}")
+    def change_rules(invocation: Invocation, name: str, change: Callable[[Account], Account]) -> None:
+        print_access_changes(*change_account(invocation, name, change))
+
+    @group.command(
+        "allow",
+        help=f"Allow a {kind} to use tools. With the first rule that allows something, only what rules allow"
+        f" remains. {_RULES_HELP}",
+    )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1, required=True)
     @click.pass_obj
     def allow(invocation: Invocation, name: str, rules: tuple[str, ...]) -> None:
         require_known_rules(invocation, rules)
-        change_account(invocation, name, lambda each: replace(each, allowed=_merge(each.allowed, rules)))
-        print_line(f"the {kind} {escape_text(name)} may use {escape_text(', '.join(rules))}")
+
+        def add(account: Account) -> Account:
+            if not account.allowed and kind == "team":
+                print_note("From now on, members may use only what they or their teams are allowed.")
+            return replace(account, allowed=_merge(account.allowed, rules))
+
+        change_rules(invocation, name, add)
+        print_line(f"the {kind} {escape_text(name)} is allowed {escape_text(', '.join(rules))}")
 
     @group.command("deny", help=f"Deny a {kind} the use of tools, whatever allows them. {_RULES_HELP}")
     @click.argument("name")
@@ -39,7 +57,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
     @click.pass_obj
     def deny(invocation: Invocation, name: str, rules: tuple[str, ...]) -> None:
         require_known_rules(invocation, rules)
-        change_account(invocation, name, lambda each: replace(each, denied=_merge(each.denied, rules)))
+        change_rules(invocation, name, lambda each: replace(each, denied=_merge(each.denied, rules)))
         print_line(f"the {kind} {escape_text(name)} may not use {escape_text(', '.join(rules))}")
 
     @group.command("unset", help=f"Remove rules of a {kind}, both those that allow and those that deny.")
@@ -52,6 +70,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
             raise click.UsageError("name the rules to remove, or use --all")
 
         def remove(account: Account) -> Account:
+            _require_existing_rules(f"the {kind} {name}", rules, (*account.allowed, *account.denied))
             kept = replace(account, allowed=_without(account.allowed), denied=_without(account.denied))
             if account.allowed and not kept.allowed:
                 print_note(f"The {kind} has no rules that allow anything now, so these limit it no longer.")
@@ -60,22 +79,32 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         def _without(known: tuple[str, ...]) -> tuple[str, ...]:
             return () if remove_all else tuple(each for each in known if each not in rules)
 
-        change_account(invocation, name, remove)
-        print_line(f"removed the rules of the {kind} {escape_text(name)}")
+        change_rules(invocation, name, remove)
+        removed = "all rules" if remove_all else ", ".join(rules)
+        print_line(f"removed {escape_text(removed)} from the {kind} {escape_text(name)}")
+
+
+def _require_existing_rules(owner: str, rules: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Raise NotFound if a rule that should be removed does not exist; nothing is removed then."""
+    for rule in rules:
+        if rule not in known:
+            near = did_you_mean(closest_names(rule, known))
+            raise NotFound(f"{owner} has no rule {rule!r}; nothing was removed.{near}")
 
 
 def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> None:
-    """Raise UnknownToolset for an unknown toolset or server; only warn about a tool, which may come later."""
+    """Raise an error for an unknown toolset or server; only warn about a tool, which may come later."""
     with invocation.open_runtime(behind_gateway=True) as runtime:
         known = runtime.toolsets()
         servers = runtime.config.mcp.servers
         for rule in rules:
             kind, _, name = rule.partition(":")
             if kind == "server" and name not in servers:
-                near = closest_names(name, servers)
-                raise UnknownToolset(rule, [f"server:{each}" for each in near])
+                raise unknown_server_error(name, servers)
             if kind == "tool" and not known.snapshot.named(name):
-                print_note(f"There is no tool {escape_text(repr(name))} now; the rule is stored anyway.")
+                near = did_you_mean(closest_names(name, known.snapshot))
+                problem = f"There is no tool {name!r} now; the rule is stored anyway.{near}"
+                print_note(escape_text(problem))
             if rule.startswith(MCP_PREFIX) and rule.removeprefix(MCP_PREFIX) not in servers:
                 toolsets = {f"{MCP_PREFIX}{each}" for each in servers}
                 raise UnknownToolset(rule, closest_names(rule, {*toolsets, *known.listing()}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -16,37 +17,44 @@ if TYPE_CHECKING:
     from toolfold.gateway.tokens import TokenStore
     from toolfold.model import Json
     from toolfold.users import Directory, Team, User
+    from toolfold.users.quotas import Quotas
 
 
 def add_limit_command(group: click.Group, kind: str, change_account: ChangeAccount[Account]) -> None:
     """Add `limit` to the commands for users or teams."""
 
     def limit(invocation: Invocation, name: str, **values: str | None) -> None:
-        wanted = {cast(Meter, meter): value for meter, value in values.items() if value is not None}
+        wanted = parse_limits(values)
         if not wanted:
             raise click.UsageError("set at least one limit")
-
-        def change(account: Account) -> Account:
-            limits = {**account.limits, **{meter: _parse(value) for meter, value in wanted.items()}}
-            return replace(
-                account, limits={meter: value for meter, value in limits.items() if value is not None}
-            )
-
-        change_account(invocation, name, change)
+        change_account(invocation, name, lambda account: with_limits(account, wanted))
         print_line(f"changed the limits of the {kind} {escape_text(name)}")
 
     whose = "all members together use" if kind == "team" else "a user uses"
     command: click.Command = click.command(
         "limit", help=f"Limit how much {whose}. NUMBER is `none` for no limit. Days begin at 0:00 UTC."
     )(click.pass_obj(limit))
-    command.params = [
-        click.Argument(["name"]),
-        *(
-            click.Option([f"--{meter.replace('_', '-')}", meter], metavar="NUMBER", help=f"Most {text}.")
-            for meter, text in METERS.items()
-        ),
-    ]
+    command.params = [click.Argument(["name"]), *make_limit_options()]
     group.add_command(command)
+
+
+def make_limit_options() -> list[click.Option]:
+    """Return one command-line option for each quantity that can be limited."""
+    return [
+        click.Option([f"--{meter.replace('_', '-')}", meter], metavar="NUMBER", help=f"Most {text}.")
+        for meter, text in METERS.items()
+    ]
+
+
+def parse_limits(values: Mapping[str, str | None]) -> dict[Meter, float | None]:
+    """Return the limits of the options that were given; None for one that is removed. Raises BadParameter."""
+    return {cast(Meter, meter): _parse(value) for meter, value in values.items() if value is not None}
+
+
+def with_limits(account: Account, wanted: Mapping[Meter, float | None]) -> Account:
+    """Return a user or team with changed limits."""
+    limits = {**account.limits, **wanted}
+    return replace(account, limits={meter: value for meter, value in limits.items() if value is not None})
 
 
 def _parse(value: str) -> float | None:
@@ -66,8 +74,31 @@ def describe_limits(user: User, directory: Directory, tokens: TokenStore) -> lis
         return []
     owners: list[tuple[str, str, User | Team]] = [("user", user_account(user.id), user)]
     owners += [(f"team {each.name}", team_account(each.name), each) for each in directory.list_teams(user.id)]
+    return _describe_usage(owners, tokens.quotas)
+
+
+def describe_team_limits(team: Team, tokens: TokenStore) -> list[Json]:
+    """Return the limits of a team, and how much of each its members have used up."""
+    from toolfold.users.quotas import team_account
+
+    if tokens.quotas is None:
+        return []
+    return _describe_usage([(f"team {team.name}", team_account(team.name), team)], tokens.quotas)
+
+
+def _describe_usage(owners: list[tuple[str, str, User | Team]], quotas: Quotas) -> list[Json]:
     return [
         {"of": of, "meter": meter, "used": used, "limit": limit}
         for of, account, each in owners
-        for meter, used, limit in tokens.quotas.describe(account, each.limits)
+        for meter, used, limit in quotas.describe(account, each.limits)
     ]
+
+
+def print_usage(limits: Sequence[Json]) -> None:
+    """Print one line for each limit of a user or team, with what is used."""
+    from toolfold.users.quotas import format_amount
+
+    for each in limits:
+        amounts = f"{format_amount(each['used'])} of {format_amount(each['limit'])}"
+        text = f"{amounts} {METERS[each['meter']]} ({each['of']})"
+        print_line(f"used      {escape_text(text)}")

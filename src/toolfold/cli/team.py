@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolfold.cli.access_changes import print_access_changes
 from toolfold.cli.access_rules import add_rule_commands
-from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.limits import add_limit_command
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
+from toolfold.cli.limits import add_limit_command, describe_team_limits, print_usage
 from toolfold.cli.output import escape_text, print_json, print_line, print_note, print_table
-from toolfold.cli.user import open_users
+from toolfold.cli.server_commands import confirm, yes_option
+from toolfold.cli.user import open_user_tokens, open_users
 from toolfold.users import Team
+from toolfold.users.directory import METERS
 
 if TYPE_CHECKING:
     from toolfold.model import Json
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("team")
 def command() -> None:
-    """Add, list and remove teams; change their members and what these may use."""
+    """Add, show and remove teams; change their members and what these may use."""
 
 
 @command.command("add")
@@ -76,13 +79,49 @@ def set_options(invocation: Invocation, name: str, share_learned: str) -> None:
     print_line(f"members of {escape_text(name)} {'share' if shares else 'do not share'} learned messages")
 
 
+@command.command("show")
+@click.argument("name")
+@json_option
+@click.pass_obj
+def show(invocation: Invocation, name: str, as_json: bool) -> None:
+    """Show a team with its members, rules and limits."""
+    tokens = open_user_tokens(invocation)
+    directory = tokens.users.directory()
+    team = directory.require_team(name)
+    found, limits = describe_team(team, directory), describe_team_limits(team, tokens)
+    if as_json:
+        print_json({**found, "limits": limits})
+        return
+    print_line(f"team      {escape_text(team.name)}")
+    print_line(f"members   {escape_text(', '.join(found['members'])) or 'none'}")
+    print_line(f"allowed   {escape_text(', '.join(team.allowed)) or 'no rule'}")
+    print_line(f"denied    {escape_text(', '.join(team.denied)) or 'no rule'}")
+    print_line(f"learned   {'shared between members' if team.share_learned else 'private to each member'}")
+    print_usage(limits)
+
+
 @command.command("remove")
 @click.argument("name")
+@yes_option
 @click.pass_obj
-def remove(invocation: Invocation, name: str) -> None:
-    """Remove a team. Its members stay users."""
-    open_users(invocation).remove_team(name)
+def remove(invocation: Invocation, name: str, yes: bool) -> int:
+    """Remove a team with its rules and limits. Its members stay users."""
+    users = open_users(invocation)
+    directory = users.directory()
+    found = describe_team(directory.require_team(name), directory)
+    print_note(
+        f"team {escape_text(name)}, members: {escape_text(', '.join(found['members'][:20])) or 'none'}"
+        f"{' …' if len(found['members']) > 20 else ''}"
+    )
+    print_note("Its rules and limits are deleted with it:")
+    print_access_changes(directory, directory.without_team(name))
+    print_lost_limits(directory.teams[name])
+    if not confirm("Remove this team?", yes):
+        print_line("nothing was removed.")
+        return EXIT_FAILED
+    users.remove_team(name)
     print_line(f"removed the team {escape_text(name)}")
+    return 0
 
 
 @command.command("join")
@@ -91,7 +130,10 @@ def remove(invocation: Invocation, name: str) -> None:
 @click.pass_obj
 def join(invocation: Invocation, name: str, user: str) -> None:
     """Make a user a member of a team."""
-    open_users(invocation).join_team(name, user)
+    users = open_users(invocation)
+    before = users.directory()
+    users.join_team(name, user)
+    print_access_changes(before, users.directory())
     print_line(f"{escape_text(user)} is a member of the team {escape_text(name)}")
 
 
@@ -100,14 +142,32 @@ def join(invocation: Invocation, name: str, user: str) -> None:
 @click.argument("user")
 @click.pass_obj
 def leave(invocation: Invocation, name: str, user: str) -> None:
-    """Remove a user from a team."""
-    open_users(invocation).leave_team(name, user)
+    """Remove a user from a team, and show how that changes what the user may use."""
+    users = open_users(invocation)
+    before = users.directory()
+    users.leave_team(name, user)
+    print_access_changes(before, users.directory())
+    print_lost_limits(before.teams[name])
     print_line(f"{escape_text(user)} is no longer a member of the team {escape_text(name)}")
 
 
-def change_team(invocation: Invocation, name: str, change: Callable[[Team], Team]) -> None:
-    """Apply a change to the team with the given name."""
-    open_users(invocation).change_team(name, change)
+def print_lost_limits(team: Team) -> None:
+    """Print the limits of a team that no longer apply to those who leave it."""
+    from toolfold.users.quotas import format_amount
+
+    if team.limits:
+        texts = [f"{format_amount(limit)} {METERS[meter]}" for meter, limit in team.limits.items()]
+        print_note(f"No longer limited by the team: {', '.join(texts)}.")
+
+
+def change_team(
+    invocation: Invocation, name: str, change: Callable[[Team], Team]
+) -> tuple[Directory, Directory]:
+    """Apply a change to the team with the given name; return all users and teams before and after it."""
+    users = open_users(invocation)
+    before = users.directory()
+    users.change_team(name, change)
+    return before, users.directory()
 
 
 add_rule_commands(command, "team", change_team)

@@ -9,7 +9,7 @@ import click
 from toolfold.cli.access_rules import require_known_rules
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
-from toolfold.cli.user import open_user_tokens, remove_allowed_tools
+from toolfold.cli.user import open_user_tokens
 
 
 @click.group("token")
@@ -113,11 +113,13 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_obj
 def revoke(invocation: Invocation, name: str) -> None:
-    """Revoke a client's token, and what was allowed to this client only. Its next request is refused."""
+    """Revoke a client's token. Its next request is refused.
+
+    Its scheduled jobs are removed, and so is what was allowed to this client only.
+    """
     tokens = open_user_tokens(invocation)
     if not tokens.revoke(name):
         raise NotFound(f"there is no token for {name!r}. `toolfold token list` lists all clients.")
-    remove_allowed_tools(invocation, {name})
     print_line(f"the token of {escape_text(name)} is revoked")
     if not tokens.list_clients():
         print_note("That was the last token. Clients still need one, unless gateway.allow_anonymous is set.")

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolfold.cli.access_rules import add_rule_commands
-from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.learned import open_learned_store
-from toolfold.cli.limits import add_limit_command, describe_limits
-from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
+from toolfold.cli.limits import (
+    add_limit_command,
+    describe_limits,
+    make_limit_options,
+    parse_limits,
+    print_usage,
+    with_limits,
+)
+from toolfold.cli.output import (
+    NotFound,
+    escape_text,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from toolfold.cli.server_commands import confirm, yes_option
 from toolfold.cli.shared_database import use_database
-from toolfold.errors import ConfigError, closest_names, did_you_mean
-from toolfold.model import USER_LEARNER_PREFIX
+from toolfold.errors import closest_names, did_you_mean
 from toolfold.users import User
-from toolfold.users.directory import METERS
 
 if TYPE_CHECKING:
     from toolfold.gateway.tokens import GatewayClient, TokenStore
@@ -78,8 +89,6 @@ def list_users(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def show(invocation: Invocation, name: str, as_json: bool) -> None:
     """Show a user with its teams and tokens."""
-    from toolfold.users.quotas import format_amount
-
     tokens = open_user_tokens(invocation)
     directory = tokens.users.directory()
     user = directory.require_user(name)
@@ -98,10 +107,7 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
         print_line(f"except    {escape_text(', '.join(limit.disabled))}")
     print_line(f"teams     {escape_text(', '.join(found['teams'])) or 'none'}")
     print_line(f"tokens    {escape_text(', '.join(found['tokens'])) or 'none'}")
-    for each in limits:
-        amounts = f"{format_amount(each['used'])} of {format_amount(each['limit'])}"
-        text = f"{amounts} {METERS[each['meter']]} ({each['of']})"
-        print_line(f"used      {escape_text(text)}")
+    print_usage(limits)
 
 
 @command.command("disable")
@@ -124,63 +130,59 @@ def enable(invocation: Invocation, name: str) -> None:
 
 @command.command("remove")
 @click.argument("name")
+@yes_option
 @click.pass_obj
-def remove(invocation: Invocation, name: str) -> None:
+def remove(invocation: Invocation, name: str, yes: bool) -> int:
     """Remove a user with its tokens, credentials, scheduled jobs and learned messages."""
     tokens = open_user_tokens(invocation)
-    users = tokens.users
-    user_id = users.directory().require_user(name).id
-    clients = {f"user:{name}", *(each.name for each in tokens.list_clients() if each.user_id == user_id)}
-    users.remove_user(name)
-    tokens.revoke_user(user_id)
-    with closing(open_learned_store(invocation)) as learned:
-        learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
-    _remove_credentials(invocation, user_id)
-    _remove_jobs(invocation, clients)
-    remove_allowed_tools(invocation, clients)
+    directory = tokens.users.directory()
+    found = describe_user(directory.require_user(name), directory, tokens.list_clients())
+    print_note(
+        f"user {escape_text(name)}, teams: {escape_text(', '.join(found['teams'])) or 'none'}, tokens:"
+        f" {escape_text(', '.join(found['tokens'])) or 'none'}"
+    )
+    print_note("Its tokens, credentials, scheduled jobs and learned messages are deleted with it.")
+    if not confirm("Remove this user?", yes):
+        print_line("nothing was removed.")
+        return EXIT_FAILED
+    tokens.users.remove_user(name)
     print_line(f"removed the user {escape_text(name)}, its tokens, credentials and learned messages")
+    return 0
 
 
-def _remove_credentials(invocation: Invocation, user_id: str) -> None:
-    """Delete the stored credentials of a user; their key is not needed for that."""
-    from toolfold.sources.mcp.user_credentials import open_credentials
-
-    config = invocation.load_config(quiet=True)
-    with closing(open_credentials(config, use_database(config))) as credentials:
-        credentials.remove(user_id)
-
-
-def _remove_jobs(invocation: Invocation, clients: set[str]) -> None:
-    """Delete the scheduled jobs of a removed user's clients: a new client may get the same name."""
-    from toolfold.runtime_parts import JOBS_FILE
-    from toolfold.store.jobs import open_job_store
-
-    config = invocation.load_config(quiet=True)
-    file, database = config.paths.state_dir / JOBS_FILE, use_database(config)
-    if database is None and not file.exists():
-        return
-    with closing(open_job_store(file, database)) as jobs:
-        for job in jobs.list_jobs():
-            if job.client in clients:
-                jobs.remove_job(job.id)
+def set_options(
+    invocation: Invocation,
+    name: str,
+    is_admin: bool | None,
+    is_disabled: bool | None,
+    issuer: str | None,
+    subject: str | None,
+    **limits: str | None,
+) -> None:
+    wanted = parse_limits(limits)
+    given = {"is_admin": is_admin, "is_disabled": is_disabled, "issuer": issuer, "subject": subject}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if not changes and not wanted:
+        raise click.UsageError("name at least one option to change")
+    change_user(invocation, name, lambda user: with_limits(replace(user, **changes), wanted))
+    user = open_users(invocation).directory().require_user(name)
+    print_line(f"changed the user {escape_text(name)} ({describe_state(user)})")
 
 
-def remove_allowed_tools(invocation: Invocation, clients: set[str]) -> None:
-    """Delete the entries of `approval.allowed_tools` for removed clients: a new one may get the same name.
-
-    Entries in the user's own settings file are deleted; one for which that fails is named in a note.
-    """
-    from toolfold.approval.allowed_tools import build_allowed_tools
-    from toolfold.config.allowed_tools import AllowedTool
-
-    tools = build_allowed_tools(invocation.load_config(quiet=True))
-    for entry in tools.entries:
-        if AllowedTool.parse(entry).client not in clients:
-            continue
-        try:
-            tools.remove(entry)
-        except ConfigError as error:
-            print_note(f"approval.allowed_tools still has {escape_text(entry)}: {escape_text(str(error))}")
+_set_command: click.Command = click.command(
+    "set",
+    help="Change whether a user is an administrator or disabled, its identity, or its limits."
+    " Options that are not given stay as they are. NUMBER is `none` for no limit.",
+)(click.pass_obj(set_options))
+_set_command.params = [
+    click.Argument(["name"]),
+    click.Option(["--admin/--no-admin", "is_admin"], default=None, help="Make the user an administrator."),
+    click.Option(["--disabled/--enabled", "is_disabled"], default=None, help="Refuse its tokens and logins."),
+    click.Option(["--issuer"], metavar="URL", help="The identity provider that knows the user."),
+    click.Option(["--subject"], metavar="ID", help="The user's identifier there; empty for none."),
+    *make_limit_options(),
+]
+command.add_command(_set_command)
 
 
 @command.command("explain")
@@ -214,9 +216,14 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
         print_line(f"  not with the token {escape_text(token)}: {escape_text(reason)}")
 
 
-def change_user(invocation: Invocation, name: str, change: Callable[[User], User]) -> None:
-    """Apply a change to the user with the given name."""
-    open_users(invocation).change_user(name, change)
+def change_user(
+    invocation: Invocation, name: str, change: Callable[[User], User]
+) -> tuple[Directory, Directory]:
+    """Apply a change to the user with the given name; return all users before and after it."""
+    users = open_users(invocation)
+    before = users.directory()
+    users.change_user(name, change)
+    return before, users.directory()
 
 
 add_rule_commands(command, "user", change_user)
@@ -249,10 +256,7 @@ def describe_user(user: User, directory: Directory, clients: list[GatewayClient]
 
 def open_users(invocation: Invocation) -> UserStore:
     """Open the users and teams of the configured store."""
-    from toolfold.users import open_users as open_store
-
-    config = invocation.load_config(quiet=True)
-    return open_store(config, use_database(config))
+    return open_user_tokens(invocation).users
 
 
 def open_user_tokens(invocation: Invocation) -> TokenStore:

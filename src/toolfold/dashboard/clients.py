@@ -96,7 +96,7 @@ class ClientAdmin:
         return {"token": token}
 
     def revoke(self, name: str) -> Json:
-        """Delete a client's token. Raises RequestRefused."""
+        """Delete a client's token, scheduled jobs and allowed tools. Raises RequestRefused."""
         if not self._tokens.revoke(name):
             raise RequestRefused(404, "There is no client of this name.")
         return self.list_clients()

@@ -21,9 +21,8 @@ from urllib.parse import urlsplit
 from toolfold.dashboard.access import read_cookie
 from toolfold.database import DatabaseError
 from toolfold.errors import ToolfoldError
-from toolfold.gateway.oauth import CLIENT_PREFIX
 from toolfold.gateway.request_bodies import RequestRefused
-from toolfold.gateway.tokens import GatewayClient
+from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 from toolfold.identity import InvalidToken, Issuer, IssuerUnavailable
 from toolfold.identity.accounts import GroupRules, add_missing_user, apply_groups
 from toolfold.identity.oidc_login import Identity, LoginAttempt, OidcClient
@@ -164,7 +163,7 @@ class DashboardLogins:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(32)
         client = GatewayClient(
-            CLIENT_PREFIX + user.name, created=user.created, user_id=user.id, is_login=True
+            LOGIN_CLIENT_PREFIX + user.name, created=user.created, user_id=user.id, is_login=True
         )
         self._codes[_digest(code)] = _LoginCode(_digest(cookie), client, now + CODE_LIFETIME_S)
         return code

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from toolfold.gateway.oauth import CLIENT_PREFIX
-from toolfold.gateway.tokens import ANONYMOUS, TokenStore
+from toolfold.gateway.tokens import ANONYMOUS, LOGIN_CLIENT_PREFIX, TokenStore
 from toolfold.model import GrantLimit
 from toolfold.scheduled_jobs import STDIO_PREFIX, JobRejected
 
@@ -27,7 +26,7 @@ def limit_jobs_by_token(
             return ()
         if job.client == ANONYMOUS and (allow_anonymous or not tokens.are_in_use()):
             return ()
-        if job.client.startswith(CLIENT_PREFIX):
+        if job.client.startswith(LOGIN_CLIENT_PREFIX):
             raise JobRejected(f"{job.client!r} has created the job with a login, which cannot be repeated")
         found = next((each for each in tokens.list_clients() if each.name == job.client), None)
         # A newer token of the same name may belong to somebody else.

@@ -18,7 +18,7 @@ from toolfold.database import DatabaseError, DatabaseUnavailable
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.request_bodies import Receive, RequestRefused
-from toolfold.gateway.tokens import GatewayClient
+from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 from toolfold.identity import (
     AccessToken,
     AccessTokenVerifier,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
-CLIENT_PREFIX = "user:"
-"""Start of the names of clients with an access token; no token of `toolfold token add` has such a name."""
 CREATE_TIMEOUT_S = 20.0
 _UNKNOWN_USER = (
     "No user of this gateway is linked to your identity, or the user is disabled. Ask its administrator for"
@@ -113,7 +111,7 @@ class OAuthResource:
         if user is None or user.is_disabled:
             raise RequestRefused(403, _UNKNOWN_USER)
         return GatewayClient(
-            name=CLIENT_PREFIX + user.name,
+            name=LOGIN_CLIENT_PREFIX + user.name,
             toolsets=self._settings.toolsets,
             created=user.created,
             may_use_keys=self._settings.use_model_keys,

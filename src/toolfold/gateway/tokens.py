@@ -26,10 +26,11 @@ from toolfold.config.fingerprints import ABSENT, fingerprint_bytes
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.database import Database, DatabaseUnavailable, SharedCopy
 from toolfold.errors import ConfigError
+from toolfold.gateway.client_records import ClientRecords
 from toolfold.model import ANONYMOUS_CLIENT, GrantLimit, Json, read_json
-from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, UserStore
+from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, User, UserStore
 from toolfold.users.directory import NOTHING, Meter, require_valid_rules
-from toolfold.users.quotas import Quotas, open_quotas
+from toolfold.users.quotas import Quotas, open_quotas, team_account, user_account
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -40,6 +41,8 @@ MAX_FILE_BYTES = 1_000_000
 MAX_SHARED_TOKENS = 100_000
 ANONYMOUS = ANONYMOUS_CLIENT
 """Name of clients without a token; no token can have it."""
+LOGIN_CLIENT_PREFIX = "user:"
+"""Start of the names of clients with an access token; no token of `toolfold token add` has such a name."""
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -86,6 +89,10 @@ class TokenStore(ABC):
         self.users = users
         self.quotas: Quotas | None = None
         """Limits how much users use; None if nothing is counted."""
+        self.records: ClientRecords | None = None
+        """What is stored about clients besides tokens; None if nothing is."""
+        users.on_user_removed = self._forget_user
+        users.on_team_removed = self._forget_team
 
     async def require_quota(self, client: GatewayClient, meters: Sequence[Meter]) -> None:
         """Count one call or search for the client's user. Raises QuotaExceeded if a limit is reached.
@@ -134,9 +141,15 @@ class TokenStore(ABC):
             )
         return token
 
-    @abstractmethod
     def revoke(self, name: str) -> bool:
-        """Delete a client's token; return False if there is no client of that name."""
+        """Delete a client's token, scheduled jobs and allowed tools; return False if there is no such client.
+
+        Raises RecordsRemain if the token was deleted and something else was not.
+        """
+        is_known = self._delete(name)
+        if is_known and self.records is not None:
+            self.records.remove_clients({name})
+        return is_known
 
     @abstractmethod
     def are_in_use(self) -> bool:
@@ -194,11 +207,23 @@ class TokenStore(ABC):
         Returns a function that ends that.
         """
 
-    def revoke_user(self, user_id: str) -> None:
-        """Delete all tokens of a user."""
-        for client in self.list_clients():
-            if user_id and client.user_id == user_id:
-                self.revoke(client.name)
+    def _forget_user(self, user: User) -> None:
+        """Delete everything that belongs to a removed user. Raises RecordsRemain if something is left."""
+        own = {each.name for each in self.list_clients() if each.user_id == user.id}
+        for name in own:
+            self._delete(name)
+        if self.records is not None:
+            self.records.remove_user(user.id, {LOGIN_CLIENT_PREFIX + user.name, *own})
+        if self.quotas is not None:
+            self.quotas.forget(user_account(user.id))
+
+    def _forget_team(self, name: str) -> None:
+        if self.quotas is not None:
+            self.quotas.forget(team_account(name))
+
+    @abstractmethod
+    def _delete(self, name: str) -> bool:
+        """Delete a client's token; return False if there is no client of that name."""
 
     def _has_active_user(self, client: GatewayClient) -> bool:
         """Return False if a token belongs to a user who was removed or disabled."""
@@ -229,7 +254,7 @@ class Tokens(TokenStore):
         self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
 
-    def revoke(self, name: str) -> bool:
+    def _delete(self, name: str) -> bool:
         with lock_directory(self._file.parent):
             entries = self._load_entries()
             entry = entries.pop(name, None)
@@ -351,7 +376,7 @@ class SharedTokens(TokenStore):
         self._were_in_use = False
         self._copy = SharedCopy(database, "tokens", self._read_clients, "tokens")
 
-    def revoke(self, name: str) -> bool:
+    def _delete(self, name: str) -> bool:
         statement = "UPDATE tokens SET revoked = now() WHERE name = %s AND revoked IS NULL"
         is_known = bool(_NAME_PATTERN.fullmatch(name)) and self._database.execute(statement, (name,)) > 0
         self._copy.reload()
@@ -405,6 +430,7 @@ def open_tokens(config: Config, database: Database | None) -> TokenStore:
     else:
         tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
     tokens.quotas = open_quotas(state, database, tokens.users.directory)
+    tokens.records = ClientRecords(config, database)
     return tokens
 
 

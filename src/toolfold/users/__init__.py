@@ -5,7 +5,7 @@ those who authenticate a request look up its user here.
 """
 
 from toolfold.users.directory import Directory, Team, User
-from toolfold.users.store import USERS_FILE, FileUserStore, SharedUserStore, UserStore, open_users
+from toolfold.users.store import USERS_FILE, FileUserStore, SharedUserStore, UserStore
 
 __all__ = [
     "USERS_FILE",
@@ -15,5 +15,4 @@ __all__ = [
     "Team",
     "User",
     "UserStore",
-    "open_users",
 ]

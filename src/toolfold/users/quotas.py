@@ -43,6 +43,8 @@ MAX_ATTEMPTS = 100
 """How often a lease is requested for one call, while other threads use up those that were granted."""
 MAX_TRACKED = 20_000
 """Most windows that are in the memory of a replica."""
+WRITE_TIMEOUT_S = 10.0
+"""How long other amounts are still written after one could not be stored."""
 KEPT_DAYS: Final = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS quota_use (
@@ -106,6 +108,10 @@ class QuotaStore(ABC):
         """Return the usage in each of the given periods."""
 
     @abstractmethod
+    def remove(self, account: str) -> None:
+        """Delete the usage of a user or team."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close the file of the store, if it has one."""
 
@@ -136,6 +142,12 @@ class SqliteQuotaStore(QuotaStore):
             return dict.fromkeys(windows, 0.0)
         with self._lock:
             return {each: self._read_used(self._open(), each) for each in windows}
+
+    def remove(self, account: str) -> None:
+        if not self._file.exists():
+            return
+        with self._lock, write_transaction(db := self._open()):
+            db.execute("DELETE FROM quota_use WHERE account = ?", (account,))
 
     def close(self) -> None:
         with self._lock:
@@ -200,6 +212,9 @@ class SharedQuotaStore(QuotaStore):
         )
         used = {(row["account"], row["meter"], row["window_start"]): row["used"] for row in rows}
         return {each: float(used.get(_key(each), 0.0)) for each in wanted}
+
+    def remove(self, account: str) -> None:
+        self._database.execute("DELETE FROM quota_use WHERE account = %s", (account,))
 
     def close(self) -> None:
         """Do nothing: the database belongs to the caller."""
@@ -282,6 +297,9 @@ class Quotas:
         """How often each kind of limit was reached in this replica."""
         self._writing: threading.Timer | None = None
         """Will write what was spent."""
+        self._is_failing = False
+        """True if what was spent could not be stored when it was last written."""
+        self._is_closed = False
 
     def try_require(self, user_id: str, meters: Sequence[Meter]) -> bool:
         """Count one call or search like `require`, but return False instead of waiting for the store.
@@ -322,18 +340,43 @@ class Quotas:
         with self._lock:
             for each in limits:
                 self._find_balance(each.window).pending += amounts[each.window.meter]
-            if limits and self._writing is None:  # other replicas must know, even if this one gets no more
-                self._writing = threading.Timer(SYNC_INTERVAL_S, self._write_in_background)
-                self._writing.daemon = True
-                self._writing.start()
+            if limits:  # other replicas must know, even if this one gets no more
+                self._schedule_writing()
+
+    def _schedule_writing(self) -> None:
+        """Start the timer that writes what was spent, unless it runs already. The lock must be held."""
+        if self._writing is None and not self._is_closed:
+            self._writing = threading.Timer(SYNC_INTERVAL_S, self._write_in_background)
+            self._writing.daemon = True
+            self._writing.start()
 
     def write_pending(self) -> None:
-        """Write what was spent and is not written yet. Raises OSError if it cannot be stored."""
+        """Write what was spent and is not written yet, each amount even if others cannot be stored.
+
+        Raises OSError if something could not be stored; that is kept in memory.
+        """
         with self._lock:
             balances = [each for each in self._balances.items() if each[1].pending]
+        problem, started = None, time.monotonic()
         for window, balance in balances:
-            with balance.refilling, _sqlite_errors():
-                self._sync_total(window, balance)
+            try:
+                with balance.refilling, _sqlite_errors():
+                    self._sync_total(window, balance)
+            except OSError as error:
+                problem = problem or error
+                if time.monotonic() - started > WRITE_TIMEOUT_S:  # each may wait long for the database
+                    break
+        if problem is not None:
+            raise problem
+
+    def forget(self, account: str) -> None:
+        """Delete the usage of a removed user or team. Raises OSError if the store cannot be changed."""
+        with self._lock:
+            self._balances = {
+                each: found for each, found in self._balances.items() if each.account != account
+            }
+        with _sqlite_errors():
+            self._store.remove(account)
 
     def limits_spending(self, user_id: str) -> bool:
         """Return True if the tokens or the cost of a user or its teams are limited."""
@@ -349,6 +392,7 @@ class Quotas:
     def close(self) -> None:
         """Write usage that is not stored yet, and close the store."""
         with self._lock:
+            self._is_closed = True
             if self._writing is not None:
                 self._writing.cancel()
         try:
@@ -361,8 +405,16 @@ class Quotas:
             self._writing = None
         try:
             self.write_pending()
-        except OSError as error:  # it is written with the next request, or when the gateway stops
-            log.warning("what users have used cannot be stored now: %s", error)
+        except OSError as error:
+            if not self._is_failing:
+                log.warning("what users have used cannot be stored now, and is tried again: %s", error)
+            self._is_failing = True
+            with self._lock:
+                self._schedule_writing()
+        else:
+            if self._is_failing:
+                log.info("what users have used can be stored again")
+            self._is_failing = False
 
     def _list_limits(self, user_id: str, meters: Sequence[Meter]) -> list[_Limit]:
         """Return the limits of a user and its teams."""

@@ -37,7 +37,6 @@ from toolfold.users.directory import (
 )
 
 if TYPE_CHECKING:
-    from toolfold.config import Config
     from toolfold.database import Database, RowCursor
 
 log = logging.getLogger(__name__)
@@ -52,6 +51,12 @@ Change = Callable[[Directory], Directory]
 
 class UserStore(ABC):
     """The users and teams of a gateway, and of all its replicas. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.on_user_removed: Callable[[User], None] = lambda _user: None
+        """Called after a user was removed, to delete what belongs to the user elsewhere."""
+        self.on_team_removed: Callable[[str], None] = lambda _name: None
+        """Called with the name of a team after it was removed."""
 
     @abstractmethod
     def directory(self) -> Directory:
@@ -102,8 +107,18 @@ class UserStore(ABC):
         return self.change_user(name, lambda user: replace(user, is_disabled=is_disabled))
 
     def remove_user(self, name: str) -> None:
-        """Remove a user, also from its teams. Raises UnknownAccount."""
-        self.edit(lambda directory: directory.without_user(directory.require_user(name).id))
+        """Remove a user, also from its teams, and what belongs to it. Raises UnknownAccount.
+
+        Raises ToolfoldError if the user was removed and something that belongs to it was not.
+        """
+        removed: list[User] = []
+
+        def remove(directory: Directory) -> Directory:
+            removed[:] = [directory.require_user(name)]
+            return directory.without_user(removed[0].id)
+
+        self.edit(remove)
+        self.on_user_removed(removed[0])
 
     def add_team(self, name: str, *, share_learned: bool = False) -> Team:
         """Create a team without members. Raises ConfigError if the name is taken or invalid."""
@@ -119,6 +134,7 @@ class UserStore(ABC):
     def remove_team(self, name: str) -> None:
         """Remove a team; its members are still users. Raises UnknownAccount."""
         self.edit(lambda directory: directory.without_team(directory.require_team(name).name))
+        self.on_team_removed(name)
 
     def join_team(self, team: str, user: str) -> None:
         """Make a user a member of a team. Raises UnknownAccount."""
@@ -149,6 +165,7 @@ class FileUserStore(UserStore):
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """Open the file, which is created with the first user; `record` tells which program changed it."""
+        super().__init__()
         self._file, self._record = file, record
         self._lock = threading.Lock()
         self._signature: tuple[int, int] | None = None
@@ -221,6 +238,7 @@ class SharedUserStore(UserStore):
 
     def __init__(self, database: Database) -> None:
         """Read users and teams from the database. Raises DatabaseError."""
+        super().__init__()
         self._database = database
         self._copy = SharedCopy(database, TOPIC, lambda: database.run(_load_directory), "users")
 
@@ -242,14 +260,6 @@ class SharedUserStore(UserStore):
         after = self._database.run(run)
         self._copy.reload()
         return after
-
-
-def open_users(config: Config, database: Database | None) -> UserStore:
-    """Open the users and teams: in the database that replicas share, else in the user's file."""
-    if database is not None:
-        return SharedUserStore(database)
-    state = config.paths.state_dir
-    return FileUserStore(state / "gateway" / USERS_FILE, SettingsRecord(state))
 
 
 def _directory_to_json(directory: Directory) -> dict[str, object]:

@@ -1,0 +1,49 @@
+"""Show how a change of rules, teams or members widens or narrows what users may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from toolfold.cli.output import escape_text, print_note
+
+if TYPE_CHECKING:
+    from toolfold.model import GrantLimit
+    from toolfold.users import Directory
+
+MAX_SHOWN_USERS = 10
+
+
+def print_access_changes(before: Directory, after: Directory) -> None:
+    """Print for each user whose access differs between two directories what is allowed or denied now."""
+    changes = [
+        (after.users[key].name, list(describe_access_change(limit, after.find_limit(key))))
+        for key, limit in ((each, before.find_limit(each)) for each in before.users if each in after.users)
+        if limit != after.find_limit(key)
+    ]
+    for name, texts in sorted(changes)[:MAX_SHOWN_USERS]:
+        print_note(f"{escape_text(name)} {escape_text('; '.join(texts))}.")
+    if len(changes) > MAX_SHOWN_USERS:
+        print_note(f"The access of {len(changes) - MAX_SHOWN_USERS} more users changes too.")
+
+
+def describe_access_change(before: GrantLimit, after: GrantLimit) -> Iterator[str]:
+    """Yield what a user may use more or less than before, as the ends of sentences."""
+    old, new = before.enabled, after.enabled
+    if old is None and new is not None:
+        yield f"may use only {_join(new)} from now on (before: everything that is not denied)"
+    elif old is not None and new is None:
+        yield f"may use everything that is not denied from now on (before: only {_join(old)})"
+    elif old is not None and new is not None:
+        if added := set(new) - set(old):
+            yield f"may also use {_join(added)}"
+        if removed := set(old) - set(new):
+            yield f"may no longer use {_join(removed)}, unless another rule allows it"
+    if denied := set(after.disabled) - set(before.disabled):
+        yield f"is denied {_join(denied)}"
+    if free := set(before.disabled) - set(after.disabled):
+        yield f"is no longer denied {_join(free)}"
+
+
+def _join(rules: Iterable[str]) -> str:
+    return ", ".join(sorted(rules)) or "nothing"

@@ -1,0 +1,119 @@
+"""Delete what belongs to removed users and revoked clients: a new one of the same name must not get it.
+
+Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials and learned messages belong
+to a user. Knows no tokens.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from toolfold.errors import ConfigError, ToolfoldError, error_message
+from toolfold.model import USER_LEARNER_PREFIX
+
+if TYPE_CHECKING:
+    from toolfold.config import Config
+    from toolfold.database import Database
+
+_ERRORS = (ToolfoldError, OSError, sqlite3.Error)
+
+
+class RecordsRemain(ToolfoldError):
+    """A user or client was removed, but not everything that belonged to it could be deleted."""
+
+    def __init__(self, problems: Collection[str]) -> None:
+        super().__init__(
+            "The access has ended, but a new client or user of the same name could get what was not deleted: "
+            + "; ".join(problems)
+        )
+
+
+class ClientRecords:
+    """What one installation stores about clients and users, besides tokens. Methods block."""
+
+    def __init__(self, config: Config, database: Database | None) -> None:
+        """Use the stores of the configuration; nothing is opened yet."""
+        self._config, self._database = config, database
+
+    def remove_clients(self, clients: Collection[str]) -> None:
+        """Delete scheduled jobs and allowed tools of clients. Raises RecordsRemain if some are left."""
+        _run_all(
+            {
+                "scheduled jobs": lambda: self._remove_jobs(clients),
+                "approval.allowed_tools": lambda: self._remove_allowed_tools(clients),
+            }
+        )
+
+    def remove_user(self, user_id: str, clients: Collection[str]) -> None:
+        """Delete what a user and its clients have. Raises RecordsRemain if something is left."""
+        _run_all(
+            {
+                "credentials": lambda: self._remove_credentials(user_id),
+                "learned messages": lambda: self._remove_learned(user_id),
+                "scheduled jobs": lambda: self._remove_jobs(clients),
+                "approval.allowed_tools": lambda: self._remove_allowed_tools(clients),
+            }
+        )
+
+    def _remove_credentials(self, user_id: str) -> None:
+        """Delete the stored credentials of a user; their key is not needed for that."""
+        from toolfold.sources.mcp.user_credentials import open_credentials
+
+        with closing(open_credentials(self._config, self._database)) as credentials:
+            credentials.remove(user_id)
+
+    def _remove_learned(self, user_id: str) -> None:
+        from toolfold.retrieval.learned_store import open_learned
+
+        with closing(open_learned(self._config.paths.state_dir, self._database)) as learned:
+            learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
+
+    def _remove_jobs(self, clients: Collection[str]) -> None:
+        from toolfold.runtime_parts import JOBS_FILE
+        from toolfold.store.jobs import UnknownJob, open_job_store
+
+        file = self._config.paths.state_dir / JOBS_FILE
+        if self._database is None and not file.exists():
+            return
+        with closing(open_job_store(file, self._database)) as jobs:
+            for job in jobs.list_jobs():
+                if job.client in clients:
+                    try:
+                        jobs.remove_job(job.id)
+                    except UnknownJob:  # another process has removed it
+                        continue
+
+    def _remove_allowed_tools(self, clients: Collection[str]) -> None:
+        """Delete entries in the user's own settings file. Raises ConfigError if there are others."""
+        from toolfold.approval.allowed_tools import KEY, build_allowed_tools
+        from toolfold.config.load import reload_config
+
+        current = reload_config(self._config)  # entries may have been added since it was loaded
+        tools = build_allowed_tools(current)
+        found = [entry for entry in tools.entries if _names_client(entry, clients)]
+        for entry in found:
+            tools.remove(entry)
+        left = reload_config(self._config).approval.allowed_tools if found else ()
+        if remaining := [entry for entry in left if _names_client(entry, clients)]:
+            raise ConfigError(f"{', '.join(remaining)} (from {current.origins.get(KEY, 'unknown')})")
+
+
+def _names_client(entry: str, clients: Collection[str]) -> bool:
+    from toolfold.config.allowed_tools import AllowedTool
+
+    return AllowedTool.parse(entry).client in clients
+
+
+def _run_all(steps: dict[str, Callable[[], object]]) -> None:
+    """Run all functions, even if some fail. Raises RecordsRemain with the names of those that failed."""
+    problems = []
+    for name, step in steps.items():
+        try:
+            step()
+        except _ERRORS as error:
+            problems.append(f"{name}: {error_message(error)}")
+    if problems:
+        raise RecordsRemain(problems)
