@@ -64,7 +64,7 @@ class TestMigrations:
         assert migrate(database, LATEST) == tuple(range(1, LATEST + 1))
         assert list_tables(database) == tables
 
-    def test_applying_the_migrations_again_changes_nothing(self, database: Database) -> None:
+    def test_migrating_an_up_to_date_database_applies_no_migration(self, database: Database) -> None:
         assert upgrade(database) == ()
         assert migrate(database, LATEST) == ()
 
@@ -100,7 +100,9 @@ class TestMigrations:
             applied.append(int(output))
         assert sorted(applied) == [0, 0, 0, LATEST]
 
-    def test_migration_that_fails_changes_nothing(self, database: Database) -> None:
+    def test_failed_database_migration_leaves_no_tables_and_keeps_the_schema_version(
+        self, database: Database
+    ) -> None:
         broken = Migration(LATEST + 1, "broken", "CREATE TABLE half (a INTEGER); SELECT missing;", "")
         with pytest.raises(DatabaseError, match="missing"):
             migrate(database, LATEST + 1, (*MIGRATIONS, broken))
@@ -137,7 +139,7 @@ class TestConnections:
         assert unlimited.query(running) == []
         unlimited.close()
 
-    def test_threads_wait_for_a_database_connection_at_the_connection_limit(self, database_url: str) -> None:
+    def test_many_threads_never_use_more_database_connections_than_the_limit(self, database_url: str) -> None:
         database = Database(database_url, max_connections=2)
         name = f"toolfold test {secrets.token_hex(8)}"
         statement = (
@@ -162,7 +164,7 @@ class TestConnections:
         assert "hunter2" not in str(caught.value)
         assert describe_address("postgresql://me:x@db.example.com/tools") == "tools (db.example.com)"
 
-    def test_closed_database_refuses_queries(self, database_url: str) -> None:
+    def test_query_after_closing_the_database_raises_database_unavailable(self, database_url: str) -> None:
         database = Database(database_url)
         database.check()
         database.close()
@@ -171,7 +173,7 @@ class TestConnections:
 
 
 class TestChanges:
-    def test_change_made_by_another_connection_notifies_the_subscriber(
+    def test_subscriber_is_notified_of_a_database_change_made_through_another_connection(
         self, database: Database, database_url: str
     ) -> None:
         called = threading.Semaphore(0)
@@ -183,7 +185,9 @@ class TestChanges:
         assert called.acquire(timeout=WAIT_S)
         other.close()
 
-    def test_subscriber_that_fails_does_not_stop_the_others(self, database: Database) -> None:
+    def test_subscriber_to_database_changes_is_notified_although_another_subscriber_raises(
+        self, database: Database
+    ) -> None:
         called = threading.Semaphore(0)
 
         def fail() -> None:
@@ -194,7 +198,9 @@ class TestChanges:
         database.execute("SELECT pg_notify('toolfold_changes', 'things')")
         assert called.acquire(timeout=WAIT_S)
 
-    def test_subscriber_that_fails_is_called_again_until_it_succeeds(self, database: Database) -> None:
+    def test_subscriber_to_database_changes_that_raises_is_called_again_until_it_succeeds(
+        self, database: Database
+    ) -> None:
         connected, attempts, may_succeed = threading.Event(), threading.Semaphore(0), threading.Event()
 
         def read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolfold.integrations.session_tools import make_identifiers
 
 
-def test_tools_with_similar_names_get_different_identifiers() -> None:
+def test_tool_names_that_differ_only_in_punctuation_get_different_python_identifiers() -> None:
     names = ["a_b", "a.b", "a-b", "a_b_2"]
     expected = {"a_b": "a_b", "a_b_2": "a_b_2", "a-b": "a_b_3", "a.b": "a_b_4"}
     assert make_identifiers(names) == expected

@@ -48,7 +48,7 @@ def load(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) ->
         del sys.modules[name]
 
 
-def test_built_in_tool_modules_are_discovered(runtime: Runtime) -> None:
+def test_runtime_reports_every_built_in_tool_module_as_loaded_with_its_tools(runtime: Runtime) -> None:
     found = {report.name: report for report in runtime.sources if report.kind == "builtin"}
     assert {"agent", "file"} <= found.keys()
     assert {report.state for report in found.values()} == {"loaded"}
@@ -61,7 +61,7 @@ def test_built_in_tool_modules_load_in_order_of_their_names(load: Load, registry
     assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
 
 
-def test_load_order_of_tool_modules_does_not_depend_on_their_directory(
+def test_tool_modules_of_two_directories_are_loaded_in_order_of_their_names(
     load: Load, registry: Registry, tmp_path: Path
 ) -> None:
     second_directory = tmp_path / "second_directory"
@@ -120,7 +120,9 @@ def test_failing_tool_module_does_not_affect_the_others(
     assert list(registry.snapshot()) == ["fine"]
 
 
-def test_keyboard_interrupt_in_a_tool_module_stops_the_start(load: Load, registry: Registry) -> None:
+def test_keyboard_interrupt_while_a_tool_module_is_imported_is_raised_and_no_tool_is_registered(
+    load: Load, registry: Registry
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         load({"a": "raise KeyboardInterrupt", "b": VALID_MODULE.format(name="never")})
     assert list(registry.snapshot()) == []
@@ -145,6 +147,8 @@ def test_tool_module_that_starts_with_an_underscore_is_not_loaded(load: Load, re
     assert [(report.name, report.state) for report in reports] == [("good", "loaded")]
 
 
-def test_empty_module_path_loads_no_tool_modules(registry: Registry, tmp_path: Path) -> None:
+def test_loading_built_in_tools_from_an_empty_search_path_registers_nothing(
+    registry: Registry, tmp_path: Path
+) -> None:
     assert load_builtin(registry, Services(workspace=Workspace(tmp_path)), path=[]) == []
     assert list(registry.snapshot()) == []

@@ -23,7 +23,7 @@ def make_line(name: Any = "get_weather", **more: Any) -> str:
     return json.dumps(make_entry(name, **more), ensure_ascii=False)
 
 
-def test_catalog_tools_keep_their_order(tmp_path: Path) -> None:
+def test_tools_of_a_catalog_file_are_loaded_in_file_order(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl"
     file.write_text(f"{make_line('b')}\n\n   \n{make_line('a')}")
     second, first = load_catalog(file)
@@ -34,13 +34,13 @@ def test_catalog_tools_keep_their_order(tmp_path: Path) -> None:
     assert first.parameters == PARAMETERS
 
 
-def test_gzipped_catalog_is_read(tmp_path: Path) -> None:
+def test_tools_of_a_gzipped_catalog_file_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
     file.write_bytes(gzip.compress(f"{make_line('a')}\n{make_line('b')}\n".encode()))
     assert [tool.name for tool in load_catalog(file)] == ["a", "b"]
 
 
-def test_catalog_with_bom_and_crlf_is_read(tmp_path: Path) -> None:
+def test_tools_of_a_catalog_file_with_byte_order_mark_and_crlf_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl"
     described = make_entry()
     described["function"]["description"] = "one\u2028two\x85three"
@@ -52,7 +52,7 @@ def test_catalog_with_bom_and_crlf_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("meta", [None, "sky", {"server": ""}, {"server": 7}, {}])
-def test_catalog_entry_without_a_server_gets_the_catalog_toolset(tmp_path: Path, meta: Any) -> None:
+def test_catalog_tool_without_a_server_name_gets_the_toolset_mcp_catalog(tmp_path: Path, meta: Any) -> None:
     file = tmp_path / "catalog.jsonl"
     file.write_text(make_line(meta=meta))
     (tool,) = load_catalog(file)
@@ -112,7 +112,7 @@ def test_damaged_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path) -
         load_catalog(file)
 
 
-def test_catalog_that_is_a_decompression_bomb_is_rejected_with_bounded_memory(tmp_path: Path) -> None:
+def test_catalog_that_is_a_gzip_bomb_is_rejected_without_using_much_memory(tmp_path: Path) -> None:
     file = tmp_path / "bomb.jsonl.gz"
     with gzip.open(file, "wb", compresslevel=1) as stream:
         for _ in range(20):

@@ -95,7 +95,7 @@ def test_entry_point_of_a_plugin_may_name_the_register_function(
     assert reports(open_test_runtime())["tf_direct"].tools == ("forecast",)
 
 
-def test_second_copy_of_a_plugin_package_on_the_path_is_not_loaded(
+def test_plugin_package_installed_in_two_directories_of_the_python_path_is_loaded_once(
     site: Path,
     open_test_runtime: RuntimeOpener,
     tmp_path_factory: pytest.TempPathFactory,
@@ -202,7 +202,7 @@ def test_plugins_of_a_trusted_project_are_loaded(
 
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed"])
-def test_plugins_of_a_project_changed_since_trust_are_not_run(
+def test_plugins_of_a_project_that_changed_since_the_user_trusted_it_are_not_run(
     change: str,
     project: Path,
     tmp_path: Path,
@@ -234,7 +234,7 @@ def test_caller_can_exclude_the_plugins_of_a_trusted_project(
     assert "local" not in runtime.registry.snapshot()
 
 
-def test_using_a_plugin_of_a_trusted_project_does_not_invalidate_the_trust(
+def test_running_a_plugin_of_a_trusted_project_writes_no_files_that_would_end_the_trust(
     project: Path,
     open_test_runtime: RuntimeOpener,
     trust_tmp_project: Callable[[], None],
@@ -293,7 +293,7 @@ def register(plugin):
         ("plugin.hooks.append(('pre_tool_call', 5))", "AttributeError"),
     ],
 )
-def test_failing_plugin_registers_nothing(
+def test_plugin_that_raises_while_registering_registers_no_tools_hooks_or_toolsets(
     ending: str,
     expected_error: str,
     user: Path,
@@ -347,7 +347,7 @@ def test_invalid_plugin_file_is_reported_with_the_reason(
     assert reports(runtime)["good"].state == "loaded"
 
 
-def test_failed_plugin_import_removes_the_plugin_and_its_submodules(
+def test_modules_of_a_plugin_whose_import_failed_are_removed_from_sys_modules(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"pack/__init__.py": "from . import inner\nraise ValueError", "pack/inner.py": "x = 1"})
@@ -363,7 +363,7 @@ def stale_bytecode(file: Path, code: str) -> bytes:
 
 
 @pytest.mark.parametrize("shipped", ["plain.py", "pack/__init__.py", "pack/inner.py"])
-def test_bytecode_caches_of_plugins_are_not_run(
+def test_stale_bytecode_beside_a_plugin_is_not_run_instead_of_its_source(
     shipped: str, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(
@@ -397,7 +397,7 @@ def test_compiled_submodule_of_a_plugin_is_not_loaded(
     )
 
 
-def test_installed_package_named_like_a_plugin_can_be_imported(
+def test_installed_package_whose_name_starts_with_toolfold_plugin_is_loaded_as_a_plugin(
     site: Path, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"own.py": source("own")})
@@ -408,7 +408,9 @@ def test_installed_package_named_like_a_plugin_can_be_imported(
     assert reports(open_test_runtime())[name].tools == ("installed",)
 
 
-def test_keyboard_interrupt_in_a_plugin_stops_the_start(user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_keyboard_interrupt_while_a_plugin_is_loaded_stops_opening_the_runtime(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(user, {"slow.py": "raise KeyboardInterrupt"})
     with pytest.raises(KeyboardInterrupt):
         open_test_runtime()
@@ -468,7 +470,9 @@ def register(plugin):
     assert runtime.handle_function_call("shout", {"text": "secret"}) == '{"error":"not that word"}'
 
 
-def test_toolset_of_a_plugin_can_be_granted(user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_session_can_be_given_a_toolset_that_a_plugin_declares(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(
         user,
         {
@@ -498,7 +502,7 @@ def test_plugin_cannot_redefine_an_existing_toolset(
     assert runtime.session(["earlier"]).granted() == {"read_file"}
 
 
-def test_plugin_that_replaces_a_tool_is_logged(
+def test_plugin_tool_that_replaces_a_built_in_tool_is_used_and_a_warning_is_logged(
     user: Path, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(user, {"mine.py": source("read_file", "mine")})
@@ -529,7 +533,7 @@ def register(plugin):
     assert not found.core
 
 
-def test_plugins_of_the_same_name_keep_their_own_submodules(
+def test_user_and_project_plugins_of_the_same_name_each_import_their_own_submodule(
     user: Path, project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     code = """
@@ -548,7 +552,7 @@ def register(plugin):
     assert runtime.handle_function_call("users", {}) == '{"result":"user"}'
 
 
-def test_changed_plugin_takes_effect_in_the_next_runtime_only(
+def test_changed_plugin_file_takes_effect_only_in_runtimes_opened_later(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     pack = {"pack/__init__.py": "from .inner import register"}
@@ -560,7 +564,7 @@ def test_changed_plugin_takes_effect_in_the_next_runtime_only(
     assert second.handle_function_call("which", {}) == '{"result":"newer"}'
 
 
-def test_registrations_of_a_plugin_can_be_inspected_without_a_runtime() -> None:
+def test_plugin_object_without_a_runtime_lists_its_tools_hooks_and_toolsets() -> None:
     @tool(toolset="mine")
     def greet() -> str:
         return "hello"

@@ -24,7 +24,7 @@ def build_request(method: str, **params: object) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
-def test_server_of_one_service_lists_its_tools_by_their_own_names() -> None:
+def test_sample_mcp_server_for_one_service_lists_tools_without_a_service_prefix() -> None:
     (response,) = ask(build_request("tools/list"))
     tools = {tool["name"]: tool for tool in response["result"]["tools"]}
     assert len(tools) == 13
@@ -32,12 +32,12 @@ def test_server_of_one_service_lists_its_tools_by_their_own_names() -> None:
     assert tools["void_invoice"]["annotations"] == {"readOnlyHint": False, "destructiveHint": True}
 
 
-def test_server_of_all_services_has_every_tool_of_the_sample_catalog() -> None:
+def test_sample_mcp_server_for_all_services_lists_every_tool_of_the_sample_catalog() -> None:
     (response,) = ask(build_request("tools/list"), services=())
     assert len(response["result"]["tools"]) == 277
 
 
-def test_calls_of_the_sample_server_return_sample_data_and_keep_changes() -> None:
+def test_record_created_through_the_sample_mcp_server_is_in_the_list_it_returns_next() -> None:
     line = {"description": "x", "quantity": 1, "unit_price": 2}
     created, listed = ask(
         build_request(
@@ -49,7 +49,7 @@ def test_calls_of_the_sample_server_return_sample_data_and_keep_changes() -> Non
     assert "deb-new" in listed["result"]["content"][0]["text"]
 
 
-def test_unknown_record_is_a_tool_error_and_unknown_tool_a_protocol_error() -> None:
+def test_sample_server_reports_unknown_records_as_tool_errors_and_unknown_tools_as_protocol_errors() -> None:
     record, tool, method = ask(
         build_request("tools/call", name="get_invoice", arguments={"invoice_id": "none"}),
         build_request("tools/call", name="nothing"),
@@ -60,14 +60,14 @@ def test_unknown_record_is_a_tool_error_and_unknown_tool_a_protocol_error() -> N
     assert method["error"]["code"] == -32601
 
 
-def test_notifications_get_no_response_and_invalid_json_gets_an_error() -> None:
+def test_sample_mcp_server_does_not_answer_notifications_and_answers_invalid_json_with_an_error() -> None:
     assert ask({"jsonrpc": "2.0", "method": "notifications/initialized"}) == []
     responses = io.BytesIO()
     SampleServer().serve(io.BytesIO(b"{\n"), responses)
     assert json.loads(responses.getvalue())["error"]["code"] == -32600
 
 
-def test_message_over_the_size_limit_ends_the_sample_server() -> None:
+def test_sample_mcp_server_ends_without_an_answer_at_a_message_over_the_size_limit() -> None:
     responses = io.BytesIO()
     SampleServer().serve(io.BytesIO(b" " * MAX_MESSAGE_BYTES + b"{}\n"), responses)
     assert responses.getvalue() == b""

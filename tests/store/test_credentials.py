@@ -71,7 +71,7 @@ def test_credentials_are_separate_for_each_user_and_server(open_store: OpenStore
     ]
 
 
-def test_credential_changed_by_one_process_is_read_by_another(open_store: OpenStore) -> None:
+def test_credential_changed_through_one_store_object_is_read_through_another(open_store: OpenStore) -> None:
     one, other = open_store(), open_store()
     assert other.find_version("ann", "git") == ""
     one.set("ann", "git", "TOKEN", "first")
@@ -109,7 +109,9 @@ def test_stored_credentials_do_not_contain_the_secret_in_clear_text(open_store: 
     assert values[0].split(".")[2] != values[1].split(".")[2]
 
 
-def test_encrypted_value_cannot_be_used_for_another_user_server_or_name(open_store: OpenStore) -> None:
+def test_encrypted_credential_copied_to_another_user_server_or_name_cannot_be_decrypted(
+    open_store: OpenStore,
+) -> None:
     store = open_store()
     store.set("ann", "git", "TOKEN", "secret")
     (stored,) = store.list_credentials()
@@ -118,7 +120,9 @@ def test_encrypted_value_cannot_be_used_for_another_user_server_or_name(open_sto
             store.keys.decrypt(stored.value, owner)
 
 
-def test_wrong_encryption_key_is_reported_and_no_credential_is_lost(open_store: OpenStore) -> None:
+def test_loading_credentials_with_another_key_raises_and_they_stay_readable_with_the_right_key(
+    open_store: OpenStore,
+) -> None:
     open_store(ONE).set("ann", "git", "TOKEN", "secret")
     wrong = open_store(TWO)
     with pytest.raises(UnreadableCredential, match="which is not configured here") as raised:
@@ -192,7 +196,9 @@ def test_missing_key_file_for_credentials_in_a_database_is_an_error(tmp_path: Pa
         load_keys("", tmp_path / "missing", may_create=False)
 
 
-def test_damaged_credential_is_reported(tmp_path: Path) -> None:
+def test_loading_a_credential_whose_stored_value_is_damaged_raises_unreadable_credential(
+    tmp_path: Path,
+) -> None:
     store = SqliteCredentialStore(tmp_path / "credentials.db", lambda: CredentialKeys((ONE,)))
     store.set("ann", "git", "TOKEN", "secret")
     (stored,) = store.list_credentials()
@@ -214,7 +220,7 @@ def test_credential_moved_to_another_user_in_the_database_is_refused(open_store:
         store.load("bob", "git")
 
 
-def test_damaged_file_of_credentials_is_reported(tmp_path: Path) -> None:
+def test_opening_a_credential_file_that_is_no_database_raises_config_error(tmp_path: Path) -> None:
     file = tmp_path / "credentials.db"
     file.write_bytes(b"not a database" * 100)
     with pytest.raises(ConfigError, match="the credentials cannot be opened"):

@@ -84,7 +84,9 @@ def advance_hour(_job: Job, now: float) -> float:
     return now + 3_600
 
 
-def test_job_survives_closing_the_store(store: JobStore, where: str) -> None:
+def test_scheduled_job_is_still_there_after_the_store_is_closed_and_opened_again(
+    store: JobStore, where: str
+) -> None:
     job = make_job(
         name="work", toolsets=("web",), limits=({"enabled": None, "disabled": ["file"]},), send_to="me"
     )
@@ -97,7 +99,7 @@ def test_job_survives_closing_the_store(store: JobStore, where: str) -> None:
         assert Path(where).stat().st_mode & 0o777 == 0o600
 
 
-def test_due_job_is_claimed_once_and_moved_to_its_next_time(store: JobStore) -> None:
+def test_due_job_can_be_claimed_by_one_scheduler_only_and_gets_its_next_time(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     claimed = store.claim_due(OWNER, NOW, advance_hour, grace_s=60)
@@ -112,7 +114,7 @@ def test_due_job_is_claimed_once_and_moved_to_its_next_time(store: JobStore) -> 
     assert [run.result for run in store.list_runs(job.id)] == ["done"]
 
 
-def test_two_processes_never_run_the_same_job_twice(store: JobStore, where: str) -> None:
+def test_two_processes_that_claim_forty_due_jobs_claim_each_job_once(store: JobStore, where: str) -> None:
     for number in range(40):
         store.add_job(make_job(next_run=NOW - number), max_jobs=50)
     command = [sys.executable, "-c", CLAIM_ALL, where]
@@ -128,7 +130,7 @@ def test_two_processes_never_run_the_same_job_twice(store: JobStore, where: str)
     assert len(claimed) == len(set(claimed)) == 40
 
 
-def test_job_run_of_a_process_that_ended_counts_as_interrupted_and_is_not_repeated(store: JobStore) -> None:
+def test_job_run_whose_process_has_ended_counts_as_interrupted_and_is_not_repeated(store: JobStore) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     job = make_job()
@@ -140,7 +142,9 @@ def test_job_run_of_a_process_that_ended_counts_as_interrupted_and_is_not_repeat
     assert store.find_job(job.id).owner == ""
 
 
-def test_claim_of_another_machine_on_a_job_ends_when_it_is_not_renewed(store: JobStore) -> None:
+def test_job_claimed_by_another_machine_can_be_claimed_when_that_claim_was_not_renewed_in_time(
+    store: JobStore,
+) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     assert store.claim_due("elsewhere:1:x", NOW, advance_hour, grace_s=60)
@@ -151,7 +155,9 @@ def test_claim_of_another_machine_on_a_job_ends_when_it_is_not_renewed(store: Jo
     assert store.claim_due(OWNER, later + 3_600, advance_hour, grace_s=10**6) is not None
 
 
-def test_scheduler_that_has_lost_its_claim_changes_neither_the_run_nor_the_new_claim(store: JobStore) -> None:
+def test_scheduler_whose_claim_on_a_job_expired_cannot_finish_the_run_of_the_next_scheduler(
+    store: JobStore,
+) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     _, lost = store.claim_now(job.id, "elsewhere:1:x", NOW)
@@ -163,7 +169,7 @@ def test_scheduler_that_has_lost_its_claim_changes_neither_the_run_nor_the_new_c
     assert store.find_job(job.id).owner == ""
 
 
-def test_claim_on_a_job_that_its_process_no_longer_runs_is_not_renewed(store: JobStore) -> None:
+def test_renewing_claims_leaves_out_a_job_that_the_scheduler_no_longer_runs(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     store.claim_now(job.id, OWNER, NOW)
@@ -171,7 +177,7 @@ def test_claim_on_a_job_that_its_process_no_longer_runs_is_not_renewed(store: Jo
     assert store.find_job(job.id).claimed == NOW
 
 
-def test_next_time_of_a_job_is_not_waited_for_while_the_job_runs(store: JobStore) -> None:
+def test_job_store_gives_no_next_time_to_wait_for_while_its_only_job_runs(store: JobStore) -> None:
     store.add_job(make_job(), max_jobs=5)
     claimed = store.claim_due(OWNER, NOW, lambda _job, now: now + 1, grace_s=60)
     assert claimed is not None
@@ -202,7 +208,7 @@ def test_job_whose_next_time_cannot_be_computed_is_paused_and_others_run(store: 
     assert store.claim_due(OWNER, NOW, advance, grace_s=60) is None
 
 
-def test_missed_run_of_a_job_is_made_up_once_or_skipped_as_configured(store: JobStore) -> None:
+def test_job_that_missed_several_runs_is_run_once_or_skipped_as_configured(store: JobStore) -> None:
     late, skipping = make_job(next_run=NOW - 90_000), make_job(next_run=NOW - 90_000, missed="skip")
     store.add_job(late, max_jobs=5)
     store.add_job(skipping, max_jobs=5)
@@ -215,7 +221,9 @@ def test_missed_run_of_a_job_is_made_up_once_or_skipped_as_configured(store: Job
     assert store.find_job(skipping.id).next_run == NOW + 3_600
 
 
-def test_job_without_a_further_scheduled_time_is_finished(store: JobStore) -> None:
+def test_job_without_a_further_scheduled_time_is_finished_and_no_longer_counts_towards_max_jobs(
+    store: JobStore,
+) -> None:
     job = make_job()
     store.add_job(job, max_jobs=1)
     claimed = store.claim_due(OWNER, NOW, lambda _job, _now: None, grace_s=60)
@@ -226,7 +234,7 @@ def test_job_without_a_further_scheduled_time_is_finished(store: JobStore) -> No
     store.add_job(make_job(), max_jobs=1)  # a finished job does not count
 
 
-def test_number_of_jobs_and_of_stored_runs_is_limited(store: JobStore) -> None:
+def test_job_above_max_jobs_is_refused_and_only_the_latest_runs_of_a_job_are_stored(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=1)
     with pytest.raises(TooManyJobs, match=r"cron\.max_jobs"):
@@ -237,7 +245,7 @@ def test_number_of_jobs_and_of_stored_runs_is_limited(store: JobStore) -> None:
     assert len(store.list_runs(job.id, limit=1_000)) == MAX_RUNS_PER_JOB
 
 
-def test_unknown_job_is_named_and_removing_a_job_removes_its_runs(store: JobStore) -> None:
+def test_removing_a_job_removes_its_runs_and_finding_it_again_raises_unknown_job(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     store.claim_now(job.id, OWNER, NOW)
@@ -247,7 +255,7 @@ def test_unknown_job_is_named_and_removing_a_job_removes_its_runs(store: JobStor
         store.find_job(job.id)
 
 
-def test_store_reports_a_running_scheduler_until_the_scheduler_ends(store: JobStore) -> None:
+def test_job_store_knows_whether_a_scheduler_is_running_by_its_renewals(store: JobStore) -> None:
     assert not store.has_service(NOW)
     store.renew_claims(OWNER, NOW)
     assert store.has_service(NOW + 60)

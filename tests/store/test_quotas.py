@@ -124,7 +124,7 @@ def count_accepted(
     return accepted
 
 
-def test_calls_of_a_user_without_limits_are_not_counted(replicas: Replicas) -> None:
+def test_calls_of_a_user_without_limits_are_accepted_without_counting(replicas: Replicas) -> None:
     user = replicas.add_user("ann")
     assert count_accepted(replicas.one, user) == 200
     assert replicas.one.try_require(user, CALL_METERS)
@@ -133,7 +133,9 @@ def test_calls_of_a_user_without_limits_are_not_counted(replicas: Replicas) -> N
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 60])
-def test_two_replicas_together_never_exceed_the_limit_of_a_user(replicas: Replicas, limit: int) -> None:
+def test_calls_accepted_by_two_replicas_together_never_exceed_the_limit_of_a_user(
+    replicas: Replicas, limit: int
+) -> None:
     user = replicas.add_user("ann", calls_per_minute=limit)
     accepted = 0
     for number in range(200):
@@ -146,14 +148,14 @@ def test_two_replicas_together_never_exceed_the_limit_of_a_user(replicas: Replic
     assert accepted == limit
 
 
-def test_one_replica_reserves_only_a_small_share_of_a_limit_in_advance(replicas: Replicas) -> None:
+def test_one_replica_reserves_only_three_of_sixty_allowed_calls_in_advance(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=60)
     replicas.other.require(user, CALL_METERS)  # leases 3, uses 1
     assert count_accepted(replicas.one, user) == 57
     assert count_accepted(replicas.other, user) == 2
 
 
-def test_most_limited_calls_are_counted_without_a_database_query(replicas: Replicas) -> None:
+def test_calls_of_a_limited_user_query_the_database_only_once_per_reserved_batch(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_day=10_000)
     assert count_accepted(replicas.one, user, tries=500) == 500
     assert replicas.stores[0].leases == 500 / MAX_LEASE
@@ -162,7 +164,9 @@ def test_most_limited_calls_are_counted_without_a_database_query(replicas: Repli
     assert replicas.one.try_require(user, CALL_METERS)
 
 
-def test_usage_limit_starts_again_in_the_next_period(replicas: Replicas) -> None:
+def test_user_can_make_calls_again_in_the_minute_or_day_after_the_limit_was_reached(
+    replicas: Replicas,
+) -> None:
     user = replicas.add_user("ann", calls_per_minute=2, calls_per_day=5)
     assert count_accepted(replicas.one, user) == 2
     replicas.clock.now += 60
@@ -176,7 +180,9 @@ def test_usage_limit_starts_again_in_the_next_period(replicas: Replicas) -> None
     assert count_accepted(replicas.one, user) == 2
 
 
-def test_call_refused_by_one_limit_does_not_count_towards_other_limits(replicas: Replicas) -> None:
+def test_call_refused_by_the_limit_per_minute_does_not_count_towards_the_limit_per_day(
+    replicas: Replicas,
+) -> None:
     user = replicas.add_user("ann", calls_per_minute=1, calls_per_day=3)
     for _ in range(3):
         assert count_accepted(replicas.one, user, tries=5) == 1
@@ -199,7 +205,7 @@ def test_searches_and_calls_count_towards_separate_limits(replicas: Replicas) ->
     assert count_accepted(replicas.one, user) == 1
 
 
-def test_raised_usage_limit_applies_at_once(replicas: Replicas) -> None:
+def test_user_can_make_more_calls_immediately_after_the_usage_limit_was_raised(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=2)
     assert count_accepted(replicas.one, user) == 2
     replicas.users.change_user("ann", lambda each: replace(each, limits={"calls_per_minute": 4.0}))
@@ -208,7 +214,9 @@ def test_raised_usage_limit_applies_at_once(replicas: Replicas) -> None:
     assert count_accepted(replicas.one, user) == 200
 
 
-def test_tokens_and_cost_of_all_replicas_are_limited(replicas: Replicas) -> None:
+def test_tokens_and_cost_spent_through_all_replicas_count_towards_the_daily_limits_of_a_user(
+    replicas: Replicas,
+) -> None:
     user = replicas.add_user("ann", tokens_per_day=1_000, cost_per_day=5.0)
     replicas.one.require(user, MODEL_METERS)
     replicas.one.spend(user, {"tokens_per_day": 600.0, "cost_per_day": 0.5})
@@ -224,7 +232,9 @@ def test_tokens_and_cost_of_all_replicas_are_limited(replicas: Replicas) -> None
         replicas.one.require(user, MODEL_METERS)
 
 
-def test_usage_counts_are_kept_when_a_replica_stops(replicas: Replicas) -> None:
+def test_calls_and_tokens_counted_by_a_replica_are_known_to_others_after_it_stopped(
+    replicas: Replicas,
+) -> None:
     user = replicas.add_user("ann", calls_per_day=10, tokens_per_day=1_000)
     for _ in range(3):
         replicas.one.require(user, CALL_METERS)
@@ -253,7 +263,7 @@ def test_concurrent_calls_do_not_exceed_a_usage_limit(replicas: Replicas) -> Non
     assert accepted == 40
 
 
-def test_what_was_spent_is_kept_in_memory_until_it_is_written(
+def test_spent_tokens_of_more_users_than_are_tracked_in_memory_are_all_stored(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.users.quotas.MAX_TRACKED", 1)

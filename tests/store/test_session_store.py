@@ -86,7 +86,7 @@ def test_stored_messages_keep_their_order_and_exact_content(store: SessionStore)
     assert store.load_session("one").turns == 2
 
 
-def test_appending_messages_to_a_session_also_saves_its_state_and_discards_the_draft(
+def test_appending_messages_to_a_stored_session_saves_its_state_and_deletes_the_draft_reply(
     store: SessionStore,
 ) -> None:
     store.create_session(session())
@@ -97,7 +97,9 @@ def test_appending_messages_to_a_session_also_saves_its_state_and_discards_the_d
     assert store.load_session("one").state == {"todos": [2]}
 
 
-def test_summary_replaces_the_messages_that_it_summarises(store: SessionStore) -> None:
+def test_summary_is_loaded_in_place_of_the_messages_it_summarises_and_these_stay_stored(
+    store: SessionStore,
+) -> None:
     store.create_session(session())
     numbers = store.append_messages("one", [message(text) for text in ("a", "b", "c", "d")])
     store.replace_messages("one", numbers[:2], "compressed", summary=message("a and b"))
@@ -109,7 +111,7 @@ def test_summary_replaces_the_messages_that_it_summarises(store: SessionStore) -
     assert len(store.load_messages("one", active_only=False)) == 7
 
 
-def test_result_of_a_tool_call_is_saved_until_the_message_that_contains_it_is_stored(
+def test_result_of_a_finished_tool_call_is_stored_until_the_message_with_it_is_appended(
     store: SessionStore,
 ) -> None:
     store.create_session(session())
@@ -122,7 +124,7 @@ def test_result_of_a_tool_call_is_saved_until_the_message_that_contains_it_is_st
     assert all(each.is_finished and each.result is None for each in store.load_calls("one"))
 
 
-def test_session_search_finds_words_of_other_sessions_and_ignores_undone_messages(
+def test_search_in_stored_sessions_leaves_out_the_current_session_and_undone_messages(
     store: SessionStore,
 ) -> None:
     store.create_session(session("one", title="Boats"))
@@ -136,7 +138,9 @@ def test_session_search_finds_words_of_other_sessions_and_ignores_undone_message
 
 
 @pytest.mark.parametrize("query", ['"', "AND OR NOT", "a* NEAR(b", "col:umn", "", "'; DROP TABLE messages"])
-def test_session_search_accepts_any_text(store: SessionStore, query: str) -> None:
+def test_search_in_stored_sessions_raises_no_error_for_query_syntax_or_sql(
+    store: SessionStore, query: str
+) -> None:
     store.create_session(session())
     store.append_messages("one", [message("nothing here")])
     assert isinstance(store.search_messages(query), list)
@@ -161,7 +165,9 @@ def test_deleting_a_session_removes_its_messages_and_delegated_sessions(store: S
             store.load_session(name)
 
 
-def test_stored_session_is_claimed_by_one_process_at_a_time(store: SessionStore) -> None:
+def test_stored_session_claimed_by_one_owner_cannot_be_claimed_by_another_until_released(
+    store: SessionStore,
+) -> None:
     store.create_session(session())
     store.claim_session("one", "me")
     store.claim_session("one", "me")
@@ -174,7 +180,7 @@ def test_stored_session_is_claimed_by_one_process_at_a_time(store: SessionStore)
     store.claim_session("one", "other")
 
 
-def test_session_store_accepts_characters_that_a_database_may_refuse(store: SessionStore) -> None:
+def test_session_store_returns_messages_with_nul_characters_and_emoji_unchanged(store: SessionStore) -> None:
     text = "nul \0 and half of a pair \ud83d"
     body = {"role": "user", "content": "nul \0"}
     store.create_session(session(title="Grüße\U0001f600"))
@@ -183,13 +189,15 @@ def test_session_store_accepts_characters_that_a_database_may_refuse(store: Sess
     assert store.load_session("one").title == "Grüße\U0001f600"
 
 
-def test_session_search_ignores_accents_and_case(store: SessionStore) -> None:
+def test_search_in_stored_sessions_ignores_accents_and_case(store: SessionStore) -> None:
     store.create_session(session())
     store.append_messages("one", [message("Die Straßenbahn nach Köln")])
     assert [each.session_id for each in store.search_messages("KOLN")] == ["one"]
 
 
-def test_two_processes_can_read_and_write_the_same_session_store(store: SessionStore, address: str) -> None:
+def test_message_appended_by_another_process_is_read_from_the_same_session_store(
+    store: SessionStore, address: str
+) -> None:
     store.create_session(session())
     store.append_messages("one", [message("from here")])
     script = (
@@ -204,7 +212,7 @@ def test_two_processes_can_read_and_write_the_same_session_store(store: SessionS
     assert texts(store) == ["from here", "from there"]
 
 
-def test_messages_that_threads_append_at_the_same_time_all_have_their_own_position(
+def test_messages_appended_by_eight_threads_at_the_same_time_are_numbered_without_gaps(
     store: SessionStore,
 ) -> None:
     store.create_session(session())

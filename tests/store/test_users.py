@@ -66,7 +66,7 @@ def test_user_added_by_one_replica_is_known_to_the_other(stores: Stores) -> None
     assert other.find_identity("", "") is None
 
 
-def test_users_without_an_external_identity_are_not_found_by_an_empty_identity(stores: Stores) -> None:
+def test_looking_up_an_empty_issuer_or_subject_finds_no_user(stores: Stores) -> None:
     one, _ = stores
     one.add_user("ann")
     one.add_user("bob")
@@ -74,7 +74,7 @@ def test_users_without_an_external_identity_are_not_found_by_an_empty_identity(s
     assert one.find_identity(ISSUER, "") is None
 
 
-def test_disabled_user_is_found_but_not_active(stores: Stores) -> None:
+def test_disabled_user_is_found_by_identity_but_not_among_active_users_until_enabled(stores: Stores) -> None:
     one, other = stores
     user = one.add_user("ann", issuer=ISSUER, subject="42")
     assert one.set_disabled("ann", True).is_disabled
@@ -164,7 +164,7 @@ def test_unknown_user_or_team_is_an_error_that_names_similar_ones(stores: Stores
         one.remove_team("blue")
 
 
-def test_changes_that_replicas_make_at_the_same_time_are_all_kept(stores: Stores) -> None:
+def test_users_and_team_members_that_two_replicas_add_at_the_same_time_are_all_stored(stores: Stores) -> None:
     stores[0].add_team("red")
 
     def add(number: int) -> None:
@@ -177,7 +177,7 @@ def test_changes_that_replicas_make_at_the_same_time_are_all_kept(stores: Stores
         wait_until(lambda: len(each.directory().teams["red"].members) == 12)  # noqa: B023 - called at once
 
 
-def test_failed_change_of_users_changes_nothing(stores: Stores) -> None:
+def test_users_are_unchanged_if_the_function_that_edits_them_raises(stores: Stores) -> None:
     one, _ = stores
     user = one.add_user("ann")
     before = one.directory()
@@ -217,7 +217,9 @@ def test_token_of_a_removed_user_is_refused_and_its_name_is_free_again(
     assert one.add("laptop")
 
 
-def test_users_file_is_private_and_changes_of_other_programs_are_ignored(tmp_path: Path) -> None:
+def test_users_file_is_readable_by_its_owner_only_and_edits_by_other_programs_are_ignored(
+    tmp_path: Path,
+) -> None:
     file, record = tmp_path / "gateway" / "users.json", SettingsRecord(tmp_path)
     running, command = FileUserStore(file, record), FileUserStore(file, record)
     user = command.add_user("ann")
@@ -229,7 +231,7 @@ def test_users_file_is_private_and_changes_of_other_programs_are_ignored(tmp_pat
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"users": {"a": {"name": "x"}}, "teams": {}}', "\xff"])
-def test_damaged_users_file_is_an_error(tmp_path: Path, content: str) -> None:
+def test_reading_a_damaged_users_file_raises_config_error(tmp_path: Path, content: str) -> None:
     file = tmp_path / "users.json"
     file.write_text(content, encoding="latin-1")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -264,7 +266,9 @@ def test_undoing_the_migration_for_users_deletes_their_tokens_and_keeps_other_to
     database.close()
 
 
-def test_undoing_the_migration_disables_users_with_limits(database_url: str) -> None:
+def test_undoing_the_migration_for_usage_limits_disables_users_with_own_or_team_limits(
+    database_url: str,
+) -> None:
     database = open_database(database_url)
     assert database is not None
     users = SharedTokens(database).users
@@ -312,7 +316,7 @@ def test_token_revoked_while_another_replica_reads_the_tokens_is_refused_by_that
         wait_until(lambda: second.find(token) is None)
 
 
-def test_damage_to_the_file_of_users_by_another_program_is_ignored(tmp_path: Path) -> None:
+def test_running_store_keeps_its_users_if_another_program_damages_the_users_file(tmp_path: Path) -> None:
     file, record = tmp_path / "users.json", SettingsRecord(tmp_path / "state")
     store = FileUserStore(file, record)
     user = store.add_user("ann")
@@ -321,7 +325,7 @@ def test_damage_to_the_file_of_users_by_another_program_is_ignored(tmp_path: Pat
     assert store.directory().find_active(user.id) == user
 
 
-def test_gateway_that_cannot_read_its_users_refuses_their_tokens_for_now(tmp_path: Path) -> None:
+def test_gateway_whose_users_file_is_damaged_answers_user_tokens_with_status_503(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
     (tmp_path / "users.json").write_text("{damaged")

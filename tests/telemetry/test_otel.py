@@ -80,7 +80,7 @@ def add_boats(runtime: Runtime) -> None:
     runtime.registry.add(recording_tool("count_boats", "harbour", []))
 
 
-async def test_turn_with_a_call_through_tool_call_becomes_a_tree_of_spans_and_metrics(
+async def test_spans_and_metrics_of_a_turn_with_a_call_through_tool_call_name_the_inner_tool(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -115,7 +115,7 @@ async def test_turn_with_a_call_through_tool_call_becomes_a_tree_of_spans_and_me
     ]
 
 
-async def test_spans_include_messages_and_results_if_configured(
+async def test_spans_contain_messages_and_tool_results_if_include_content_is_set(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     add_boats(runtime)
@@ -131,7 +131,7 @@ async def test_spans_include_messages_and_results_if_configured(
     assert "count_boats" in str(tool.attributes["gen_ai.tool.call.result"])
 
 
-async def test_span_of_a_sub_agents_turn_is_a_child_of_the_delegating_call(
+async def test_span_of_a_sub_agents_turn_is_a_child_of_the_delegate_task_call_that_started_it(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     add_boats(runtime)
@@ -149,7 +149,9 @@ async def test_span_of_a_sub_agents_turn_is_a_child_of_the_delegating_call(
     assert len({span.context.trace_id for span in recorder._exporter.get_finished_spans()}) == 1
 
 
-async def test_span_of_a_nested_call_is_a_child_of_the_call_that_made_it(runtime: Runtime) -> None:
+async def test_span_of_a_tool_call_made_by_a_handler_is_a_child_of_the_handlers_call(
+    runtime: Runtime,
+) -> None:
     async def count_all(_: Json, context: CallContext) -> Json:
         assert context.nested is not None
         return {"north": (await context.nested("count_boats", {})).ok}
@@ -174,7 +176,7 @@ async def test_tool_name_invented_by_the_model_is_in_no_span_and_no_metric(runti
     assert "hunter2" not in f"{span.to_json()} {point.attributes}"
 
 
-async def test_span_of_a_refused_call_is_an_error_with_approval_events(
+async def test_span_of_a_tool_call_refused_by_the_user_has_error_type_refused_and_approval_events(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(approver=lambda _: False)
@@ -276,7 +278,7 @@ async def test_spans_and_metrics_are_sent_to_an_otlp_collector_over_http(
     ]
 
 
-async def test_tool_calls_and_closing_work_if_the_otlp_collector_is_unreachable(
+async def test_tool_calls_succeed_and_the_runtime_closes_if_the_otlp_collector_is_unreachable(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     with socket.socket() as unused:
@@ -289,7 +291,7 @@ async def test_tool_calls_and_closing_work_if_the_otlp_collector_is_unreachable(
 
 
 @pytest.mark.thorough
-def test_closing_does_not_wait_for_a_silent_otlp_collector_to_accept_many_spans() -> None:
+def test_closing_the_otlp_export_ends_soon_although_the_collector_never_answers() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

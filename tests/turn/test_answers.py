@@ -96,7 +96,7 @@ def keyword_client(**settings: Any) -> BridgeClient:
 # -- search ---------------------------------------------------------------------------------------------
 
 
-def test_search_result_contains_everything_needed_to_call_the_tool(client: BridgeClient) -> None:
+def test_tool_search_match_has_name_source_description_and_signature(client: BridgeClient) -> None:
     assert client.search("create an invoice", limit=1) == {
         "matches": [
             {
@@ -110,7 +110,9 @@ def test_search_result_contains_everything_needed_to_call_the_tool(client: Bridg
     }
 
 
-def test_search_result_says_that_a_visible_tool_is_to_be_called_directly(client: BridgeClient) -> None:
+def test_tool_search_says_that_a_tool_already_in_the_request_is_to_be_called_directly(
+    client: BridgeClient,
+) -> None:
     (match,) = BridgeClient(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
     assert match["note"] == "You have this tool: call it directly."
     assert "signature" not in match
@@ -139,13 +141,13 @@ def test_results_of_several_search_queries_are_merged_with_the_best_of_each_firs
     assert len(names) == len(set(names)) <= 4
 
 
-def test_several_search_queries_together_respect_the_limit() -> None:
+def test_tool_search_with_eight_queries_returns_at_most_limit_tools_in_all() -> None:
     client = BridgeClient([make_tool(f"invoice_{number}", "An invoice.") for number in range(60)])
     queries = [f"invoice {number}" for number in range(8)]
     assert len(client.find_names(queries=queries, limit=20)) == 20
 
 
-def test_tool_search_accepts_query_and_queries_together(client: BridgeClient) -> None:
+def test_tool_search_with_both_query_and_queries_returns_the_best_tool_of_each(client: BridgeClient) -> None:
     names = client.find_names("weather today", queries=["track a parcel", "weather today"], limit=1)
     assert names == ["weather_today", "parcel_track"]
 
@@ -177,7 +179,7 @@ def test_tool_search_does_not_find_unavailable_tools(client: BridgeClient) -> No
     assert "broken_invoice" not in client.find_names("broken_invoice that cannot be made", limit=20)
 
 
-def test_tool_search_without_results_suggests_where_to_look() -> None:
+def test_tool_search_without_matches_returns_similar_tool_names_servers_and_a_hint() -> None:
     answer = keyword_client().search("wether")
     assert answer["matches"] == []
     assert answer["near_names"] == ["weather_today"]
@@ -200,7 +202,7 @@ def test_tool_search_without_results_does_not_name_ungranted_tools() -> None:
     assert "broken" not in answer
 
 
-def test_search_results_that_share_no_words_with_the_query_are_marked_as_a_guess(
+def test_tool_search_marks_matches_that_share_no_words_with_the_query_as_guesses(
     client: BridgeClient,
 ) -> None:
     answer = client.search("do I need an umbrella")
@@ -209,7 +211,7 @@ def test_search_results_that_share_no_words_with_the_query_are_marked_as_a_guess
     assert "hint" not in client.search("create an invoice")
 
 
-def test_tool_search_in_a_session_without_tools_says_so() -> None:
+def test_tool_search_in_a_session_without_tools_says_that_there_are_none_to_search() -> None:
     answer = BridgeClient([]).search("anything")
     assert answer == {
         "matches": [],
@@ -218,7 +220,7 @@ def test_tool_search_in_a_session_without_tools_says_so() -> None:
     }
 
 
-def test_long_list_of_sources_in_a_search_result_is_truncated() -> None:
+def test_tool_search_without_matches_lists_30_servers_and_the_number_of_further_ones() -> None:
     client = BridgeClient(
         [make_tool(f"t{number}", "x", f"mcp-{number}") for number in range(200)],
         retriever=Retriever(None, None, None),
@@ -262,7 +264,9 @@ def test_description_in_a_search_result_mentions_only_granted_tools() -> None:
         ("\u202e:;", "unnamed"),
     ],
 )
-def test_source_name_in_a_search_result_is_sanitized(source: str, told: str) -> None:
+def test_server_name_in_a_tool_search_result_is_shortened_and_has_no_punctuation_or_newlines(
+    source: str, told: str
+) -> None:
     odd = make_tool("odd_thing", "Odd.", source=Source("mcp", source))
     client = BridgeClient([odd], tool_search={"enabled": "on", "listing": "on"})
     assert client.search("odd_thing")["matches"][0]["source"] == told
@@ -272,7 +276,9 @@ def test_source_name_in_a_search_result_is_sanitized(source: str, told: str) -> 
 
 
 @check_cases("change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}])
-def test_tool_with_an_invalid_adapted_description_is_shown_with_its_original_one(change: Json) -> None:
+def test_original_description_is_shown_if_the_function_that_adapts_it_returns_an_invalid_one(
+    change: Json,
+) -> None:
     def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:
         return definition | {"function": definition["function"] | change}
 
@@ -290,12 +296,12 @@ def test_tool_search_without_a_query_explains_its_arguments(args: Json, client: 
         client.search(**args)
 
 
-def test_oversized_search_query_is_rejected(client: BridgeClient) -> None:
+def test_tool_search_rejects_a_query_that_is_too_long(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="a query has 1,000,000 characters; say it in a few words"):
         client.search("word " * 199_999 + "words")
 
 
-def test_too_many_search_queries_are_rejected(client: BridgeClient) -> None:
+def test_tool_search_rejects_too_many_queries(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="100 queries are more than 8 at once"):
         client.search(queries=[f"query {number}" for number in range(100)])
 
@@ -321,7 +327,7 @@ def test_tool_search_uses_keywords_if_semantic_search_fails(caplog: pytest.LogCa
     assert "searching tools by hybrid failed" in caplog.text
 
 
-def test_tool_search_uses_the_search_mode_of_the_configured_reranker() -> None:
+def test_tool_search_uses_the_reranker_mode_from_the_settings_only_if_the_reranker_is_enabled() -> None:
     search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
     assert BridgeClient(retriever=FailingRetriever("hybrid"), tool_search=search).find_names("umbrella")[
         :1
@@ -339,7 +345,7 @@ def test_failed_tool_search_returns_an_error_the_model_can_act_on(caplog: pytest
     assert "disk" not in str(caught.value)
 
 
-def test_failed_tool_search_is_not_cached() -> None:
+def test_tool_search_that_failed_is_run_again_for_the_same_query() -> None:
     retriever = FailingRetriever("hybrid", "keyword")
     client = BridgeClient(retriever=retriever)
     with pytest.raises(CallError):
@@ -410,7 +416,7 @@ def test_tool_describe_rejects_too_many_names(client: BridgeClient) -> None:
         client.describe(names=[f"tool_{number}" for number in range(11)])
 
 
-def test_tool_describe_names_the_definitions_that_did_not_fit() -> None:
+def test_tool_describe_lists_the_tools_whose_definitions_exceed_the_result_length() -> None:
     wordy = [make_tool(f"wordy_{number}", "word " * 100) for number in range(5)]
     answer = BridgeClient(wordy, result_max_chars=1_500).describe(names=[each.name for each in wordy])
     assert [each["name"] for each in answer["tools"]] == ["wordy_0"]

@@ -51,12 +51,12 @@ def error_text(turn: Turn, name: str) -> str:
 # -- the gate -------------------------------------------------------------------------------------------
 
 
-def test_granted_tool_is_found_by_name() -> None:
+def test_tool_that_the_session_was_granted_is_found_by_its_name() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), granted={"a"})
     assert turn.tool("a").name == "a"
 
 
-def test_ungranted_tool_is_not_found_by_name() -> None:
+def test_tool_that_the_session_was_not_granted_is_not_found_by_its_name() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), granted={"a"})
     assert (
         error_text(turn, "b") == "'b' is not available in this session. Call one of the tools you were given."
@@ -106,14 +106,14 @@ def make_tool_with_original_name(name: str, original: str = "files/read") -> Too
 
 
 @check_cases("stranger", ["a_read", "z_read", "files_read"])
-def test_ungranted_tool_with_the_same_original_name_does_not_hide_the_granted_one(stranger: str) -> None:
+def test_original_name_shared_by_a_granted_and_an_ungranted_tool_finds_the_granted_one(stranger: str) -> None:
     turn = turn_of(
         make_tool_with_original_name("m_read"), make_tool_with_original_name(stranger), granted={"m_read"}
     )
     assert turn.tool("files/read").name == "m_read"
 
 
-def test_ungranted_tool_named_like_an_original_name_does_not_hide_the_granted_one() -> None:
+def test_granted_tool_is_found_by_its_original_name_even_if_an_ungranted_tool_has_that_name() -> None:
     turn = turn_of(make_tool_with_original_name("m_read", "read"), make_tool("read"), granted={"m_read"})
     assert turn.tool("read").name == "m_read"
 
@@ -123,7 +123,7 @@ def test_registered_name_takes_precedence_over_original_names() -> None:
     assert turn.tool("read").name == "read"
 
 
-def test_original_name_shared_by_two_granted_tools_is_ambiguous() -> None:
+def test_error_for_an_original_name_shared_by_two_granted_tools_lists_both() -> None:
     tools = [
         make_tool_with_original_name(name) for name in ("a_read", "m_read", "secret_read", "hidden_read")
     ]
@@ -132,12 +132,12 @@ def test_original_name_shared_by_two_granted_tools_is_ambiguous() -> None:
         turn.tool("files/read")
 
 
-def test_hidden_tool_with_the_same_original_name_does_not_make_it_ambiguous() -> None:
+def test_original_name_shared_with_a_callable_but_unlisted_tool_still_finds_the_listed_one() -> None:
     tools = [make_tool_with_original_name("m_read"), make_tool_with_original_name("hidden_read")]
     assert turn_of(*tools, hidden=["hidden_read"]).tool("files/read").name == "m_read"
 
 
-def test_granting_an_unknown_tool_name_has_no_effect() -> None:
+def test_tool_name_that_is_granted_but_not_registered_is_neither_listed_nor_found() -> None:
     turn = turn_of(make_tool("a"), granted={"a", "ghost"})
     assert listed_names(turn) == ["a"]
     error_text(turn, "ghost")
@@ -150,13 +150,13 @@ def test_visible_tools_are_listed_in_name_order() -> None:
     assert listed_names(turn_of(make_tool("c"), make_tool("a"), make_tool("b"))) == ["a", "b", "c"]
 
 
-def test_hidden_tool_is_not_listed_but_callable() -> None:
+def test_granted_tool_that_is_hidden_from_the_list_can_still_be_called() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), hidden=["b"])
     assert listed_names(turn) == ["a"]
     assert turn.tool("b").name == "b"
 
 
-def test_hidden_tool_is_not_mentioned_to_the_model() -> None:
+def test_error_for_an_unknown_tool_name_does_not_suggest_a_tool_that_is_not_listed() -> None:
     turn = turn_of(make_tool("list_tasks"), make_tool("list_secrets"), hidden=["list_secrets"])
     assert turn.find_visible("list_tasks").name == "list_tasks"
     with pytest.raises(OutOfScope) as caught:
@@ -178,7 +178,7 @@ def test_unavailable_tool_is_not_suggested_for_a_misspelt_name() -> None:
     assert "Did you mean read_file?" in error_text(turn, "read_filess")
 
 
-def test_availability_is_checked_only_for_the_tools_of_the_session() -> None:
+def test_availability_checks_run_only_for_tools_that_the_session_was_granted() -> None:
     ran: list[str] = []
 
     def check(name: str) -> Callable[[], bool]:
@@ -229,7 +229,7 @@ def toolsets_of(*tools: Tool) -> Toolsets:
     return Toolsets(snapshot_of(tools))
 
 
-def test_set_of_granted_tools_is_computed_once_per_scope() -> None:
+def test_granted_tools_of_equal_scopes_are_computed_once_and_are_the_same_object() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("b"))
     first = grants.get_grant(toolsets, Scope(("t",)), frozenset())
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()) is first
@@ -254,14 +254,14 @@ def test_agent_level_tool_is_shown_only_if_the_agent_offers_it_but_is_always_cal
     assert without.names == offered.names == {"a", "todo"}
 
 
-def test_granted_tools_are_found_for_a_long_chain_of_nested_scopes() -> None:
+def test_granted_tools_can_be_computed_for_a_scope_narrowed_5000_times() -> None:
     scope = Scope(("t",))
     for _ in range(5_000):
         scope = scope.narrow()
     assert GrantCache().get_grant(toolsets_of(make_tool("a")), scope, frozenset()).names == {"a"}
 
 
-def test_cache_of_granted_tools_is_bounded() -> None:
+def test_cache_of_granted_tools_holds_at_most_the_maximum_number_of_scopes() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"))
     for number in range(MAX_CACHED_GRANTS * 2 + 5):
         scope = Scope(None, without=(f"x{number}",))
@@ -320,7 +320,7 @@ def takes_another_name(definition: Definition, _present: frozenset[str]) -> Defi
 @pytest.mark.parametrize(
     "adapt", [fails, changes_the_shared_schema, answers_nothing, answers_another_shape, takes_another_name]
 )
-def test_failing_description_function_falls_back_to_the_original_description(
+def test_original_description_is_shown_if_the_function_that_adapts_it_fails(
     adapt: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     turn = turn_of(make_tool("code", adapt=adapt), make_tool("other"))

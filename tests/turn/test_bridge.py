@@ -42,7 +42,7 @@ JUNK = st.recursive(
         st.text(st.characters()),
     )
 )
-def test_unwrapping_arbitrary_tool_call_input_gives_a_call_or_an_error(junk: Any) -> None:
+def test_any_input_of_the_bridge_tool_named_tool_call_gives_an_inner_call_or_an_error(junk: Any) -> None:
     try:
         call = unwrap_call(junk)
     except (BridgeMisuse, InvalidArguments):
@@ -53,13 +53,13 @@ def test_unwrapping_arbitrary_tool_call_input_gives_a_call_or_an_error(junk: Any
     assert call.id == "id-1"
 
 
-def test_calls_of_tools_other_than_tool_call_are_not_unwrapped() -> None:
+def test_call_of_a_tool_other_than_tool_call_is_passed_on_unchanged() -> None:
     call = ToolCall("read_file", '{"name": "x"}', "id-1")
     assert unwrap(call) is call
 
 
 @check_cases("arguments", [{"path": "a"}, '{"path": "a"}', None, "", []])
-def test_call_unwrapped_from_tool_call_keeps_arguments_and_id(arguments: Any) -> None:
+def test_inner_call_of_tool_call_has_the_given_arguments_and_the_id_of_the_outer_call(arguments: Any) -> None:
     call = unwrap_call({"name": "read_file", "arguments": arguments})
     assert call == ToolCall("read_file", arguments, "id-1")
 
@@ -81,19 +81,19 @@ def test_lookalike_name_of_a_bridge_tool_is_rejected(name: str) -> None:
 
 
 @check_cases("key", ["tool_name", "tool"])
-def test_other_common_names_for_the_argument_name_of_tool_call_are_accepted(key: str) -> None:
+def test_tool_call_accepts_tool_name_and_tool_as_other_keys_for_name(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 
 
 @check_cases("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
-def test_tool_call_with_two_names_is_rejected(extra: dict[str, str]) -> None:
+def test_tool_call_with_both_name_and_tool_is_rejected(extra: dict[str, str]) -> None:
     with pytest.raises(BridgeMisuse, match=r"takes only `name` and `arguments`.* Nothing was run"):
         unwrap_call({"name": "read_file", "arguments": {}, **extra})
 
 
 @check_cases("key", ["args", "parameters", "params", "input"])
-def test_error_explains_a_wrong_key_for_the_arguments_of_tool_call(key: str) -> None:
+def test_error_for_tool_call_with_args_or_params_says_to_write_arguments(key: str) -> None:
     with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
         unwrap_call({"name": "read_file", key: {"path": "a"}})
 
@@ -106,7 +106,7 @@ def test_error_explains_a_wrong_key_for_the_arguments_of_tool_call(key: str) -> 
         json.dumps('{"name": "read_file", "name": "write_file"}'),
     ],
 )
-def test_duplicate_key_in_tool_call_is_rejected(text: str) -> None:
+def test_tool_call_with_a_duplicate_json_key_in_its_arguments_is_rejected(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_call' was not invoked: .*more than once"):
         unwrap_call(text)
 
@@ -123,12 +123,12 @@ def test_tool_call_without_a_name_explains_its_arguments(name: Any) -> None:
         unwrap_call({"name": name, "arguments": {}})
 
 
-def test_arguments_at_the_wrong_level_of_tool_call_are_reported() -> None:
+def test_error_for_tool_call_with_inner_arguments_at_the_top_level_says_where_to_put_them() -> None:
     with pytest.raises(BridgeMisuse, match=r"put path inside `arguments`\. Nothing was run"):
         unwrap_call({"name": "read_file", "path": "a"})
 
 
-def test_long_list_of_arguments_at_the_wrong_level_is_truncated() -> None:
+def test_error_for_tool_call_with_many_arguments_at_the_top_level_is_truncated() -> None:
     with pytest.raises(BridgeMisuse) as caught:
         unwrap_call({"name": "x", **{"k" * 5000 + str(number): 1 for number in range(500)}})
     assert len(str(caught.value)) < 500
@@ -146,7 +146,7 @@ def test_tool_call_with_a_name_that_is_no_string_is_rejected(name: Any) -> None:
         unwrap(ToolCall(name, {}))
 
 
-def test_unwrapping_a_call_does_not_modify_it() -> None:
+def test_reading_the_inner_call_of_tool_call_does_not_change_the_given_arguments() -> None:
     arguments = {"name": "read_file", "arguments": {"path": "a"}}
     unwrap_call(arguments)
     assert arguments == {"name": "read_file", "arguments": {"path": "a"}}

@@ -62,13 +62,15 @@ ANTHROPIC = [
 
 
 @pytest.mark.parametrize("history", [OPENAI, RESPONSES, ANTHROPIC], ids=["openai", "responses", "anthropic"])
-def test_histories_in_all_provider_formats_give_the_same_conversation(history: list[dict[str, Any]]) -> None:
+def test_message_histories_in_all_provider_formats_are_read_as_the_same_conversation(
+    history: list[dict[str, Any]],
+) -> None:
     conversation = Conversation.from_messages(history)
     assert conversation.user_texts == ("weather in Oslo", "and\ntomorrow?")
     assert conversation.used_tools == ("get_weather", "get_tides")
 
 
-def test_single_string_is_read_as_a_conversation() -> None:
+def test_single_string_is_read_as_a_conversation_with_one_user_message() -> None:
     assert Conversation.from_messages("weather in Oslo") == Conversation(("weather in Oslo",))
     assert Conversation.from_messages("  \n") == Conversation(())
 
@@ -77,7 +79,7 @@ def test_single_string_is_read_as_a_conversation() -> None:
     "arguments",
     [{"name": "get_weather", "arguments": {}}, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'],
 )
-def test_call_through_tool_call_counts_as_a_use_of_the_inner_tool(arguments: Any) -> None:
+def test_tool_called_through_tool_call_counts_as_used_in_the_history(arguments: Any) -> None:
     call = {"function": {"name": "tool_call", "arguments": arguments}}
     assert Conversation.from_messages([{"role": "assistant", "tool_calls": [call]}]).used_tools == (
         "get_weather",
@@ -89,7 +91,7 @@ def test_call_through_tool_call_counts_as_a_use_of_the_inner_tool(arguments: Any
 
 
 @check_cases("name", ["tool_search", "tool_describe", "Tool-Search"])
-def test_bridge_tools_do_not_count_as_used_tools_in_a_history(name: str) -> None:
+def test_tool_search_and_tool_describe_do_not_count_as_used_tools_in_a_history(name: str) -> None:
     call = {"type": "function_call", "name": name, "arguments": "{}"}
     nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
     assert Conversation.from_messages([call, nested]).used_tools == ()
@@ -105,7 +107,7 @@ def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -
     )
 
 
-def test_note_about_tools_without_an_end_marker_counts_as_user_text() -> None:
+def test_tool_descriptions_in_a_message_count_as_user_text_if_their_end_marker_is_missing() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
     (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")
@@ -129,12 +131,12 @@ def test_only_the_latest_messages_and_used_tools_of_a_history_are_kept() -> None
     assert conversation.used_tools == tuple(f"tool_{number}" for number in range(30 - MAX_USED_TOOLS, 30))
 
 
-def test_user_message_is_found_before_a_long_sequence_of_tool_calls() -> None:
+def test_user_message_before_a_thousand_tool_calls_is_found_in_the_history() -> None:
     calls = [{"type": "function_call", "name": "again", "arguments": "{}"} for _ in range(1_000)]
     assert Conversation.from_messages([{"role": "user", "content": "go"}, *calls]).user_texts == ("go",)
 
 
-def test_huge_history_is_truncated_to_its_end() -> None:
+def test_earlier_user_messages_of_a_huge_history_are_shortened_and_the_last_is_kept_whole() -> None:
     big = "x" * 1_000_000
     history = [
         {"role": "user", "content": big},
@@ -181,7 +183,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(st.lists(MESSAGES | JSON, max_size=12) | JSON)
-def test_arbitrary_history_can_be_read(history: Any) -> None:
+def test_any_value_as_history_gives_a_conversation_of_limited_size_without_bridge_tools(history: Any) -> None:
     conversation = Conversation.from_messages(history)
     assert len(conversation.user_texts) <= MAX_USER_TEXTS
     assert len(conversation.used_tools) <= MAX_USED_TOOLS
@@ -194,12 +196,14 @@ def test_arbitrary_history_can_be_read(history: Any) -> None:
 
 
 @given(st.lists(st.text(max_size=30), max_size=8), st.sampled_from(["user", "assistant"]))
-def test_only_user_messages_are_read_from_a_history(texts: list[str], role: str) -> None:
+def test_texts_of_a_conversation_are_those_of_user_messages_and_not_of_assistant_messages(
+    texts: list[str], role: str
+) -> None:
     said = Conversation.from_messages([{"role": role, "content": text} for text in texts]).user_texts
     assert said == (tuple(text for text in texts if text.strip())[-MAX_USER_TEXTS:] if role == "user" else ())
 
 
-def test_conversation_is_in_progress_between_a_tool_call_and_the_next_user_message() -> None:
+def test_conversation_counts_as_in_progress_after_a_tool_call_until_the_reply_is_complete() -> None:
     assert not Conversation.from_messages(OPENAI[:2]).in_progress
     assert Conversation.from_messages(OPENAI[:4]).in_progress
     assert not Conversation.from_messages(OPENAI).in_progress

@@ -75,7 +75,7 @@ def test_request_prefix_shared_with_an_earlier_request_is_charged_as_cache_read(
     assert cost_in_micro_dollars(first, second, prices=NONE) == 3200 * 4
 
 
-def test_change_at_the_start_of_a_request_invalidates_the_cache_for_the_rest() -> None:
+def test_request_that_differs_from_the_last_one_at_its_start_is_charged_without_cache_hits() -> None:
     first, second = (
         make_request(("tools", 300), ("rest", 5000)),
         make_request(("other tools", 300), ("rest", 5000)),
@@ -88,12 +88,12 @@ def test_change_at_the_start_of_a_request_invalidates_the_cache_for_the_rest() -
     assert compute_bill([first, second], PAID).cached == 5000
 
 
-def test_prefix_shared_with_any_earlier_request_can_be_a_cache_hit() -> None:
+def test_request_equal_to_one_before_the_last_is_charged_as_cached() -> None:
     a, b = make_request(("a", 1000)), make_request(("b", 1000))
     assert [charge.cached for charge in compute_bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
 
 
-def test_request_segment_that_changed_its_size_is_not_a_cache_hit() -> None:
+def test_request_segment_with_another_token_count_than_before_is_charged_as_not_cached() -> None:
     assert compute_bill([make_request(("a", 1000)), make_request(("a", 999))], PAID).cached == 0
 
 
@@ -110,7 +110,7 @@ def test_cached_prefix_length_is_rounded_down_to_the_providers_steps() -> None:
     assert compute_bill(again, stepped).cached == 1280
 
 
-def test_cached_prefix_expires_unless_it_is_used() -> None:
+def test_cached_request_prefix_expires_after_its_lifetime_unless_it_is_used_again() -> None:
     def cached(*moments: float) -> list[int]:
         return [
             each.cached
@@ -122,7 +122,7 @@ def test_cached_prefix_expires_unless_it_is_used() -> None:
     assert cached(0, 250, 500) == [0, 500, 500]
 
 
-def test_token_counts_are_scaled_by_model_in_cost_estimates() -> None:
+def test_cost_estimate_multiplies_token_counts_by_the_factor_of_the_model() -> None:
     double = Prices(name="d", input=1.0, output=1.0, factor=2.0)
     total = compute_bill([make_request(("a", 100), output=10)], double)
     assert (total.input, total.output) == (200, 20)
@@ -144,7 +144,9 @@ def shared_tokens(one: ModelCall, other: ModelCall) -> int:
 
 
 @given(REQUESTS)
-def test_cache_hit_is_the_longest_prefix_of_any_earlier_request(requests: list[ModelCall]) -> None:
+def test_cached_tokens_of_a_request_are_its_longest_prefix_shared_with_any_earlier_request(
+    requests: list[ModelCall],
+) -> None:
     for place, charge in enumerate(compute_bill(requests, PAID).charges):
         assert charge.cached == max(
             (shared_tokens(requests[place], each) for each in requests[:place]), default=0
@@ -152,11 +154,13 @@ def test_cache_hit_is_the_longest_prefix_of_any_earlier_request(requests: list[M
 
 
 @given(REQUESTS)
-def test_prompt_cache_with_free_writes_never_costs_more(requests: list[ModelCall]) -> None:
+def test_bill_with_a_prompt_cache_with_free_writes_never_exceeds_the_bill_without_cache(
+    requests: list[ModelCall],
+) -> None:
     assert compute_bill(requests, FREE).dollars <= compute_bill(requests, NONE).dollars + 1e-12
 
 
-def test_cumulative_cost_ends_at_the_total() -> None:
+def test_cumulative_cost_by_turn_never_falls_and_ends_at_the_total_cost() -> None:
     total = compute_bill([make_request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
     spent = total.by_turn()
     assert len(spent) == 4
@@ -195,7 +199,7 @@ def names(each: ModelCall) -> list[str]:
     [("eager", 2), ("eager slim", 2), ("search+describe", 4), ("search", 3)]
     + [(placement, 2) for placement in PLACEMENTS],
 )
-def test_simulated_call_of_one_tool_takes_the_expected_number_of_model_calls(
+def test_simulated_tool_use_takes_two_to_four_model_calls_depending_on_the_strategy(
     strategy: str, calls: int
 ) -> None:
     assert len(simulate_requests(strategy, make_turn("t7", ranked=("t7", "t8")))) == calls
@@ -210,7 +214,7 @@ def test_simulated_model_searches_for_a_tool_that_was_not_selected(placement: st
 
 
 @check_cases("strategy", ["search+describe", "search", *PLACEMENTS])
-def test_simulated_model_calls_a_tool_without_search_once_it_has_seen_it(strategy: str) -> None:
+def test_simulated_model_does_not_search_again_for_a_tool_it_has_used_before(strategy: str) -> None:
     once = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",))))
     twice = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",)), make_turn("t7")))
     assert twice == once + 2
@@ -221,19 +225,19 @@ def test_simulated_model_never_searches_for_a_core_tool(strategy: str) -> None:
     assert len(simulate_requests(strategy, make_turn("t1"))) == 2
 
 
-def test_strategy_eager_sends_all_tools_in_each_request() -> None:
+def test_cost_strategy_eager_sends_all_tools_in_each_request() -> None:
     for each in simulate_requests("eager", make_turn("t7"), make_turn()):
         assert names(each)[:40] == TOOLS
     assert simulate_requests("eager slim", make_turn())[0].segments[0].tokens == 150
 
 
-def test_strategy_replace_sends_selected_and_recently_used_tools() -> None:
+def test_cost_strategy_replace_sends_only_selected_and_recently_used_tools() -> None:
     requests = simulate_requests("replace", make_turn("t7", ranked=("t7", "t8")), make_turn(ranked=("t9",)))
     assert names(requests[0])[:4] == ["the bridge", "t0", "t7", "t8"]
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_strategy_append_adds_tools_until_the_tools_array_is_reset() -> None:
+def test_strategy_append_only_adds_tools_until_their_maximum_number_and_then_starts_anew() -> None:
     turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))
@@ -247,7 +251,7 @@ def test_strategy_append_adds_tools_until_the_tools_array_is_reset() -> None:
     assert max(map(len, arrays)) <= 13
 
 
-def test_strategy_tail_never_changes_sent_messages_and_sends_each_schema_once() -> None:
+def test_cost_strategy_tail_never_changes_sent_messages_and_sends_each_tool_schema_once() -> None:
     turns = [make_turn(f"t{start}", ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     requests = [names(each) for each in simulate_requests("tail", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(requests))
@@ -255,14 +259,14 @@ def test_strategy_tail_never_changes_sent_messages_and_sends_each_schema_once() 
     assert len(schemas) == len(set(schemas)) > 30
 
 
-def test_strategy_tail_takes_fewer_tokens_with_signatures_than_with_whole_schemas() -> None:
+def test_cost_strategy_tail_takes_fewer_tokens_with_signatures_than_with_whole_schemas() -> None:
     (compact,), (whole,) = (
         simulate_requests(each, make_turn(ranked=("t5",))) for each in ("tail", "tail whole")
     )
     assert (compact.segments[-1].tokens, whole.segments[-1].tokens) == (80, 150)
 
 
-def test_number_of_selected_tools_limits_the_tools_sent_in_a_cost_simulation() -> None:
+def test_cost_simulation_sends_at_most_the_configured_number_of_selected_tools() -> None:
     (only,) = simulate_requests("tail", make_turn(ranked=tuple(TOOLS[1:30])))
     assert sum(name.startswith("schema of ") for name in names(only)) == SIZES.shown
 
@@ -272,12 +276,12 @@ def test_tool_missing_from_the_catalog_is_ignored_in_a_cost_simulation() -> None
         assert strategy(Dialogue(10, (make_turn("gone", ranked=("gone", "t3")),)), SIZES)
 
 
-def test_empty_conversation_costs_nothing() -> None:
+def test_simulated_conversation_without_turns_costs_nothing() -> None:
     for strategy in STRATEGIES.values():
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_token_size_of_a_tool_is_measured_in_each_format() -> None:
+def test_signature_of_a_tool_has_fewer_tokens_than_its_search_match_and_slim_fewer_than_full() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
@@ -285,7 +289,7 @@ def test_token_size_of_a_tool_is_measured_in_each_format() -> None:
         assert make_sizes.slim[tool.name] <= make_sizes.full[tool.name]
 
 
-def test_size_of_a_long_description_is_measured_after_truncation_for_search() -> None:
+def test_token_count_of_a_signature_does_not_grow_with_a_very_long_description() -> None:
     (tool,) = sample_catalog()[:1]
     long, longer = (replace(tool, description="word " * many) for many in (1_000, 2_000))
     brief = [
@@ -295,7 +299,7 @@ def test_size_of_a_long_description_is_measured_after_truncation_for_search() ->
     assert brief[0] == brief[1] < MAX_DESCRIPTION_CHARS
 
 
-def test_tool_sizes_depend_on_the_configured_limits() -> None:
+def test_measured_tools_use_the_configured_pinned_tools_and_numbers_of_shown_tools() -> None:
     tools = sample_catalog()[:10]
     settings = ToolsSettings(
         pinned=("nobody", tools[0].name),
@@ -308,7 +312,7 @@ def test_tool_sizes_depend_on_the_configured_limits() -> None:
     assert (make_sizes.shown, make_sizes.most_grown, make_sizes.hits) == (3, 20, 2)
 
 
-def test_tool_sizes_use_default_limits_without_settings() -> None:
+def test_typical_simulated_conversation_uses_the_default_numbers_of_the_settings() -> None:
     measured, usual = (
         measure_tools([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools),
         typical_dialogue()[1],
@@ -325,7 +329,7 @@ def test_generated_conversation_is_the_same_for_the_same_seed() -> None:
 # Choosing
 
 
-def test_strategy_tail_is_cheapest_if_cache_reads_are_cheap() -> None:
+def test_placement_tail_is_cheapest_for_models_whose_cache_reads_cost_a_tenth_of_input() -> None:
     cheap = [prices for prices in PRICES if prices.cached_read <= prices.input * 0.1]
     assert [prices.name for prices in cheap] == [
         "claude-sonnet-4-6",
@@ -337,7 +341,7 @@ def test_strategy_tail_is_cheapest_if_cache_reads_are_cheap() -> None:
     assert {best_placement(prices) for prices in cheap} == {"tail"}
 
 
-def test_strategy_replace_is_cheapest_without_a_prompt_cache() -> None:
+def test_placement_replace_is_cheapest_for_a_model_without_a_prompt_cache() -> None:
     assert best_placement(NONE) == "replace"
 
 
@@ -352,35 +356,35 @@ def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
     )
 
 
-def test_strategy_tail_is_cheapest_after_a_long_prompt() -> None:
+def test_placement_tail_is_cheapest_if_the_system_prompt_is_long_and_cached() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     assert best_placement(PAID, two_messages(system=20_000), tools) == "tail"
 
 
-def test_strategy_replace_is_cheapest_with_an_expired_cache() -> None:
+def test_placement_replace_is_cheapest_if_the_prompt_cache_expires_between_messages() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     late = two_messages(system=20_000, pause=PAID.lifetime + 1)
     assert best_placement(PAID, late, tools) == "replace"
 
 
-def test_strategy_append_is_cheapest_for_a_large_tool_used_again() -> None:
+def test_placement_append_is_cheapest_if_a_large_tool_is_selected_in_two_turns() -> None:
     tools = make_sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
     both = DialogueTurn(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
     dialogue = Dialogue(100, (DialogueTurn(30, ranked=("large",)), both))
     assert best_placement(PAID, dialogue, tools) == "append"
 
 
-def test_selecting_one_tool_is_cheapest_if_the_first_hit_is_right() -> None:
+def test_selecting_one_tool_is_cheapest_if_the_first_hit_is_always_the_needed_tool() -> None:
     dialogue, tools = typical_dialogue()
     assert best_shown(PAID, "tail", dialogue, tools) == 1
 
 
-def test_selecting_eight_tools_is_cheapest_if_the_eighth_hit_is_right() -> None:
+def test_selecting_eight_tools_is_cheapest_if_the_eighth_hit_is_the_needed_tool() -> None:
     turns = tuple(make_turn(TOOLS[at + 7], ranked=tuple(TOOLS[at : at + 8])) for at in (2, 12, 22, 32))
     assert best_shown(NONE, "replace", Dialogue(20_000, turns), SIZES) == 8
 
 
-def test_cheapest_strategy_is_given_per_model_and_conversation_length() -> None:
+def test_cheapest_strategies_are_grouped_by_model_for_a_given_number_of_turns() -> None:
     def spending(*dollars: float) -> Bill:
         prices = Prices(name="unit", input=1e6, output=0.0)
         return compute_bill(
@@ -416,7 +420,9 @@ def test_cheapest_strategy_is_given_per_model_and_conversation_length() -> None:
         ("", "unknown", "no cache"),
     ],
 )
-def test_model_without_own_prices_uses_the_prices_of_its_family(model: str, name: str, kind: str) -> None:
+def test_model_without_listed_prices_gets_the_prices_of_its_model_family(
+    model: str, name: str, kind: str
+) -> None:
     prices = prices_for(model)
     assert (prices.name, prices.kind) == (name, kind)
 

@@ -32,7 +32,7 @@ def circular() -> Json:
 
 
 @given(CONTENTS, st.sampled_from(sorted(DIALECTS)), st.booleans())
-def test_message_that_contains_its_note_about_tools_is_recognized_as_the_same_message(
+def test_message_sent_back_with_the_tool_descriptions_added_to_it_is_recognised_as_the_same(
     content: Any, form: DialectName, is_there: bool
 ) -> None:
     message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
@@ -45,7 +45,7 @@ def test_message_that_contains_its_note_about_tools_is_recognized_as_the_same_me
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
-def test_notes_about_tools_are_stored_without_the_large_messages_they_belong_to() -> None:
+def test_remembering_tool_descriptions_added_to_large_messages_does_not_keep_those_messages() -> None:
     notes = Notes()
     tracemalloc.start()
     try:
@@ -64,13 +64,13 @@ def test_notes_about_tools_are_stored_without_the_large_messages_they_belong_to(
 @pytest.mark.parametrize(
     "content", [nested(100_000), [circular()], [{(1, 2): 3}]], ids=["deep", "circular", "key"]
 )
-def test_error_for_a_message_that_is_not_json_names_the_message(content: Any) -> None:
+def test_error_for_a_history_with_a_message_that_is_not_json_names_its_position(content: Any) -> None:
     messages = [{"role": "user", "content": "hello"}, {"role": "tool", "content": content}]
     with pytest.raises(TypeError, match="message 1 "):
         Notes().read(messages)
 
 
-def test_messages_whose_keys_have_several_types_are_accepted() -> None:
+def test_tool_descriptions_can_be_added_to_a_history_whose_objects_have_number_and_text_keys() -> None:
     notes = Notes()
     messages: list[Json] = [
         {"role": "tool", "content": [{1: 2, "a": 3}]},

@@ -90,7 +90,9 @@ def select() -> SelectionHarness:
     return SelectionHarness()
 
 
-def test_more_tools_are_selected_if_it_is_uncertain_which_ones_are_right(select: SelectionHarness) -> None:
+def test_more_than_rag_top_k_tools_are_selected_if_several_are_about_equally_likely(
+    select: SelectionHarness,
+) -> None:
     conversation = make_conversation("use weather_today", "create an invoice for the customer Halden")
     uncertain = select(conversation, rag_top_k=1, rag_max_k=None)
     assert uncertain.names == ("invoice_create", "invoice_list")
@@ -98,7 +100,7 @@ def test_more_tools_are_selected_if_it_is_uncertain_which_ones_are_right(select:
     assert select(conversation, rag_top_k=1, rag_max_k=1).names == ("invoice_create",)
 
 
-def test_number_of_selected_tools_is_between_the_two_limits() -> None:
+def test_number_of_selected_tools_is_at_least_rag_top_k_and_at_most_rag_max_k() -> None:
     settings = ToolsSettings(rag_top_k=4)
     assert [settings.count_selected(probable) for probable in (0, 3, 6, 40)] == [4, 4, 6, 8]
     settings = ToolsSettings(rag_top_k=4, rag_max_k=2)
@@ -151,7 +153,7 @@ def test_ungranted_tool_is_not_selected(select: SelectionHarness, mode: str) -> 
         select.turn.tool("lamp_on")
 
 
-def test_hidden_tool_is_not_selected() -> None:
+def test_tool_that_is_hidden_in_the_session_is_not_selected_even_if_it_was_used_before() -> None:
     hidden = ("invoice_create", "lamp_on")
     selection = SelectionHarness(without=(), hidden=hidden)(
         make_conversation("create an invoice", used=["invoice_create"])
@@ -178,7 +180,9 @@ def test_unavailable_tool_is_not_selected() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000, "\x00"])
-def test_any_message_gives_a_selection_without_errors(select: SelectionHarness, message: str) -> None:
+def test_empty_huge_or_undecodable_message_selects_at_most_the_limit_of_tools(
+    select: SelectionHarness, message: str
+) -> None:
     for mode in MODES:
         assert len(select(message, selection=mode, rag_top_k=3).names) <= 3
 
@@ -196,7 +200,7 @@ class TestNames:
         assert sorted(selection.names) == sorted(names)
         assert {*selection.why.values()} == {NAMED}
 
-    def test_tool_named_in_an_earlier_message_is_not_forced_into_the_selection(
+    def test_tool_named_only_in_an_earlier_message_is_not_selected_for_a_new_request(
         self, select: SelectionHarness
     ) -> None:
         conversation = make_conversation("use weather_today", "create an invoice for the customer Halden")
@@ -223,7 +227,7 @@ class TestTokens:
         assert "ledger_keep" in selection.left_out
         assert "invoice_list" in selection.names
 
-    def test_tokens_of_a_tool_with_a_large_estimate_are_counted_exactly(self) -> None:
+    def test_selected_tools_may_use_the_token_limit_exactly_but_not_exceed_it_by_one(self) -> None:
         tools = [self.long(f"ledger_{number}", 400) for number in range(3)]
         exact = count_tokens([each.definition() for each in tools])
         assert len(SelectionHarness(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
@@ -235,7 +239,7 @@ class TestTokens:
         st.integers(0, 3),
     )
     @try_examples(40)
-    def test_selection_by_estimated_tokens_equals_selection_by_exact_tokens(
+    def test_estimating_tokens_first_never_changes_which_tools_are_selected(
         self, lengths: list[int], most: int, used: int
     ) -> None:
         tools = [self.long(f"ledger_{number}", length) for number, length in enumerate(lengths)]
@@ -256,7 +260,7 @@ class TestTokens:
                 chosen.add(name)
         assert {*selection.names} == kept | chosen
 
-    def test_tokens_are_counted_exactly_only_for_tools_that_decide_the_selection(self) -> None:
+    def test_tokens_are_counted_exactly_only_for_a_tool_whose_estimate_is_near_the_limit(self) -> None:
         counted: list[str] = []
 
         class Counting(ToolTokenCounts):
@@ -300,7 +304,7 @@ class TestConversations:
         assert selection.names == ("invoice_create",)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_tools_for_a_new_request_are_not_displaced_by_an_earlier_one(
+    def test_new_request_selects_the_same_tools_with_and_without_an_unrelated_earlier_message(
         self, select: SelectionHarness, mode: str
     ) -> None:
         wish = "create a new invoice for customer Halden"
@@ -324,10 +328,10 @@ class TestConversations:
         ]
         assert {*kept} == {f"tool_{number}" for number in range(8, 8 - MAX_REUSED_TOOLS, -1)}
 
-    def test_used_tool_that_was_removed_does_not_stay_selected(self, select: SelectionHarness) -> None:
+    def test_used_tool_that_no_longer_exists_does_not_stay_selected(self, select: SelectionHarness) -> None:
         assert "no_such_tool" not in select(make_conversation("list invoices", used=["no_such_tool"])).names
 
-    def test_name_of_a_used_tool_is_not_mistaken_for_the_original_name_of_another(self) -> None:
+    def test_used_tool_stays_selected_although_other_tools_have_its_name_as_original_name(self) -> None:
         mine = tool("search", "Looks for lost things.")
         theirs = [replace(tool(f"evil_{n}", "Turns a crank."), original_name="search") for n in range(2)]
         for tools, kept in (([mine, *theirs], "search"), ([mine, theirs[0]], "search"), (theirs, None)):
@@ -336,7 +340,7 @@ class TestConversations:
             )
             assert [name for name, why in selection.why.items() if why == USED] == ([kept] if kept else [])
 
-    def test_used_tool_stays_selected_although_an_ungranted_tool_shares_its_name(self) -> None:
+    def test_used_tool_stays_selected_although_an_ungranted_tool_has_its_name_as_original_name(self) -> None:
         theirs = replace(tool("evil", "Turns a crank."), original_name="search")
         harness = SelectionHarness([tool("search", "Looks."), theirs, *TOOLS], without=("evil",))
         assert harness(make_conversation("list invoices", used=["search"])).why["search"] == USED
@@ -440,7 +444,9 @@ class TestForcedSearch:
         return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
     @check_cases("enabled", ["auto", "on", "off"])
-    def test_bridge_tools_are_listed_together_with_core_tools(self, enabled: str) -> None:
+    def test_core_tools_and_bridge_tools_are_listed_if_selection_failed_even_with_tool_search_off(
+        self, enabled: str
+    ) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
         assert [each.name for each in turn.tools] == [
             "read_file",
@@ -450,7 +456,7 @@ class TestForcedSearch:
         ]
         assert turn.searchable
 
-    def test_all_tools_are_listed_if_none_can_be_deferred(self) -> None:
+    def test_core_tools_are_all_listed_without_bridge_tools_if_no_tool_can_be_deferred(self) -> None:
         core = [tool("a_tool", "Does it.", core=True), tool("b_tool", "Does it.", core=True)]
         turn = self.disclosed(core, tool_search={"enabled": "off"})
         assert [each.name for each in turn.tools] == ["a_tool", "b_tool"]
@@ -475,7 +481,9 @@ class TestSessions:
 
         return session
 
-    def test_selection_uses_the_whole_conversation(self, open_session: Callable[..., Session]) -> None:
+    def test_tool_used_earlier_stays_selected_for_follow_up_messages_of_the_session(
+        self, open_session: Callable[..., Session]
+    ) -> None:
         session = open_session()
         turn = session.assemble([{"role": "user", "content": "Where is the parcel I sent to Lisbon?"}])
         assert turn.selection is not None
@@ -506,7 +514,7 @@ class TestSessions:
             assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
-    def test_message_for_which_tools_were_called_is_treated_as_needing_tools(
+    def test_tool_called_after_a_message_of_thanks_is_selected_while_its_turn_continues(
         self, open_session: Callable[..., Session]
     ) -> None:
         thanks: dict[str, Any] = {"role": "user", "content": "Thanks!"}
@@ -515,14 +523,14 @@ class TestSessions:
         assert turn.selection is not None
         assert "ferrywell_list-shipments" in turn.selection.names
 
-    def test_estimate_whether_a_message_needs_a_tool_can_be_disabled(
+    def test_message_of_thanks_selects_tools_if_the_setting_rag_need_is_off(
         self, open_session: Callable[..., Session]
     ) -> None:
         turn = open_session(**{"tools.rag_need": "off"}).assemble("Thanks!")
         assert turn.selection is not None
         assert len(turn.selection.names) >= 8
 
-    def test_damaged_index_file_does_not_fail_selection(
+    def test_tools_are_still_selected_if_the_saved_index_file_is_damaged(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):

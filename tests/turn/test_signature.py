@@ -28,7 +28,7 @@ def render_optional(**properties: Any) -> str:
     )
 
 
-def test_signature_example_in_the_documentation_is_correct() -> None:
+def test_signature_puts_required_parameters_first_and_shows_types_and_enum_values() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -73,7 +73,9 @@ def test_signature_example_in_the_documentation_is_correct() -> None:
         ({"$ref": "https://elsewhere.example/schema"}, "any"),
     ],
 )
-def test_every_kind_of_schema_has_a_type_name_in_signatures(schema: Any, written: str) -> None:
+def test_type_and_default_of_a_parameter_are_written_in_short_form_in_a_signature(
+    schema: Any, written: str
+) -> None:
     assert render_optional(p=schema) == f"p?: {written}"
 
 
@@ -96,7 +98,7 @@ def test_signature_of_a_tool_without_parameters_has_empty_parentheses() -> None:
     assert render_signature({}) == render_signature({"properties": []}) == "go()"
 
 
-def test_long_signature_keeps_required_parameters_and_counts_omitted_ones() -> None:
+def test_long_signature_keeps_required_parameters_and_ends_with_the_number_of_omitted_ones() -> None:
     properties = {f"a_rather_long_name_{number}": {"type": "string"} for number in range(100)}
     written = render_signature({"properties": properties, "required": ["a_rather_long_name_99"]})
     assert len(written) <= MAX_SIGNATURE_CHARS + 40
@@ -109,7 +111,7 @@ def test_long_enum_is_truncated_in_a_signature() -> None:
     assert len(render_optional(p={"enum": ["x" * 5_000]})) < 100
 
 
-def test_names_and_values_in_a_signature_stay_on_one_line() -> None:
+def test_newlines_and_control_characters_in_parameter_names_and_values_are_escaped_in_a_signature() -> None:
     written = render_optional(**{"a b\n": {"enum": ["line\nbreak", "\u202ereversed\x07"]}})
     assert written.isprintable()
     assert written.startswith('"a b\\n"?: "line\\nbreak"|')
@@ -123,7 +125,7 @@ def test_truncated_names_and_values_in_a_signature_stay_on_one_line(odd: str) ->
     assert written == f'" {"x" * 39}…?: " {"x" * 39}…'
 
 
-def test_signatures_of_the_sample_catalog_are_short() -> None:
+def test_signature_of_every_sample_tool_is_one_printable_line_within_the_length_limit() -> None:
     for tool in sample_catalog():
         written = signature(tool)
         assert written.startswith(f"{tool.name}(")
@@ -166,7 +168,7 @@ def test_signature_of_an_exponentially_large_schema_is_computed_quickly(key: str
     assert len(render_signature(schema)) < MAX_SIGNATURE_CHARS + 200
 
 
-def test_overlong_parameter_is_reduced_to_its_name_in_a_signature() -> None:
+def test_parameter_whose_type_is_too_long_is_written_as_name_and_ellipsis_in_a_signature() -> None:
     huge = {"properties": {f"a_rather_long_name_{n}": {"enum": ["x" * 30] * 10 + [n]} for n in range(12)}}
     schema = {"properties": {"huge": huge, "small": {"type": "string"}}, "required": ["huge", "small"]}
     assert render_signature(schema) == "go(huge: …, small: string)"

