@@ -153,7 +153,7 @@ async def test_agent_that_reaches_its_step_token_or_time_limit_stops_with_a_vali
     assert is_valid(agent)
 
 
-async def test_cost_limit_stops_the_agent_according_to_the_price_of_its_model(
+async def test_agent_stops_when_the_cost_of_its_model_calls_exceeds_the_cost_limit(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}

@@ -260,7 +260,7 @@ async def test_cancelling_an_agent_stream_while_changed_settings_are_read_stores
     assert not agent.history.messages
 
 
-async def test_second_message_is_refused_while_changed_settings_are_read_for_the_first(
+async def test_agent_refuses_a_second_message_while_it_reads_changed_settings_for_the_first(
     live: LiveAgent,
 ) -> None:
     agent, _ = live.open("Answer.")

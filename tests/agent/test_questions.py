@@ -84,7 +84,7 @@ async def test_without_an_ask_function_the_clarify_tool_is_hidden_and_a_call_say
 
 
 @pytest.mark.parametrize("answer", [None, "", "  \n", 7, True])
-async def test_return_value_of_an_ask_function_that_is_not_text_counts_as_no_answer(
+async def test_empty_or_non_text_return_value_of_an_ask_function_counts_as_no_answer_of_the_user(
     runtime: Runtime, store: SqliteSessionStore, answer: Any
 ) -> None:
     agent = asking_agent(runtime, store, lambda _: answer)

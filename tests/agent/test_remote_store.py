@@ -96,7 +96,7 @@ async def test_cancelled_turn_ends_only_after_its_database_write_and_the_stored_
     await agent.close()
 
 
-async def test_closed_agent_releases_its_session_after_a_failed_database_write(
+async def test_session_can_be_opened_again_after_closing_its_agent_failed_in_a_database_write(
     runtime: Runtime, database: Database
 ) -> None:
     store = PostgresSessionStore(database)

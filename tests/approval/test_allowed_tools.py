@@ -113,7 +113,9 @@ class TestEntries:
         with pytest.raises(ConfigError, match="allowed_tools"):
             open_notes(entry)
 
-    def test_project_settings_cannot_allow_tools(self, open_notes: OpenNotes, project: Path) -> None:
+    def test_tool_that_project_settings_list_as_allowed_is_still_refused_without_approval(
+        self, open_notes: OpenNotes, project: Path
+    ) -> None:
         (project / "toolfold.yaml").write_text("approval:\n  allowed_tools: ['server:notes']\n")
         runtime = open_notes()
         assert delete(runtime) == REFUSAL
@@ -126,7 +128,7 @@ class TestCoverage:
         assert delete(open_notes()) == REFUSAL
 
     @pytest.mark.parametrize("entry", [f"tool:{DELETE}", "server:notes", "server:notes:destructive"])
-    def test_allowed_tool_runs_without_approval_and_is_logged(
+    def test_allowed_tool_runs_without_approval_and_the_call_is_recorded_in_the_audit_log(
         self, open_notes: OpenNotes, entry: str
     ) -> None:
         runtime = open_notes(entry)
@@ -140,7 +142,9 @@ class TestCoverage:
     ) -> None:
         assert delete(open_notes(entry)) == REFUSAL
 
-    def test_deny_rule_overrides_an_allowed_tool(self, open_notes: OpenNotes) -> None:
+    def test_tool_that_is_both_allowed_and_named_in_a_deny_rule_is_refused(
+        self, open_notes: OpenNotes
+    ) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
         assert "the setting approval.deny forbids this" in (delete(runtime) or "")
 
@@ -187,7 +191,7 @@ class TestCoverage:
 
 
 class TestChanges:
-    def test_open_runtime_applies_allowed_tools_that_toolfold_adds_or_removes(
+    def test_allowed_tool_that_toolfold_itself_adds_or_removes_takes_effect_in_an_open_runtime(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -231,7 +235,7 @@ class TestSessionGrants:
         assert asked[0].session_covers == f"any call of {DELETE}, with any arguments"
         assert asked[0].kinds == ("call of notes that can destroy data",)
 
-    def test_single_approval_of_a_destructive_tool_is_asked_again_for_the_next_call(
+    def test_destructive_tool_approved_for_one_call_needs_approval_again_for_the_next_call(
         self, open_notes: OpenNotes
     ) -> None:
         asked: list[ApprovalRequest] = []

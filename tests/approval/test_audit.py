@@ -223,7 +223,7 @@ class TestRecordedDecisions:
         )
         assert (entry["allowed"], entry["by"]) == (True, "mode off")
 
-    async def test_calls_without_findings_are_not_recorded_in_the_audit_log(self, tmp_path: Path) -> None:
+    async def test_harmless_calls_are_not_recorded_in_the_audit_log(self, tmp_path: Path) -> None:
         assert await self.record_decision(tmp_path, verdict_on("ls")) == {}
 
     async def test_call_is_refused_if_its_approval_cannot_be_written_to_the_audit_log(

@@ -63,7 +63,7 @@ class TestCommands:
         tool = make_tool(judged_as={"argv": "command"})
         assert analyze(tool, {"argv": ["rm", "a b"]}).command == "rm 'a b'"
 
-    def test_list_in_an_argument_named_commands_is_judged_as_several_commands(self) -> None:
+    def test_list_in_an_argument_named_commands_is_checked_as_several_commands(self) -> None:
         analysis = analyze(make_tool("execute"), {"commands": ["ls -l", "rm a"]})
         assert (analysis.command, analysis.rules) == ("ls -l\nrm a", ("delete-folder",))
 
@@ -252,7 +252,7 @@ class TestWrittenPaths:
     def test_writing_a_startup_file_named_last_in_a_list_of_paths_is_flagged(self) -> None:
         assert "write-startup" in analyze(make_tool("write"), {"paths": ["a", "b", "~/.bashrc"]}).rules
 
-    def test_symbolic_links_do_not_bypass_the_check_of_written_paths(self, tmp_path: Path) -> None:
+    def test_writing_through_a_symbolic_link_to_a_protected_file_is_blocked(self, tmp_path: Path) -> None:
         own, project = tmp_path / "own", tmp_path / "project"
         own.mkdir()
         project.mkdir()
@@ -281,7 +281,7 @@ class TestWrittenPaths:
         assert own is not None
         assert own.decided_by is DecidedBy.BLOCKED
 
-    def test_reading_a_file_has_no_findings(self) -> None:
+    def test_call_that_reads_a_startup_file_is_not_flagged(self) -> None:
         assert analyze(make_tool("read"), {"path": "~/.bashrc"}).rules == ()
 
 

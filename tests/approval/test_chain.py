@@ -103,7 +103,7 @@ def test_deny_rule_can_name_a_tool_a_danger_rule_or_a_category_of_rules(entry: s
     assert entry in decision.reason
 
 
-def test_denied_tool_is_refused_even_without_findings() -> None:
+def test_tool_named_in_a_deny_rule_is_refused_even_for_a_harmless_call() -> None:
     decision = DecisionChain(deny_rules=DenyRules(["tool:terminal"])).decide(analysis_of(HARMLESS), SESSION)
     assert decision is not None
     assert decision.decided_by is DecidedBy.DENY
@@ -207,7 +207,7 @@ class TestAnswerCoverage:
         blocked = verdict_on("rm -rf /", finding(blocked=True))
         assert not self.is_allowed(chain, blocked)
 
-    def test_permanent_approval_covers_every_session(self, tmp_path: Path) -> None:
+    def test_permanently_approved_command_needs_no_approval_in_other_sessions(self, tmp_path: Path) -> None:
         chain = self.remember(
             Answer.ALWAYS, DecisionChain(allowlist=AllowList(file=tmp_path / "config.yaml"))
         )
@@ -274,7 +274,7 @@ VERDICTS = st.builds(
 
 
 @given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
-def test_blocked_denied_and_unparsable_commands_are_refused_even_in_approval_mode_off(
+def test_earlier_approvals_and_mode_off_never_allow_blocked_denied_or_unparsable_commands(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
     chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))

@@ -28,7 +28,7 @@ class TestErrorLocation:
             opened(settings)
         return caught.value
 
-    def test_invalid_value_in_a_configured_rule_is_reported_with_file_and_line(
+    def test_error_for_an_invalid_value_in_a_configured_danger_rule_names_file_and_line(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT % "lowish")
@@ -44,7 +44,7 @@ class TestErrorLocation:
         (home / "config.yaml").write_text(FILE_TEXT.replace("      severity: %s\n", ""))
         assert self.open_with_error(open_test_runtime).line == 4
 
-    def test_invalid_rule_of_a_project_is_reported_with_the_project_file(
+    def test_error_for_an_invalid_danger_rule_in_project_settings_names_the_project_file(
         self, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT % "low")
@@ -59,7 +59,7 @@ class TestErrorLocation:
             self.open_with_error(open_test_runtime, **{"approval.rules": [{"name": "x"}]}).file == "argument"
         )
 
-    def test_duplicate_rule_names_and_unknown_deny_entries_are_reported_with_file_and_line(
+    def test_error_for_a_duplicate_danger_rule_or_an_unknown_deny_entry_names_file_and_line(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         file = home / "config.yaml"

@@ -187,7 +187,7 @@ class TestConfinement:
             decided_by(command, site, DecisionChain(mode="off", isolated=ALL_CATEGORIES)) is DecidedBy.BLOCKED
         )
 
-    def test_findings_of_custom_rules_need_approval_in_a_sandbox_too(self) -> None:
+    def test_command_that_matches_a_custom_danger_rule_needs_approval_even_in_a_sandbox(self) -> None:
         rule = {"name": "no-nginx", "category": "fs-delete", "severity": "low", "effect": "delete"}
         own = Rules.from_tables([{**rule, "description": "d", "target": ["/etc/nginx*"]}])
         judge = Judge(builtin_rules().merge(own), MOUNTED.classifier_for(LOCAL_PATHS, []), MOUNTED)
@@ -218,14 +218,14 @@ class TestOrderOfDecisions:
     COMMAND = "rm -rf /etc/nginx"
     DELETES = DecisionChain(isolated=["fs-delete"])
 
-    def test_deny_rule_applies_in_a_sandbox_too(self) -> None:
+    def test_command_that_matches_a_deny_rule_is_refused_even_in_a_sandbox(self) -> None:
         deny_rules = DenyRules(["category:fs-delete"])
         assert (
             decided_by(self.COMMAND, MOUNTED, DecisionChain(isolated=ALL_CATEGORIES, deny_rules=deny_rules))
             is DecidedBy.DENY
         )
 
-    def test_session_approval_or_allowlist_entry_is_recorded_as_the_reason_rather_than_the_sandbox(
+    def test_command_in_a_sandbox_counts_as_allowed_by_its_session_approval_or_allowlist_entry_if_it_has_one(
         self,
     ) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
@@ -251,7 +251,9 @@ class TestOrderOfDecisions:
         assert decided_by("pkill -9 node", MOUNTED, self.DELETES) is None
         assert decided_by("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
 
-    def test_call_in_a_sandbox_needs_approval_if_one_of_its_effects_reaches_outside(self) -> None:
+    def test_call_in_a_sandbox_needs_approval_if_only_one_of_its_findings_is_confined_to_the_sandbox(
+        self,
+    ) -> None:
         confined = Finding("delete-tree", "fs-delete", Severity.LOW, "", confined_to="docker")
         for other in (found("delete-tree"), found("unreadable", category="unreadable")):
             verdict = verdict_on("x", confined, other)
@@ -327,7 +329,7 @@ class TestBackends:
             container = ContainerSpec(image="x", mounts=mounts, **opened_up)  # type: ignore[arg-type]
             assert Docker(container, environment={}).shared_directories is None
 
-    def test_ssh_backend_reports_separate_files_but_does_not_count_as_a_sandbox(self) -> None:
+    def test_ssh_backend_has_the_files_of_another_machine_but_does_not_count_as_a_sandbox(self) -> None:
         ssh = Ssh(SshAddress(host="example.com"), environment={})
         assert (ssh.has_own_files, ssh.shared_directories) == (True, None)
 
@@ -366,7 +368,7 @@ class TestRuntime:
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf build")
 
-    async def test_commands_in_a_sandbox_need_approval_by_default(
+    async def test_dangerous_commands_in_a_sandbox_need_approval_by_default(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"terminal.backend": "sandbox"})

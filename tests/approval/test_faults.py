@@ -114,7 +114,7 @@ class TestDenyRules:
 
 
 class TestLongCommandLines:
-    def test_deny_rule_applies_at_the_end_of_a_long_command_line(
+    def test_denied_command_is_refused_at_the_end_of_a_long_command_line(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(
@@ -136,7 +136,7 @@ class TestLongCommandLines:
         assert "always blocked, even with approval" in terminal.run("true; " * 300 + "rm -rf /")
         assert (terminal.ran, terminal.asked) == ([], [])
 
-    def test_deny_rule_applies_to_commands_inside_wrapper_commands(
+    def test_denied_command_is_refused_inside_wrapper_commands(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, {"approval.deny": ["git push"]}, answer=True)
@@ -150,7 +150,9 @@ class TestLongCommandLines:
         ):
             assert "the setting approval.deny forbids this" in terminal.run(command), command
 
-    def test_deny_rule_does_not_apply_to_quoted_text(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_command_that_only_quotes_a_denied_command_as_text_is_not_refused(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         terminal = Terminal(open_test_runtime, {"approval.deny": ["git push"]})
         assert terminal.run("echo 'git push'") == ""
         assert terminal.run("git pull") == ""
@@ -184,7 +186,9 @@ def test_catastrophic_command_is_blocked_in_every_way_to_call_a_tool(
     assert (terminal.ran, terminal.asked) == ([], [])
 
 
-def test_command_changed_by_a_hook_is_judged_after_the_change(open_test_runtime: RuntimeOpener) -> None:
+def test_harmless_command_that_a_hook_changes_into_a_catastrophic_one_is_blocked(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     terminal = Terminal(open_test_runtime, answer=True)
     terminal.runtime.hooks.add("pre_tool_call", lambda *_: {"command": "rm -rf /"})
     assert "always blocked" in terminal.run("ls")
@@ -192,7 +196,7 @@ def test_command_changed_by_a_hook_is_judged_after_the_change(open_test_runtime:
 
 
 @pytest.mark.parametrize("command", ["ls\rrm -rf ~", "true #\rrm -rf build", "ls \u202e fr- mr"])
-def test_control_and_bidi_characters_in_a_command_need_approval_and_are_shown_in_the_question(
+def test_command_with_control_or_bidi_characters_needs_approval(
     open_test_runtime: RuntimeOpener, command: str
 ) -> None:
     terminal = Terminal(open_test_runtime)
@@ -303,7 +307,7 @@ class TestCustomRules:
         with pytest.raises(ConfigError):
             open_test_runtime({"approval.rules": [{**self.RULE, **broken}]})
 
-    def test_danger_rules_of_a_plugin_are_prefixed_with_its_name(
+    def test_names_of_danger_rules_of_a_plugin_are_prefixed_with_the_name_of_the_plugin(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "plugins").mkdir()

@@ -300,7 +300,9 @@ class TestEntriesWithJudge:
         "entry",
         ["rm -rf build", "rm *", "cd /srv/x; (in /srv/x) rm -rf y", "ls", 'tool:wipe {"what": "all"}'],
     )
-    def test_no_reason_for_being_ineffective_is_given_for_valid_allowlist_entries(self, entry: str) -> None:
+    def test_allowlist_entries_that_can_match_a_command_are_not_reported_as_ineffective(
+        self, entry: str
+    ) -> None:
         assert self.ANALYZER.explain_ineffective(entry) == ""
 
     def test_allowlist_entry_for_a_tool_call_matches_equal_json_arguments_in_any_order_and_spacing(
@@ -311,7 +313,7 @@ class TestEntriesWithJudge:
         assert entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 1}).allowlist_entry)
         assert not entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 2}).allowlist_entry)
 
-    def test_allowlist_entry_that_a_deny_rule_forbids_is_reported(
+    def test_warning_is_logged_about_an_allowlist_entry_that_a_deny_rule_forbids(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         configured = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}

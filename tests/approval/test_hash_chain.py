@@ -83,7 +83,7 @@ def test_verification_reports_changed_removed_moved_and_added_audit_log_entries(
     assert all("entry" in problem or "entries" in problem for problem in report.problems)
 
 
-def test_removal_of_the_last_audit_entries_is_detected_by_a_hash_recorded_earlier() -> None:
+def test_verification_with_a_hash_recorded_earlier_detects_that_the_last_audit_entries_were_removed() -> None:
     lines = make_lines(5)
     head = verify_chain(lines).head
     assert verify_chain(lines[:3]).is_intact

@@ -162,7 +162,7 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_permanent_approval_saves_all_kinds_of_findings_of_a_command(
+    def test_permanently_approving_a_command_as_its_kinds_of_findings_saves_every_kind(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -182,7 +182,7 @@ class TestPermanentKinds:
         assert terminal.ran == []
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_no_allowlist_entry_covers_blocked_commands(
+    def test_blocked_commands_stay_blocked_whatever_the_allowlist_contains(
         self, open_test_runtime: RuntimeOpener, home: Path, command: str
     ) -> None:
         rules = sorted(name for name, rule in RULES.items() if rule.blocked)
@@ -229,14 +229,16 @@ class TestPermanentKinds:
         assert "was declined" in terminal.run("rm -rf /etc/nginx")
         assert Answer.ALWAYS_KIND not in terminal.asked[0].answers
 
-    def test_deny_rule_overrides_the_allowlist(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
+    def test_command_that_is_both_allowlisted_and_denied_is_refused(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         (home / FILE).write_text(
             "command_allowlist: ['kind:git-force-push']\napproval: {deny: ['rule:git-force-push']}\n"
         )
         assert "forbids" in Terminal(open_test_runtime, answer=True).run("git push --force")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_project_settings_cannot_allow_kinds_of_findings(
+    def test_kind_of_finding_that_project_settings_allowlist_still_needs_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("command_allowlist: ['kind:recursive-delete']\n")

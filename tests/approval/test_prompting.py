@@ -104,7 +104,9 @@ async def test_approval_request_contains_the_command_its_dangerous_part_and_the_
 
 
 @pytest.mark.parametrize("answer", [True, Answer.ONCE])
-async def test_after_a_single_approval_the_next_call_asks_again(loops: EventLoops, answer: Any) -> None:
+async def test_command_approved_for_one_call_asks_again_in_the_next_call(
+    loops: EventLoops, answer: Any
+) -> None:
     person = FixedAnswer(answer)
     gate = approval(person, loops)
     assert await is_allowed(gate)
@@ -113,7 +115,9 @@ async def test_after_a_single_approval_the_next_call_asks_again(loops: EventLoop
 
 
 @pytest.mark.parametrize("answer", [Answer.SESSION, Answer.KIND])
-async def test_after_a_session_approval_the_next_call_does_not_ask(loops: EventLoops, answer: Answer) -> None:
+async def test_command_approved_for_the_session_does_not_ask_again_in_the_next_call(
+    loops: EventLoops, answer: Answer
+) -> None:
     person = FixedAnswer(answer)
     gate = approval(person, loops)
     assert await is_allowed(gate)
@@ -172,7 +176,7 @@ class TestConcurrentCalls:
         assert await asyncio.gather(*calls) == [True] * 5
         assert queue.pending() == ()
 
-    async def test_refusal_applies_to_all_calls_that_share_the_approval_question(
+    async def test_refusing_an_approval_question_refuses_all_concurrent_calls_that_share_it(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()

@@ -357,7 +357,7 @@ def test_project_with_a_directory_src_toolfold_does_not_disable_protection_of_th
     assert not preview("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
 
 
-def test_virtual_environment_made_for_toolfold_is_protected(tmp_path: Path) -> None:
+def test_virtual_environment_in_which_only_toolfold_is_installed_is_a_protected_path(tmp_path: Path) -> None:
     environment = tmp_path / "tools" / "toolfold"
     package = environment / "lib" / "toolfold"
     assert environment in runtime_program_paths(tmp_path / "project", package, environment)

@@ -31,7 +31,9 @@ def call(runtime: toolfold.Runtime) -> Call:
     return lambda command, **more: session.call_sync("shell", {"command": command, **more})
 
 
-def test_value_of_a_path_variable_exported_by_an_earlier_command_is_used_in_the_analysis(call: Call) -> None:
+def test_writing_to_a_path_in_a_variable_that_an_earlier_command_set_to_a_system_file_needs_approval(
+    call: Call,
+) -> None:
     assert call("export TARGET=/etc/passwd").ok
     refused = call("echo x > $TARGET")
     assert not refused.ok

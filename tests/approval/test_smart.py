@@ -266,7 +266,7 @@ class TestApprovalWithModel:
         (entry,) = AuditLog(tmp_path).read_entries()
         assert (entry["by"], entry["answer"]) == ("smart approval", None)
 
-    async def test_call_not_allowed_by_the_reviewing_model_goes_to_a_person(
+    async def test_person_is_asked_about_a_call_that_the_reviewing_model_does_not_allow(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding(), answer="ASK") == ["model", "person"]

@@ -48,7 +48,9 @@ def make(name: str, options: Options, *, kept: bool = True) -> CloudBackend:
     return MAKERS[name](options, kept=kept)
 
 
-async def test_cloud_sandbox_is_created_with_limits_and_without_network(name: str, options: Options) -> None:
+async def test_cloud_sandbox_is_created_with_cpu_memory_and_idle_limits_and_without_network(
+    name: str, options: Options
+) -> None:
     async with Environment(make(name, options)) as environment:
         await environment.run("true")
         (made,) = CLOUD_SERVERS.list_running(name, options)
@@ -176,7 +178,7 @@ async def test_large_output_of_a_program_in_a_cloud_sandbox_is_complete_if_it_is
         await environment.finish(running)
 
 
-async def test_missing_cloud_sdk_is_reported_with_the_install_command(
+async def test_readiness_check_of_a_cloud_backend_says_how_to_install_its_missing_sdk(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = make(name, options)
@@ -209,7 +211,9 @@ async def test_slow_import_of_a_broken_cloud_sdk_does_not_block_the_event_loop(
 
 
 @pytest.mark.thorough(keep=1)
-async def test_missing_cloud_credentials_are_reported_with_advice(name: str, options: Options) -> None:
+async def test_readiness_check_of_a_cloud_backend_names_the_variable_for_missing_credentials(
+    name: str, options: Options
+) -> None:
     """Runs in a separate process, because an SDK caches credentials."""
     program = (
         "import asyncio\n"
@@ -225,7 +229,9 @@ async def test_missing_cloud_credentials_are_reported_with_advice(name: str, opt
 
 
 @pytest.mark.thorough(keep=("daytona",))
-async def test_unreachable_cloud_server_is_reported(name: str, options: Options) -> None:
+async def test_readiness_check_of_a_cloud_backend_with_an_unreachable_server_advises_to_check_the_network(
+    name: str, options: Options
+) -> None:
     program = (
         "import asyncio\n"
         "from tests.environments.cloud_backends import MAKERS\n"

@@ -115,7 +115,9 @@ class TestForegroundCommand:
         assert (done.exit_code, done.output) == (9, "")
         assert (await environment.run("cat file")).output == "made\n"
 
-    async def test_shell_syntax_error_returns_an_exit_code(self, environment: Environment) -> None:
+    async def test_command_with_a_shell_syntax_error_returns_exit_code_2_and_the_next_command_works(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run("if")
         assert done.exit_code == 2
         assert (await environment.run("echo on")).output == "on\n"
@@ -297,7 +299,9 @@ class TestTaskState:
         done = await environment.run('pwd; printf "%s|%s" "$ODD" "$hidden"')
         assert done.output == f"{environment.backend.home}/a b/ç\n{odd}|"
 
-    async def test_unset_variables_stay_unset_in_the_next_command(self, environment: Environment) -> None:
+    async def test_variable_that_a_command_unsets_is_unset_in_the_next_command_too(
+        self, environment: Environment
+    ) -> None:
         await environment.run("unset NAMED")
         assert (await environment.run("echo ${NAMED-none}")).output == "none\n"
 
@@ -327,7 +331,7 @@ class TestTaskState:
         assert other.output == f"{environment.backend.home}\nnone\n"
         assert (await environment.run("pwd", task="one")).output == "/\n"
 
-    async def test_directory_given_with_a_command_is_used_for_later_commands(
+    async def test_directory_passed_with_a_command_becomes_the_current_directory_of_later_commands(
         self, environment: Environment
     ) -> None:
         done = await environment.run("pwd; export SET=1; cd bin", directory="/usr")
@@ -369,20 +373,24 @@ class TestTaskState:
         done = await environment.run("pwd; echo $KEPT; case $N in [0-9]) echo one of them;; esac")
         assert done.output == "/usr\nyes\none of them\n"
 
-    async def test_twenty_commands_run_concurrently(self, environment: Environment) -> None:
+    async def test_twenty_concurrent_commands_each_return_the_right_output_and_exit_code(
+        self, environment: Environment
+    ) -> None:
         commands = (environment.run(f"echo {n}; exit {n}", task=str(n)) for n in range(20))
         done = await asyncio.gather(*commands)
         assert [(each.output, each.exit_code) for each in done] == [(f"{n}\n", n) for n in range(20)]
 
 
 class TestCommandVariables:
-    async def test_secrets_of_the_runtime_are_not_passed_to_commands(
+    async def test_api_keys_in_the_environment_of_toolfold_are_not_passed_to_commands(
         self, environment: Environment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
         assert "very-secret" not in (await environment.run("env; export -p; set")).output
 
-    async def test_configured_variables_are_passed_to_commands(self, environment: Environment) -> None:
+    async def test_environment_variables_named_in_the_settings_are_passed_to_commands(
+        self, environment: Environment
+    ) -> None:
         assert (await environment.run('printf %s "$NAMED"')).output == 'it\'s\n"given" $HOME'
 
     async def test_values_of_configured_variables_do_not_appear_in_the_process_list(

@@ -26,7 +26,7 @@ def test_every_terminal_backend_name_that_the_settings_accept_has_an_implementat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_terminal_backend_is_built_from_settings(name: str, tmp_path: Path) -> None:
+def test_every_terminal_backend_can_be_built_from_the_settings_by_its_name(name: str, tmp_path: Path) -> None:
     config = make_config(tmp_path, backend=name, image="some/image", ssh={"host": "build.example"})
     assert build_backend(config, name).name == name
 
@@ -48,7 +48,9 @@ def test_ssh_backend_without_host_is_a_config_error(tmp_path: Path) -> None:
         ("ssh", "{host: evil.example, identity: ~/.ssh/id, known_hosts: ./known}"),
     ],
 )
-def test_project_settings_cannot_change_the_terminal_backend(key: str, value: str, tmp_path: Path) -> None:
+def test_project_settings_cannot_change_the_terminal_backend_or_its_options(
+    key: str, value: str, tmp_path: Path
+) -> None:
     usual = getattr(make_config(tmp_path).terminal, key)
     (tmp_path / "toolfold.yaml").write_text(f"terminal:\n  {key}: {value}\n")
     assert getattr(make_config(tmp_path).terminal, key) == usual

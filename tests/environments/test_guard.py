@@ -119,7 +119,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
-async def test_unanswered_request_to_the_guard_process_times_out(
+async def test_request_that_the_guard_process_does_not_answer_fails_after_a_timeout(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = UnresponsiveBackend(
@@ -230,7 +230,7 @@ def redirected_client(tmp_path: Path) -> Iterator[str]:
     link.unlink()
 
 
-async def test_state_directory_in_dev_shm_that_another_user_owns_is_not_used(
+async def test_directory_in_dev_shm_that_another_user_owns_is_not_used_for_the_state_of_commands(
     options: dict[str, str], tmp_path: Path, redirected_client: str
 ) -> None:
     guard = await Guard.start(make_local(options), redirected_client, 1_000_000)

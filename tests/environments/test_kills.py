@@ -131,7 +131,7 @@ class TestKilledClient:
 
 class TestContainer:
     @pytest.mark.thorough(keep=("docker",))
-    async def test_killed_container_is_reported_and_restarted_with_its_files(
+    async def test_command_fails_if_its_container_is_killed_and_the_next_one_restarts_the_container(
         self, containers: Options, token: str
     ) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
@@ -251,7 +251,9 @@ class TestContainer:
             await one.run("echo shared >file")
             assert (await other.run("cat file")).output == "shared\n"
 
-    async def test_missing_docker_daemon_is_reported_with_advice(self, containers: Options) -> None:
+    async def test_command_fails_with_advice_if_the_docker_daemon_is_not_running(
+        self, containers: Options
+    ) -> None:
         nowhere = {**containers, "DOCKER_HOST": "unix:///nowhere"}
         if containers["program"].endswith("podman"):
             pytest.skip("podman has no daemon")
@@ -262,7 +264,9 @@ class TestContainer:
         assert (readiness.available, "daemon is running" in readiness.advice) == (False, True)
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_missing_container_image_is_reported_with_advice(self, containers: Options) -> None:
+    async def test_command_fails_and_names_the_image_if_the_container_image_does_not_exist(
+        self, containers: Options
+    ) -> None:
         backend = server_backends.make_container({**containers, "image": "localhost/no-such-image"})
         async with Environment(backend) as environment:
             with pytest.raises(EnvironmentFailed, match="no-such-image"):

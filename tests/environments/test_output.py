@@ -56,7 +56,7 @@ def test_output_listener_receives_all_text_however_the_output_is_split_into_chun
 
 
 @given(texts, st.integers(4, 40))
-def test_output_is_truncated_at_character_boundaries(text: str, most: int) -> None:
+def test_truncating_output_does_not_cut_multibyte_characters_apart(text: str, most: int) -> None:
     output = OutputBuffer(max_bytes=most)
     output.append(text.encode(errors="replace"))
     assert "\ufffd" not in output.text() or "\ufffd" in text or "?" in text

@@ -79,7 +79,7 @@ async def test_files_of_toolfold_are_hidden_in_the_sandbox(
     assert (await sandbox.run(f"cat {workspace_root}/state/audit")).exit_code == 1
 
 
-async def test_project_containing_the_home_directory_hides_credentials_and_toolfold_files(
+async def test_credentials_and_toolfold_files_stay_hidden_if_the_project_contains_the_home_directory(
     workspace_root: Path,
 ) -> None:
     make_sandbox(workspace_root)
@@ -126,7 +126,7 @@ async def test_project_inside_a_directory_that_the_sandbox_hides_is_still_writab
     assert (project / "made").exists()
 
 
-async def test_symbolic_links_and_mounts_do_not_escape_the_sandbox(
+async def test_command_in_the_sandbox_cannot_write_outside_through_links_proc_or_mounts(
     sandbox: Environment, workspace_root: Path
 ) -> None:
     done = await sandbox.run(
@@ -175,7 +175,7 @@ async def test_temporary_and_cache_files_of_the_sandbox_persist_between_commands
     assert list((workspace_root / "home" / ".cache").iterdir()) == []
 
 
-async def test_command_cannot_change_the_environment_variables_of_the_sandbox_for_the_next_command(
+async def test_command_in_the_sandbox_cannot_change_the_configured_variables_of_the_next_command(
     sandbox: Environment,
 ) -> None:
     await sandbox.run(

@@ -368,7 +368,7 @@ def unexpectedly_writable(output: str, project: Path, home: Path) -> list[str]:
     return sorted(line for line in shown if not line.startswith(f"{home}/"))
 
 
-async def test_writes_in_the_sandbox_reach_this_machine_only_through_the_project(
+async def test_trying_to_write_everywhere_in_the_sandbox_changes_only_the_project_on_this_machine(
     workspace_root: Path, home: Path
 ) -> None:
     """Tries to write everywhere; only the project has changed afterwards."""
@@ -445,7 +445,7 @@ async def test_system_directories_that_commands_do_not_need_are_absent_in_the_sa
     assert output == "finished\n"
 
 
-async def test_kernel_interfaces_reveal_no_secrets_to_root_in_the_sandbox(
+async def test_kernel_files_such_as_proc_kcore_are_unreadable_in_the_sandbox_even_for_root(
     workspace_root: Path, home: Path
 ) -> None:
     output = await run_in(

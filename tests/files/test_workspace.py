@@ -121,7 +121,7 @@ def test_writing_to_a_sibling_directory_whose_name_starts_like_the_workspace_is_
         ("\ud800", "not valid Unicode"),
     ],
 )
-def test_invalid_path_is_rejected_with_a_short_message(
+def test_empty_overlong_or_invalid_path_is_rejected_with_a_short_message(
     workspace: Workspace, root: Path, path: str, reason: str
 ) -> None:
     before = snapshot_tree(root)
@@ -207,7 +207,9 @@ def test_error_for_reading_a_directory_lists_its_entries(workspace: Workspace, r
     assert message.endswith("19, ….")
 
 
-def test_error_says_that_a_file_was_used_as_a_directory(workspace: Workspace, root: Path) -> None:
+def test_error_for_a_path_below_a_file_says_that_a_part_of_the_path_is_a_file(
+    workspace: Workspace, root: Path
+) -> None:
     assert "a part of the path is a file" in read_error(workspace, "a.txt/b")
     assert "a part of the path is a file" in write_error(workspace, "a.txt/b")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
@@ -229,7 +231,7 @@ def test_reading_a_named_pipe_is_rejected_without_blocking(workspace: Workspace,
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
 
 
-def test_file_replaced_by_a_named_pipe_after_the_path_check_does_not_block(
+def test_reading_a_file_that_is_replaced_by_a_named_pipe_after_the_path_check_fails_without_blocking(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -314,7 +316,7 @@ def test_dot_dot_after_a_symlink_to_outside_does_not_lead_back_into_the_workspac
     assert "outside the workspace" in read_error(workspace, "link/../secret.txt")
 
 
-def test_symlink_cycle_is_rejected(workspace: Workspace, root: Path) -> None:
+def test_reading_or_writing_through_a_cycle_of_symlinks_is_rejected(workspace: Workspace, root: Path) -> None:
     (root / "one").symlink_to("two")
     (root / "two").symlink_to("one")
     assert "leads back to itself" in read_error(workspace, "one")
@@ -352,7 +354,7 @@ def swap_before_open(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -
     monkeypatch.setattr(os, "open", racing)
 
 
-def test_file_replaced_by_a_symlink_after_the_path_check_is_not_read(
+def test_reading_fails_if_a_file_is_replaced_by_a_symlink_after_the_path_check(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -374,14 +376,14 @@ def swapped_directory(root: Path, outside: Path) -> object:
     return swap
 
 
-def test_directory_replaced_by_a_symlink_after_the_path_check_is_not_read_through(
+def test_reading_fails_if_a_directory_is_replaced_by_a_symlink_after_the_path_check(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
     assert "was just changed" in read_error(workspace, "sub/secret.txt")
 
 
-def test_directory_replaced_by_a_symlink_after_the_path_check_is_not_written_through(
+def test_writing_fails_if_a_directory_is_replaced_by_a_symlink_after_the_path_check(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
@@ -561,20 +563,20 @@ def test_writing_without_make_parents_into_a_missing_directory_is_an_error(
     assert not (root / "new").exists()
 
 
-def test_replaced_file_keeps_its_mode(workspace: Workspace, root: Path) -> None:
+def test_writing_an_existing_file_keeps_its_permissions(workspace: Workspace, root: Path) -> None:
     (root / "a.txt").chmod(0o751)
     assert not workspace.write_atomically("a.txt", b"beta").created
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o751
 
 
-def test_replaced_file_loses_its_set_user_id_bit(workspace: Workspace, root: Path) -> None:
+def test_writing_an_existing_file_removes_its_set_user_id_bit(workspace: Workspace, root: Path) -> None:
     (root / "a.txt").chmod(0o4755)
     workspace.write_atomically("a.txt", b"beta")
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o755
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_replaced_file_keeps_its_owner(workspace: Workspace, root: Path) -> None:
+def test_writing_an_existing_file_keeps_its_owner(workspace: Workspace, root: Path) -> None:
     os.chown(root / "a.txt", 1234, 5678)
     workspace.write_atomically("a.txt", b"beta")
     assert ((root / "a.txt").stat().st_uid, (root / "a.txt").stat().st_gid) == (1234, 5678)
@@ -595,7 +597,7 @@ def unprivileged_directory() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_read_only_file_in_writable_directory_is_not_replaced(unprivileged_directory: Path) -> None:
+def test_writing_a_read_only_file_in_a_writable_directory_is_rejected(unprivileged_directory: Path) -> None:
     (unprivileged_directory / "locked").write_bytes(b"keep")
     (unprivileged_directory / "locked").chmod(0o444)
     assert "is read-only" in write_error(Workspace(unprivileged_directory), "locked")
@@ -640,12 +642,14 @@ def test_writing_a_hard_linked_file_leaves_the_content_under_its_other_name_unch
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
 
 
-def test_path_with_a_trailing_slash_cannot_be_written(workspace: Workspace, root: Path) -> None:
+def test_writing_a_file_path_with_a_trailing_slash_is_rejected(workspace: Workspace, root: Path) -> None:
     assert "names a directory" in write_error(workspace, "notes/")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_concurrent_reader_sees_either_old_or_new_content(workspace: Workspace) -> None:
+def test_concurrent_reader_of_a_file_being_written_sees_either_all_old_or_all_new_content(
+    workspace: Workspace,
+) -> None:
     versions = [b"a" * 300_000, b"b" * 300_000]
     workspace.write_atomically("big", versions[0])
     stop = threading.Event()
@@ -775,7 +779,7 @@ def test_write_that_would_turn_a_directory_into_a_git_directory_is_rejected(
     assert not (root / "sub" / paths[-1]).exists()
 
 
-def test_file_names_used_by_git_are_writable_outside_git_directories(workspace: Workspace) -> None:
+def test_files_named_like_those_of_git_can_be_written_outside_git_directories(workspace: Workspace) -> None:
     for path in ("HEAD", "config", "objects/x", "docs/refs/x", "docs/hooks/x", "docs/config"):
         assert workspace.write_atomically(path, b"x").created
 
@@ -826,7 +830,7 @@ def test_file_listing_never_leaves_the_workspace(workspace: Workspace, root: Pat
         list_files(workspace, "out")
 
 
-def test_directory_replaced_by_a_symlink_while_listing_is_skipped(
+def test_file_listing_skips_a_directory_that_is_replaced_by_a_symlink_meanwhile(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))

@@ -123,7 +123,7 @@ async def test_failed_model_call_is_retried_after_the_time_that_the_provider_ask
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_permanent_provider_error_is_classified_and_not_retried(
+async def test_provider_error_such_as_an_invalid_key_is_not_retried_and_its_kind_is_recognized(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, status: int, message: str, kind: str
 ) -> None:
     server.failures = [(status, {}, {"error": {"message": message, "type": "x"}})]

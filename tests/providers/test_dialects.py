@@ -72,7 +72,7 @@ def test_tool_definition_is_rendered_with_the_keys_of_each_provider_format() -> 
 
 
 @check_cases("form", DIALECTS)
-def test_tool_schema_without_type_becomes_an_object_schema(form: DialectName) -> None:
+def test_tool_schema_without_a_type_is_sent_with_the_type_object(form: DialectName) -> None:
     written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
     assert '"type": "object"' in written
 
@@ -340,7 +340,7 @@ def test_openai_responses_and_anthropic_get_images_inside_the_tool_result() -> N
 
 
 @check_cases("form", DIALECTS)
-def test_media_that_the_model_does_not_support_are_not_sent(form: DialectName) -> None:
+def test_images_and_audio_of_tools_are_not_sent_to_models_that_do_not_support_them(form: DialectName) -> None:
     plain = answer(result_with_media(), form)
     assert answer(result_with_media(IMAGE, SOUND), form, takes=()) == plain
     assert answer(result_with_media(SOUND), form) == plain
@@ -375,7 +375,7 @@ def test_failed_tool_result_with_an_image_is_marked_as_failed() -> None:
     assert [each["type"] for each in block["content"]] == ["text", "image"]
 
 
-def test_interrupted_anthropic_reply_keeps_only_signed_thinking() -> None:
+def test_interrupted_anthropic_reply_keeps_signed_thinking_blocks_and_drops_the_unfinished_one() -> None:
     reader = get_dialect("anthropic").start_reply()
     first = {"type": "thinking", "thinking": "done"}
     deltas = [{"type": "signature_delta", "signature": "s1"}, {"type": "thinking_delta", "thinking": "half"}]

@@ -135,7 +135,7 @@ def test_provider_that_the_settings_name_local_is_used_instead_of_the_packaged_m
     assert not isinstance(build_client(parse_model_name("local:any", config), config), LocalClient)
 
 
-def test_strings_and_arrays_in_a_schema_for_the_local_model_get_length_limits() -> None:
+def test_strings_and_arrays_in_a_tool_schema_for_the_local_model_get_length_limits() -> None:
     schema = {
         "type": "object",
         "properties": {

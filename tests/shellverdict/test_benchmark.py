@@ -50,7 +50,7 @@ def test_benchmark_reports_recall_false_alarm_rate_and_latency_percentiles_of_th
 
 
 @pytest.mark.thorough
-def test_benchmark_runs_other_detectors_on_the_same_commands_and_names_missing_ones(data: Path) -> None:
+def test_benchmark_also_rates_installed_other_detectors_and_names_those_not_installed(data: Path) -> None:
     package = data / "peers" / "shellguard"
     package.mkdir(parents=True)
     (package / "scanner.py").write_text(SHELLGUARD)

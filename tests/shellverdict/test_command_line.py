@@ -119,11 +119,11 @@ def test_command_on_standard_input_over_the_size_limit_is_reported_as_dangerous_
     assert json.loads(done.stdout)["unread"]
 
 
-def test_invalid_utf8_in_a_command_is_a_finding() -> None:
+def test_command_with_invalid_utf8_is_flagged() -> None:
     assert run("-", stdin=b"ls \xff\xfe").returncode == 1
 
 
-def test_rules_of_several_rule_files_are_applied(tmp_path: Path) -> None:
+def test_rules_of_every_file_passed_with_the_option_rules_are_applied(tmp_path: Path) -> None:
     files = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for file in files:
         file.write_text(RULE.format(name=file.stem))

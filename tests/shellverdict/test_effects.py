@@ -170,7 +170,7 @@ DISCLOSE, EXFILTRATE = EffectKind.DISCLOSE, EffectKind.EXFILTRATE
         case("echo b > /proc/sysrq-trigger", SERVICE, "machine"),
     ],
 )  # fmt: skip
-def test_commands_that_change_files_have_file_effects(
+def test_commands_that_change_files_are_reported_with_the_effect_and_the_kind_of_path(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)
@@ -386,7 +386,7 @@ def test_backup_copy_of_a_startup_file_is_not_a_startup_file() -> None:
 
 
 @check_cases("line", ["cp .env.example .env", "sed -i s/a/b/ .env", "openssl genrsa -out server.key"])
-def test_creating_keys_and_env_files_in_a_project_is_not_a_secret_effect(line: str) -> None:
+def test_creating_keys_or_env_files_in_a_project_is_not_a_disclosure_of_secrets(line: str) -> None:
     assert not any(effect.kind is DISCLOSE or "in:secret" in effect.traits for effect in effects(line))
 
 
@@ -535,7 +535,9 @@ def test_find_with_delete_and_a_specific_name_is_not_a_deletion_of_the_whole_tre
         assert has(effects(line), DELETE, "recursive", "in:home")
 
 
-def test_endless_output_is_an_effect_if_the_program_runs_in_the_background_or_writes_to_a_file() -> None:
+def test_program_with_endless_output_is_flagged_as_endless_only_in_background_or_with_output_to_a_file() -> (
+    None
+):
     assert has(effects("yes > /dev/null", background=True), PROCESS, "endless")
     assert has(effects("yes > big.txt"), PROCESS, "endless")
     assert not has(effects("yes"), PROCESS)
@@ -722,7 +724,9 @@ def test_trashing_system_or_home_directories_is_a_recursive_deletion(line: str) 
         ("fallocate -l 20G vm.img", False),
     ],
 )
-def test_creating_a_very_large_file_is_an_effect_on_disk_space(line: str, huge: bool) -> None:
+def test_writing_hundreds_of_gigabytes_of_generated_data_is_marked_as_a_huge_write(
+    line: str, huge: bool
+) -> None:
     assert any("huge" in effect.traits for effect in effects(line)) is huge
 
 

@@ -269,7 +269,7 @@ def test_harmless_embedded_code_has_no_effects(language: str, code: str) -> None
         ("mssql", "SELECT 1 DROP TABLE users", "drop"),
     ],
 )
-def test_destructive_sql_statement_is_classified_by_what_it_destroys(
+def test_destructive_sql_statement_is_reported_as_drop_truncate_delete_all_or_a_similar_effect(
     dialect: str, code: str, trait: str
 ) -> None:
     assert (EffectKind.DATABASE, frozenset({trait})) in effect_kinds(analyze(f"sql:{dialect}", code))
@@ -344,7 +344,7 @@ def test_execution_of_code_known_only_at_run_time_is_reported_as_unreadable(lang
     assert EffectKind.UNREADABLE in [kind for kind, _ in effect_kinds(analyze(language, code))]
 
 
-def test_code_that_is_decoded_and_evaluated_is_analyzed() -> None:
+def test_command_in_base64_encoded_python_code_that_is_decoded_and_evaluated_is_found() -> None:
     encoded = base64.b64encode(b"import os; os.system('rm -rf /')").decode()
     assert "rm -rf /" in analyze("python", f"import base64; exec(base64.b64decode('{encoded}'))").scripts
 

@@ -263,7 +263,7 @@ def test_embedded_code_that_deletes_a_directory_in_home_is_not_blocked(judge: Ju
     assert not verdict.blocked
 
 
-def test_embedded_code_beyond_the_analysis_limit_is_flagged(judge: Judge) -> None:
+def test_python_code_that_starts_too_many_commands_to_analyze_is_flagged(judge: Judge) -> None:
     many = "".join(f'os.system("ls {number}");' for number in range(300))
     assert not judge(f"python3 -c 'import os; {many[: many.index('ls 50') - 11]}'").dangerous
     assert judge(f"python3 -c 'import os; {many}os.system(\"rm -rf /etc\")'").dangerous

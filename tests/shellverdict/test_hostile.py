@@ -55,7 +55,7 @@ def test_length_limit_of_a_command_counts_bytes_and_not_characters(judge: Judge)
     assert not judge("é" * (MAX_COMMAND_BYTES // 2)).unread
 
 
-def test_dangerous_end_of_a_long_command_is_detected(judge: Judge) -> None:
+def test_dangerous_command_after_kilobytes_of_harmless_text_is_detected(judge: Judge) -> None:
     for size in (1, 8, 60):
         assert judge("ls;" * (size * 1024 // 3) + "rm -rf /").dangerous
         assert judge("echo " + "a " * (size * 512) + "; rm -rf /").dangerous

@@ -58,7 +58,7 @@ def test_sequence_of_process_inputs_that_is_dangerous_together_is_flagged(
 
 
 @check_cases("sequence", HARMLESS)
-def test_harmless_sequence_of_process_inputs_is_not_flagged(judge: Judge, sequence: Sequence) -> None:
+def test_sequence_of_harmless_process_inputs_is_not_flagged(judge: Judge, sequence: Sequence) -> None:
     flagged = [
         (text, finding.reason)
         for text, each in zip(sequence.writes, judge_sequence(judge, sequence), strict=True)
@@ -176,7 +176,9 @@ def test_description_of_process_input_names_the_program_and_shows_the_new_and_ea
     ]
 
 
-def test_lone_surrogates_in_process_input_are_judged_as_the_bytes_that_the_process_receives() -> None:
+def test_lone_surrogates_in_process_input_are_replaced_before_the_analysis_as_they_are_for_the_process() -> (
+    None
+):
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
 
 
@@ -202,7 +204,9 @@ def is_flagged(judge: Judge, command: str, *writes: str, pty: bool = False) -> b
 
 
 @pytest.mark.parametrize("process", ["bash", "./unknown", "ssh host"])
-def test_dangerous_commands_are_flagged_as_process_input_too(judge: Judge, process: str) -> None:
+def test_dangerous_commands_of_the_corpus_are_flagged_when_typed_into_a_running_program(
+    judge: Judge, process: str
+) -> None:
     known = [
         each
         for each in commands("own_dangerous.jsonl")[:: thorough_count(3, 9)]
@@ -224,7 +228,9 @@ def test_dangerous_commands_split_over_several_process_inputs_are_flagged(judge:
     assert missed == []
 
 
-def test_ordinary_commands_are_not_flagged_as_process_input(judge: Judge) -> None:
+def test_ordinary_commands_of_the_corpus_are_not_flagged_when_typed_into_a_running_shell(
+    judge: Judge,
+) -> None:
     known = [
         each
         for each in commands("own_benign.jsonl")[:: thorough_count(1, 3)]

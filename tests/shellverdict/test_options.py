@@ -64,7 +64,7 @@ def test_word_after_an_abbreviated_long_option_is_its_value() -> None:
     assert (options.value("--output"), options.operands) == ("out", ("in",))
 
 
-def test_repeated_option_has_all_its_values() -> None:
+def test_values_of_a_repeated_option_are_all_returned_in_order() -> None:
     options = parse_line("sed -e a -e b f", "-e")
     assert options.values("-e") == ("a", "b")
     assert options.value("-e") == "b"

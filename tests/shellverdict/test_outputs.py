@@ -214,7 +214,7 @@ _ARGUMENTS = st.lists(
         ).map(lambda words: ["echo", *words]),
     )
 )
-def test_predicted_output_equals_the_output_of_bash(argv: list[str]) -> None:
+def test_predicted_output_of_echo_and_printf_equals_the_real_output_of_bash(argv: list[str]) -> None:
     predicted = predict_output(ProgramRun(argv=tuple(map(Word, argv)))).text
     line = " ".join(shlex.quote(word) for word in argv)
     printed = subprocess.run(["bash", "-c", line], capture_output=True, check=False).stdout.decode(
@@ -255,7 +255,9 @@ def test_predicted_output_equals_the_output_of_bash(argv: list[str]) -> None:
     ),
     st.text(alphabet="abcxyz,  \n=é", max_size=30),
 )
-def test_predicted_filter_output_equals_the_output_in_bash(line: str, text: str) -> None:
+def test_predicted_output_of_filters_such_as_tr_and_cut_equals_their_real_output(
+    line: str, text: str
+) -> None:
     predicted = predict_output(create_run(line, TextStream(Word(text)))).text
     run = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, check=False)
     assert predicted is None or run.returncode or predicted == run.stdout.decode("utf-8", "surrogateescape")

@@ -59,7 +59,9 @@ def test_root_directory_is_recognized_in_every_spelling(spelling: str) -> None:
 
 
 @check_cases("spelling", ["…/", "…/*", "……/", "/…", "…/.*"])
-def test_path_that_is_the_root_if_an_unknown_part_is_empty_is_classified_as_root(spelling: str) -> None:
+def test_path_that_would_be_the_root_if_its_unknown_part_were_empty_is_reported_as_possibly_root(
+    spelling: str,
+) -> None:
     assert PathKind.ROOT in classify_text(spelling).kinds_if_empty
 
 
@@ -99,7 +101,7 @@ def test_home_directory_is_recognized_in_every_spelling(spelling: str) -> None:
 
 
 @check_cases("spelling", ["~/work", "~/Documents/*", "~/.cache", "/home/bob/x", "/root/x"])
-def test_path_inside_a_home_directory_is_not_classified_as_the_home(spelling: str) -> None:
+def test_path_inside_a_home_directory_is_not_classified_as_the_home_directory_itself(spelling: str) -> None:
     assert PathKind.INSIDE_HOME in classify_text(spelling)
     assert PathKind.HOME not in classify_text(spelling)
 
@@ -405,15 +407,21 @@ class TestLinks:
             home="/home/ann", cwd=str(work / "work"), protected=(str(work / "own" / "rules.yaml"),)
         )
 
-    def test_symbolic_link_into_a_system_directory_is_followed(self, work: Path) -> None:
+    def test_path_through_a_symbolic_link_into_a_system_directory_is_classified_as_system(
+        self, work: Path
+    ) -> None:
         assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/passwd"))
         assert PathKind.SYSTEM_ROOT in self.make_classifier(work).classify(word("etc/*"))
 
-    def test_symbolic_link_to_toolfold_files_that_do_not_exist_yet_is_followed(self, work: Path) -> None:
+    def test_path_through_a_symbolic_link_to_future_toolfold_files_is_classified_as_toolfold_files(
+        self, work: Path
+    ) -> None:
         assert PathKind.OWN in self.make_classifier(work).classify(Word("innocent/rules.yaml"))
         assert PathKind.OWN in self.make_classifier(work).classify(Word("x/../innocent/rules.yaml"))
 
-    def test_protected_path_behind_a_symbolic_link_is_protected_by_its_real_path(self, work: Path) -> None:
+    def test_real_path_of_a_protected_path_that_leads_through_a_symbolic_link_is_protected_too(
+        self, work: Path
+    ) -> None:
         classifier = PathClassifier(
             cwd=str(work / "work"), protected=(str(work / "work" / "innocent" / "new.yaml"),)
         )
@@ -437,14 +445,16 @@ class TestLinks:
         assert PathKind.SYSTEM not in classifier.classify(Word("etc/passwd"))
         assert PathKind.SYSTEM in classifier.with_fresh_limits().classify(Word("etc/passwd"))
 
-    def test_symbolic_links_are_not_followed_for_other_machines(self, work: Path) -> None:
+    def test_symbolic_links_of_this_machine_are_not_followed_in_paths_of_other_machines(
+        self, work: Path
+    ) -> None:
         assert PathKind.SYSTEM not in self.make_classifier(work).for_other_machine().classify(
             Word(str(work / "work" / "etc" / "passwd"))
         )
 
 
 @check_cases("spelling", ["/dev/usb/lp0", "/dev/input/event0", "/dev/i2c-1", "/dev/kvm", "/dev/lp0"])
-def test_device_files_that_are_not_disks_are_system_files(spelling: str) -> None:
+def test_device_files_that_are_not_disks_are_classified_as_system_files(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.SYSTEM}
 
 

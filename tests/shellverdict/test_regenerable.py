@@ -53,7 +53,7 @@ def test_at_most_two_percent_of_ordinary_commands_in_a_workspace_are_flagged(
 
 
 @check_cases("command", commands("workspace_asked"))
-def test_deletion_of_files_that_are_tracked_or_unknown_or_outside_the_workspace_is_flagged(
+def test_deleting_files_that_git_tracks_or_does_not_ignore_or_that_lie_outside_the_project_is_flagged(
     judge: Judge, command: str
 ) -> None:
     assert judge(command).dangerous
@@ -76,7 +76,9 @@ def test_deleting_a_directory_that_only_an_uncommitted_gitignore_line_ignores_is
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_every_version_of_the_git_index_format_is_read(tmp_path: Path, version: str) -> None:
+def test_tracked_files_are_read_from_git_indexes_of_format_versions_2_3_and_4(
+    tmp_path: Path, version: str
+) -> None:
     project = make_workspace(tmp_path)
     subprocess.run(["git", "-C", str(project), "update-index", "--index-version", version], check=True)
     repository = find_repository(project)
@@ -200,7 +202,7 @@ def test_gitignore_patterns_are_cached_after_the_file_was_read(tmp_path: Path) -
     assert repository.ignores("logs")
 
 
-def test_files_matched_by_a_glob_with_too_many_matches_are_not_treated_as_build_output(
+def test_glob_that_matches_too_many_directories_is_not_treated_as_build_output(
     tmp_path: Path,
 ) -> None:
     for outer in range(15):

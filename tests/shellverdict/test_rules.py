@@ -146,7 +146,7 @@ def test_every_kind_of_effect_is_matched_by_a_built_in_rule() -> None:
     assert kinds == set(EffectKind)
 
 
-def test_only_rules_for_catastrophic_commands_block_without_asking() -> None:
+def test_set_of_rules_that_block_without_asking_contains_only_catastrophic_commands() -> None:
     blocked = {rule.name for rule in BUILTIN_RULES.rules if rule.blocked}
     assert blocked == {
         "delete-everything",
@@ -206,7 +206,7 @@ def test_commands_with_help_or_dry_run_option_have_no_finding() -> None:
     assert matching_rules(custom_rules(), "shipit --version") == set()
 
 
-def test_letter_h_inside_a_longer_option_does_not_mean_help() -> None:
+def test_letter_h_inside_a_longer_option_is_not_taken_for_the_help_option() -> None:
     assert matching_rules(custom_rules(), "shipit -address=http://x now") == {"deploy"}
     assert matching_rules(custom_rules(), "shipit -fh now") == {"deploy"}
 
@@ -244,7 +244,7 @@ def test_rule_matches_short_options_in_clusters_and_with_any_value_spelling() ->
     assert matching_rules(rules, "shipit -X GET a") == set()
 
 
-def test_subcommand_patterns_support_alternatives_globs_and_any_depth() -> None:
+def test_subcommand_pattern_in_a_rule_can_have_alternatives_globs_and_any_number_of_words() -> None:
     rules = custom_rules(words=["stack rm|destroy", "* delete-*", "** purge"])
     for command in ("stack rm a", "stack destroy", "x delete-all", "a b c d purge"):
         assert matching_rules(rules, f"shipit {command}") == {"deploy"}

@@ -263,7 +263,7 @@ async def test_cancelled_start_of_the_browser_leaves_no_driver_process(delay_s: 
 
 
 @pytest.mark.thorough
-def test_error_for_an_unknown_element_reference_names_the_tool_to_use(
+def test_error_for_an_unknown_browser_element_reference_says_to_call_browser_snapshot(
     session: Session, server: WebServer
 ) -> None:
     assert "browser_navigate" in call_error(session, "snapshot")
@@ -346,7 +346,9 @@ def test_probe_page_of_the_address_policy_test_reaches_a_private_server_if_the_s
         wait_until(lambda: {f"/{name}" for name in wanted} <= set(inner.paths()))
 
 
-def test_browser_page_cannot_send_udp_around_the_proxy(session: Session, server: WebServer) -> None:
+def test_browser_page_cannot_send_webrtc_packets_around_the_proxy(
+    session: Session, server: WebServer
+) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
@@ -513,7 +515,7 @@ def test_browser_navigate_works_again_after_the_browser_was_closed_unexpectedly(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="Chromium can use its sandbox unless it runs as root")
-def test_error_names_the_sandbox_setting_if_the_browser_cannot_use_its_sandbox(
+def test_error_names_the_setting_browser_sandbox_if_the_browser_cannot_start_with_its_sandbox(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     session = open_test_runtime({**LOCAL, "browser": {"sandbox": "on"}}).session(["browser"])

@@ -131,7 +131,9 @@ def test_executed_code_works_even_if_the_working_directory_contains_files_named_
     assert answer == {"output": "3\n", "exit_code": 0, "tool_calls": 1}
 
 
-def test_executed_code_calls_tools_and_gets_python_data(session: Session, tmp_path: Path) -> None:
+def test_executed_code_can_call_tools_as_python_functions_that_return_python_data(
+    session: Session, tmp_path: Path
+) -> None:
     (tmp_path / "log.txt").write_text("one\ntwo\n")
     code = (
         "from toolfold_tools import count_boats, terminal, read_file, call_tool\n"
@@ -584,7 +586,9 @@ class TestLimits:
         assert answer["output"] == "10 the limit of 100 tool calls is reached\n"
         assert len(seen) == answer["tool_calls"] == 100
 
-    def test_executed_code_is_killed_if_its_tool_arguments_are_too_large(self, session: Session) -> None:
+    def test_executed_code_that_calls_a_tool_with_too_large_arguments_fails_and_says_so(
+        self, session: Session
+    ) -> None:
         answer = run_code(session, "from toolfold_tools import *\ncount_boats('x' * 3_000_000)")
         assert "too large" in answer["output"]
         assert answer["exit_code"] != 0
@@ -717,7 +721,9 @@ def test_executed_code_calls_tools_in_every_terminal_backend(
         assert seen == [{"pier": "north"}]
 
 
-def test_execute_code_reports_an_environment_without_python(tmp_path: Path, home: Path) -> None:
+def test_execute_code_fails_with_a_clear_error_if_the_terminal_environment_has_no_python(
+    tmp_path: Path, home: Path
+) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with (

@@ -208,7 +208,7 @@ def test_session_in_another_directory_cannot_change_a_job_but_can_remove_it(open
     assert call(runtime, action="remove", job=job).ok
 
 
-def test_client_whose_token_may_not_use_model_keys_cannot_create_jobs(open_cron: CronRuntimes) -> None:
+def test_client_whose_token_does_not_permit_model_use_cannot_create_jobs(open_cron: CronRuntimes) -> None:
     runtime = open_cron()
     caller = Caller("desk", may_use_keys=False)
     session = runtime.session(["cronjob"], client="desk 1.0", caller=caller)

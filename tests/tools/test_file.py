@@ -171,7 +171,9 @@ def test_read_file_ends_a_page_at_the_size_limit_and_the_next_page_continues_wit
     assert second["lines"].startswith(f"{second['first_line']}\tline {second['first_line']}x")
 
 
-def test_line_that_does_not_fit_the_page_of_read_file_is_on_the_next_page(tmp_path: Path, call: Call) -> None:
+def test_read_file_moves_a_line_that_exceeds_the_page_size_to_the_next_page(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "wide").write_text("\n".join("y" * 1_900 for _ in range(22)))
     first = call("read_file", path="wide")
     assert first["more"] == "Call again with offset=22 to read on."
@@ -543,7 +545,7 @@ def test_patch_preserves_lf_if_the_model_sends_crlf(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\nb\nc\n", "a\r\nb", "x\r\ny")[0] == "x\ny\nc\n"
 
 
-def test_patch_preserves_mixed_line_ends_around_the_change(tmp_path: Path) -> None:
+def test_patch_in_a_file_with_mixed_line_ends_keeps_the_line_end_of_every_line(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\r\nb\r\nc\nd\r\n", "a\nb", "x\ny")[0] == "x\r\ny\r\nc\nd\r\n"
 
 
@@ -785,7 +787,9 @@ def test_file_search_result_is_marked_as_partial_only_if_there_are_more_matches_
     assert "more than 3 matches" in answer["partial"]
 
 
-def test_file_search_reports_the_number_of_skipped_files(tmp_path: Path, call: Call) -> None:
+def test_file_search_reports_how_many_binary_and_too_large_files_it_skipped(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "bin").write_bytes(b"needle\0")
     (tmp_path / "big").write_bytes(b"needle\n" * 1_000_000)
     (tmp_path / "ok").write_text("needle")

@@ -199,7 +199,7 @@ def test_approving_light_services_for_a_session_covers_other_light_services_but_
     "domain",
     ["shell_command", "python_script", "rest_command", "hassio", "script", "automation", "mqtt"],
 )
-def test_home_assistant_services_that_run_programs_are_refused(
+def test_home_assistant_services_that_can_run_programs_are_refused_without_a_request_to_the_server(
     open_home: HomeRuntimes, server: WebServer, domain: str
 ) -> None:
     server.requests.clear()
@@ -248,7 +248,7 @@ def test_error_says_whether_home_assistant_was_too_slow_or_sent_a_malformed_or_e
     assert problem in str(call(runtime, "ha_list_entities").error)
 
 
-def test_response_that_describes_another_entity_than_requested_is_an_error(
+def test_home_assistant_response_about_another_entity_than_the_requested_one_is_an_error(
     open_home: HomeRuntimes, server: WebServer
 ) -> None:
     lie = json.dumps({"entity_id": "light.other", "state": "on"}).encode()
@@ -297,7 +297,9 @@ def test_error_says_whether_the_home_assistant_websocket_was_silent_or_sent_unex
     assert problem in str(asyncio.run(ask()).error)
 
 
-def test_unreachable_home_assistant_server_and_missing_token_are_reported(open_home: HomeRuntimes) -> None:
+def test_error_says_whether_home_assistant_cannot_be_reached_or_its_token_is_missing(
+    open_home: HomeRuntimes,
+) -> None:
     for interface in ("rest", "websocket"):
         runtime = open_home("http://127.0.0.1:9001", "token", interface=interface)
         assert "could not be reached" in str(call(runtime, "ha_list_entities").error)

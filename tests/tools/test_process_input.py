@@ -90,7 +90,7 @@ def test_deletion_that_is_typed_into_a_shell_in_several_writes_runs_after_approv
     assert not marker.exists()
 
 
-def test_process_input_that_is_always_blocked_is_refused_despite_approval(
+def test_catastrophic_process_input_is_refused_even_if_the_approver_agrees(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     session = open_test_runtime(approver=lambda _: Answer.ONCE).session(["terminal"])
@@ -112,7 +112,9 @@ def test_deletion_that_is_typed_into_python_in_several_harmless_writes_is_refuse
 
 
 @pytest.mark.skipif(not shutil.which("script"), reason="a background process needs `script` for a terminal")
-def test_terminal_editing_keys_cannot_hide_dangerous_input(session: Session, marker: Path) -> None:
+def test_dangerous_terminal_input_hidden_by_editing_or_history_keys_is_refused(
+    session: Session, marker: Path
+) -> None:
     process = start(session, "bash --norc", pty=True)
     assert "was not run" in write_error(session, process, f"echo {marker}\x15rm -rf {marker}\r")
     assert "was not run" in write_error(session, process, "\x1b[A\r")

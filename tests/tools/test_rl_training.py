@@ -239,7 +239,7 @@ def test_stored_output_of_a_training_run_stays_below_the_byte_limit_and_contains
     assert read(call(runtime, "rl_get_results", run=run))["metrics"]["step"] == 4_999
 
 
-def test_training_command_that_cannot_be_started_or_fails_is_reported(
+def test_training_status_says_that_the_command_failed_and_a_missing_program_is_an_error(
     open_training: TrainingRuntimes,
 ) -> None:
     broken = {"missing": {"command": ["/no/such/program"]}, "failing": {"command": ["false"]}}
@@ -310,7 +310,9 @@ def test_invalid_parameters_of_a_training_run_are_rejected(
         assert problem in str(call(runtime, name, environment="counting", parameters=parameters).error)
 
 
-def test_error_for_an_unknown_environment_or_training_run_names_it(open_training: TrainingRuntimes) -> None:
+def test_unknown_training_environment_or_run_is_an_error_and_a_similar_environment_is_suggested(
+    open_training: TrainingRuntimes,
+) -> None:
     runtime = open_training()
     assert "Did you mean counting" in str(call(runtime, "rl_configure", environment="countin").error)
     for run in ("nothing", "../counting", "remote:counting:1", "remote:other:1"):

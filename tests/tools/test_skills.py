@@ -206,7 +206,7 @@ def test_injected_instructions_are_not_stored_as_a_skill(session: Session, own: 
         ("---\nname: Bad Name\ndescription: x\n---\n", "a-z, 0-9 and hyphens"),
     ],
 )
-def test_broken_skill_is_reported_and_does_not_hide_the_others(
+def test_skills_list_shows_the_valid_skills_and_says_what_is_wrong_with_an_invalid_one(
     session: Session, own: Path, text: str, problem: str
 ) -> None:
     write_skill(own, "good", "Good.")
