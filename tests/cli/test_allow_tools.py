@@ -61,7 +61,7 @@ def test_tool_allowed_with_approvals_allow_is_listed_and_runs_until_it_is_revoke
         (("notes", "--project"), f"{ENTRY} project={{project}}"),
     ],
 )
-def test_approvals_allow_can_be_limited_to_a_client_or_project(
+def test_approvals_allow_stores_an_entry_that_can_be_limited_to_a_client_or_project(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], entry: str
 ) -> None:
     assert toolfold("approvals", "allow", *words).code == 0
@@ -78,7 +78,7 @@ def test_approvals_allow_can_be_limited_to_a_client_or_project(
         (("notes", "--client", "a b"), "is not a valid client name"),
     ],
 )
-def test_invalid_targets_of_approvals_allow_are_explained(
+def test_approvals_allow_explains_an_unknown_tool_or_effect_or_client_name(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], problem: str
 ) -> None:
     done = toolfold("approvals", "allow", *words)
@@ -87,7 +87,9 @@ def test_invalid_targets_of_approvals_allow_are_explained(
     assert read_file_value(notes, KEY) is None
 
 
-def test_approvals_revoke_removes_only_the_given_entry(notes: Path, toolfold: Toolfold) -> None:
+def test_approvals_revoke_removes_the_tool_entry_with_the_given_number_and_keeps_allowed_commands(
+    notes: Path, toolfold: Toolfold
+) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])
     assert toolfold("approvals", "allow", "notes").code == 0
     assert toolfold("approvals", "revoke", "2").code == 0
@@ -111,7 +113,7 @@ class TestNewServers:
         assert done.code == 0, done.err
         return " ".join(done.out.split())
 
-    def test_mcp_add_reports_destructive_tools_and_allows_none(
+    def test_mcp_add_names_destructive_tools_of_the_server_and_allows_none_of_them(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         text = self.add(toolfold, tmp_path)
@@ -119,7 +121,7 @@ class TestNewServers:
         assert "toolfold approvals allow notes" in text
         assert read_file_value(file, KEY) is None
 
-    def test_mcp_add_allows_destructive_tools_with_the_option(
+    def test_mcp_add_allows_destructive_tools_with_the_option_allow_destructive(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")
@@ -127,7 +129,7 @@ class TestNewServers:
 
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(("answer", "entries"), [(b"y\n", [ENTRY]), (b"\n", None), (b"\x04", None)])
-    def test_mcp_add_asks_about_destructive_tools_at_a_terminal_and_defaults_to_no(
+    def test_mcp_add_at_a_terminal_asks_whether_destructive_tools_may_run_and_defaults_to_no(
         self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None
     ) -> None:
         words = ("mcp", "add", "notes", sys.executable, NOTES, str(tmp_path / "record"))
@@ -137,7 +139,7 @@ class TestNewServers:
         assert read_file_value(file, "mcp.servers.notes") is not None
 
     @pytest.mark.parametrize("options", [(), ("--allow-destructive",)])
-    def test_mcp_import_allows_destructive_tools_only_with_the_option(
+    def test_mcp_import_allows_destructive_tools_only_with_the_option_allow_destructive(
         self, file: Path, toolfold: Toolfold, tmp_path: Path, options: tuple[str, ...]
     ) -> None:
         source = tmp_path / "mcp.json"

@@ -88,44 +88,52 @@ class TestPrompt:
         assert answer_question(f"{key}\n", request()) is answer
         assert answer_question(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_unknown_answer_to_an_approval_question_denies_the_call(
+    def test_approval_question_is_asked_again_after_an_unknown_answer_and_then_denies_the_call(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("\n", request()) is Answer.DENY
         assert answer_question("what\nok\nsure\n", request()) is Answer.DENY
         assert answer_question("ok\no\n", request()) is Answer.ONCE
 
-    def test_answer_yes_allows_the_call_once(self, answer_question: AnswerQuestion) -> None:
+    def test_answer_yes_to_an_approval_question_allows_this_call_only(
+        self, answer_question: AnswerQuestion
+    ) -> None:
         assert answer_question("y\n", request()) is Answer.ONCE
         assert answer_question("Yes\n", request()) is Answer.ONCE
         assert answer_question("y\ny\ny\n", request(answers=(Answer.ALWAYS, Answer.DENY))) is Answer.DENY
 
     @pytest.mark.parametrize("word", ["n", "N", "no", "No"])
-    def test_answer_no_denies_the_call_at_once(self, answer_question: AnswerQuestion, word: str) -> None:
+    def test_answer_no_to_an_approval_question_denies_the_call_without_asking_again(
+        self, answer_question: AnswerQuestion, word: str
+    ) -> None:
         assert answer_question(f"{word}\ny\n", request()) is Answer.DENY
 
-    def test_answer_that_is_not_offered_is_rejected(self, answer_question: AnswerQuestion) -> None:
+    def test_answer_always_to_an_approval_question_that_does_not_offer_it_denies_the_call(
+        self, answer_question: AnswerQuestion
+    ) -> None:
         asked = request(answers=(Answer.ONCE, Answer.DENY))
         assert answer_question("a\ns\nalways\n", asked) is Answer.DENY
         assert "always" not in format_question(asked)
 
-    def test_answering_an_approval_question_does_not_consume_the_input_for_the_next_one(
+    def test_second_line_of_input_answers_the_second_approval_question(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("o\na\n", request()) is Answer.ONCE
         assert answer_question("", request()) is Answer.ALWAYS
 
     @pytest.mark.parametrize("typed", ["", "o"])
-    def test_end_of_input_denies_the_call(self, typed: str, keyboard: BinaryIO) -> None:
+    def test_end_of_input_at_an_approval_question_denies_the_call(
+        self, typed: str, keyboard: BinaryIO
+    ) -> None:
         keyboard.write(typed.encode())
         keyboard.close()
         assert ApprovalPrompt()(request()) is Answer.DENY
 
-    def test_invalid_utf8_as_answer_denies_the_call(self, keyboard: BinaryIO) -> None:
+    def test_invalid_utf8_as_answer_to_an_approval_question_denies_the_call(self, keyboard: BinaryIO) -> None:
         keyboard.write(b"\xff\xfeo\n\n")
         assert ApprovalPrompt()(request()) is Answer.DENY
 
-    def test_withdrawn_approval_question_stops_waiting_for_input(
+    def test_withdrawing_an_approval_question_denies_the_call_without_waiting_for_input(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
         question, answers = request(), list[Answer]()
@@ -137,7 +145,7 @@ class TestPrompt:
         thread.join(240)
         assert answers == [Answer.DENY]
 
-    def test_approval_question_shows_command_reason_and_answers(self) -> None:
+    def test_approval_question_shows_the_command_and_the_reason_and_the_possible_answers(self) -> None:
         text = click.unstyle(
             format_question(
                 request(
@@ -175,14 +183,14 @@ class TestPrompt:
         assert "  │   why: harmless" in text
         assert "  │   o  once: run it" in text
 
-    def test_question_about_a_long_command_shows_its_dangerous_part(self) -> None:
+    def test_approval_question_about_a_long_command_shows_its_dangerous_part(self) -> None:
         long = "echo " + "x" * 60_000 + "; rm -rf ~"
         text = format_question(request(command=long, part="rm -rf ~"))
         assert len(text) < 7_000
         assert "characters are not shown" in text
         assert text.index("part: rm -rf ~") > text.index("characters are not shown")
 
-    def test_approval_question_withdrawn_while_queued_is_not_shown(
+    def test_approval_question_withdrawn_before_it_is_shown_is_not_printed_and_denies_the_call(
         self, capfd: pytest.CaptureFixture[str]
     ) -> None:
         late = request()
@@ -258,7 +266,7 @@ def _read(screen: int) -> bytes:
 
 class TestAtATerminal:
     @pytest.mark.thorough
-    def test_answering_yes_at_the_terminal_runs_the_call_once(
+    def test_answering_once_to_an_approval_question_at_the_terminal_runs_this_call_only(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         out, shown, code = call_at_terminal(b"o\n")
@@ -267,7 +275,9 @@ class TestAtATerminal:
         assert 'wipe {"what": "all"}' in shown
         assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # no terminal to ask at
 
-    def test_answering_no_at_the_terminal_does_not_run_the_call(self, destructive_plugin: Path) -> None:
+    def test_empty_answer_to_an_approval_question_at_the_terminal_does_not_run_the_call(
+        self, destructive_plugin: Path
+    ) -> None:
         assert "the request was declined" in call_at_terminal(b"\n").out
 
     def test_ctrl_d_at_an_approval_question_denies_the_call(self, destructive_plugin: Path) -> None:
@@ -310,13 +320,15 @@ class TestAtATerminal:
 
 
 class TestList:
-    def test_approvals_list_is_empty_at_first(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_says_that_no_commands_are_allowed_if_there_are_no_entries(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("approvals", "list")
         assert done.code == 0
         assert "mode: manual" in done.out
         assert "no commands are allowed permanently" in done.out
 
-    def test_approvals_list_shows_entries_and_deny_rules(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_shows_allowed_commands_and_deny_rules(self, toolfold: Toolfold) -> None:
         file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm -rf build", "rm \u202e x"])
         set_value(file, "approval.deny", ["git push *"])
@@ -330,7 +342,7 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_allowlist_entries_for_rules_and_kinds_are_explained_by_approvals_list_and_can_be_revoked(
+    def test_approvals_list_explains_entries_that_allow_a_rule_or_kind_and_revoke_removes_them(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
@@ -345,7 +357,9 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
         assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
 
-    def test_allowed_rules_and_kinds_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_warns_about_allowed_rules_and_kinds_that_never_apply(
+        self, toolfold: Toolfold
+    ) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
         set_value(load_config().paths.user_file, "command_allowlist", entries)
         warnings = " ".join(toolfold("approvals", "list").err.split())
@@ -360,7 +374,7 @@ class TestList:
             " kind:recursive-delete" in warnings
         )
 
-    def test_allowed_commands_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_warns_about_allowed_commands_that_never_apply(self, toolfold: Toolfold) -> None:
         set_value(
             load_config().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"]
         )
@@ -372,7 +386,9 @@ class TestList:
 
 
 class TestRevoke:
-    def test_approvals_revoke_accepts_number_text_or_all(self, toolfold: Toolfold) -> None:
+    def test_approvals_revoke_removes_entries_by_number_or_text_or_all_entries(
+        self, toolfold: Toolfold
+    ) -> None:
         file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm a", "rm b", "rm c", "rm d"])
         assert toolfold("approvals", "revoke", "2", "rm d").code == 0
@@ -419,14 +435,16 @@ class TestTest:
             ("approval.mode=manual", "a person", 1),
         ],
     )
-    def test_approvals_test_names_the_check_that_decides(
+    def test_approvals_test_names_the_setting_or_person_that_decides_about_a_command(
         self, toolfold: Toolfold, setting: str, station: str, code: int
     ) -> None:
         done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
-    def test_approvals_test_judges_a_command_for_the_chosen_backend(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_with_option_backend_judges_the_command_as_if_run_on_that_backend(
+        self, toolfold: Toolfold
+    ) -> None:
         allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")
         there = toolfold(*allowed, "--backend", "sandbox")
         assert there.code == 0
@@ -436,7 +454,9 @@ class TestTest:
         )
         assert toolfold(*allowed).out.startswith("needs approval, decided by: a person")
 
-    def test_approvals_test_json_contains_the_whole_verdict(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_json_contains_severity_category_and_findings_of_the_command(
+        self, toolfold: Toolfold
+    ) -> None:
         text = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
         assert text["dangerous"] is True
         assert text["blocked"] is text["unread"] is False
@@ -451,10 +471,10 @@ class TestTest:
 
 
 class TestLog:
-    def test_approvals_log_without_entries_names_its_file(self, toolfold: Toolfold) -> None:
+    def test_approvals_log_without_any_decision_names_the_log_file(self, toolfold: Toolfold) -> None:
         assert "approvals.jsonl" in toolfold("approvals", "log").out
 
-    def test_approvals_log_shows_latest_decisions_and_can_be_filtered(
+    def test_approvals_log_shows_the_latest_decisions_and_filters_by_refusal_and_session(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         for what in ("a", "b", "c"):

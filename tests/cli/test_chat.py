@@ -114,7 +114,7 @@ class TestTurn:
         assert re.search(r"terminal\(command=.*✓ ", chat.text)
 
     @pytest.mark.thorough
-    def test_answer_longer_than_the_screen_is_printed_completely_and_once(
+    def test_model_answer_longer_than_the_screen_is_printed_completely_and_without_repetition(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         paragraphs = [f"Paragraph number {number} of the answer." for number in range(120)]
@@ -167,7 +167,7 @@ class TestQuestions:
         assert ("✗ refused" in chat.text) is exists
         assert "That was it." in chat.text
 
-    def test_keys_typed_before_an_approval_question_do_not_answer_it(
+    def test_keys_typed_before_an_approval_question_appears_do_not_answer_it(
         self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path, project: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -183,7 +183,7 @@ class TestQuestions:
         finish_turn(chat)
         assert victim.exists()
 
-    def test_user_answers_a_question_of_the_model_by_number_or_text(
+    def test_user_can_answer_a_clarifying_question_of_the_model_by_number_or_text(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         ask = call("clarify", question="Which pier?\x1b[31m", choices=["north", "south"])
@@ -219,7 +219,7 @@ def show_last_session(chat: Terminal) -> str:
 
 class TestInterruption:
     @pytest.mark.thorough
-    def test_ctrl_c_stops_a_streamed_answer_and_the_next_message_works(
+    def test_ctrl_c_stops_a_streamed_answer_and_the_next_message_is_answered(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script(LONG_TEXT, "I am still here.", delay_s=0.01))
@@ -232,7 +232,7 @@ class TestInterruption:
         finish_turn(chat, 2)
         assert "I am still here." in chat.text
 
-    def test_ctrl_c_stops_a_running_command_and_the_next_message_works(
+    def test_ctrl_c_stops_a_running_command_and_the_next_message_is_answered(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         command = "echo $$ > pid; exec sleep 600"
@@ -251,7 +251,7 @@ class TestInterruption:
         assert "Next one." in chat.text
 
     @pytest.mark.thorough
-    def test_ctrl_c_withdraws_an_approval_question(
+    def test_ctrl_c_at_an_approval_question_denies_the_call_and_the_chat_continues(
         self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -267,7 +267,7 @@ class TestInterruption:
         assert victim.exists()
 
     @pytest.mark.thorough
-    def test_ctrl_c_withdraws_a_question_of_an_mcp_server(
+    def test_ctrl_c_at_a_question_of_an_mcp_server_cancels_it_and_the_chat_continues(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
         command = json.dumps({"command": sys.executable, "args": [FAULT_SERVER, "--fault", "asks-back"]})
@@ -357,7 +357,7 @@ class TestInput:
         assert shown.index("Second answer.") < shown.index("> Third message\n") < shown.index("Third answer.")
 
     @pytest.mark.thorough
-    def test_chat_completes_slash_commands_and_keeps_the_message_history(
+    def test_chat_completes_slash_commands_with_tab_and_remembers_messages_for_the_next_chat(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         model = write_script("Seen.")
@@ -375,7 +375,9 @@ class TestInput:
         again.type(UP)
         again.wait_for("A message to remember")
 
-    def test_chat_history_file_is_private_and_limited_in_size(self, tmp_path: Path) -> None:
+    def test_chat_history_file_is_readable_only_by_its_owner_and_keeps_the_latest_entries(
+        self, tmp_path: Path
+    ) -> None:
         file = tmp_path / "state" / "history"
         history = HistoryFile(file, max_entries=3)
         for number in range(8):
@@ -389,7 +391,7 @@ class TestInput:
 
 class TestCommands:
     @pytest.mark.thorough
-    def test_slash_commands_tools_why_cost_and_model_describe_the_session(
+    def test_slash_commands_tools_why_cost_and_model_print_information_about_the_chat_session(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         other = write_script("From the other model.", name="other")
@@ -501,7 +503,7 @@ class TestCommands:
 
 
 class TestTerminals:
-    def test_text_of_models_and_tools_cannot_control_the_terminal(
+    def test_escape_sequences_in_texts_of_models_and_tools_do_not_reach_the_terminal(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         attack = "\x1b[2J\x1b]0;owned\x07\x1b[31mred\x9b5m\u202etxt\x08\x08\r"
@@ -544,7 +546,7 @@ class TestTerminals:
         assert [line for line in chat.lines if re.search(r"search_files\(.*… [✓✗] ", line)], chat.text
 
     @pytest.mark.thorough
-    def test_terminal_echo_is_on_again_after_the_chat_ends(
+    def test_terminal_echo_is_restored_after_an_interrupted_chat_ends(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         script = (
@@ -592,7 +594,7 @@ class TestPlain:
 
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("line", ["/", "/help"])
-    def test_a_slash_alone_lists_the_commands_like_slash_help(
+    def test_single_slash_lists_the_chat_commands_like_slash_help(
         self, line: str, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         model = write_script("Not asked.")
@@ -602,7 +604,7 @@ class TestPlain:
         assert "Not asked." not in out
 
     @pytest.mark.thorough
-    def test_unknown_slash_command_is_reported_with_similar_names_only(
+    def test_unknown_slash_command_is_not_sent_to_the_model_and_similar_commands_are_suggested(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         model = write_script("Not asked.")
@@ -622,7 +624,7 @@ class TestPlain:
         assert victim.exists()
 
     @pytest.mark.thorough
-    def test_chat_prints_plain_lines_in_a_dumb_terminal(
+    def test_chat_in_a_dumb_terminal_prints_text_without_escape_sequences(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         command = ["env", "TERM=dumb", TOOLFOLD, "chat", "--model", write_script("Plain **text**.")]
@@ -713,7 +715,7 @@ class TestDemo:
             assert "model: scripted:demo" in chat.text
 
     @pytest.mark.thorough
-    def test_demo_says_how_to_switch_back_to_the_demo_model(
+    def test_chat_demo_says_how_to_switch_back_after_another_model_was_chosen(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -729,7 +731,7 @@ class TestDemo:
             assert "I am a script, not a model" in chat.text
 
     @pytest.mark.thorough
-    def test_number_of_available_tools_is_the_same_in_banner_turn_summary_and_tools_command(
+    def test_chat_shows_the_same_number_of_tools_in_banner_turn_summary_and_tools_command(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -760,7 +762,7 @@ class TestDemo:
 
 
 @pytest.mark.thorough
-def test_recorded_chat_in_the_readme_is_up_to_date() -> None:
+def test_recorded_chat_in_the_readme_equals_the_current_output_of_the_chat() -> None:
     script = Path(__file__).parents[2] / "scripts" / "record_chat.py"
     done = subprocess.run(
         [sys.executable, script, "--check"],
@@ -787,7 +789,7 @@ class TestMarkdownStream:
         assert "\n\n".join(blocks) == self.TEXT
         assert stream.pending == ""
 
-    def test_finished_markdown_blocks_are_returned_before_the_stream_ends(self) -> None:
+    def test_complete_markdown_block_is_returned_while_the_next_block_is_still_streamed(self) -> None:
         stream = MarkdownStream()
         assert stream.add("One.\n\nTwo") == ["One."]
         assert stream.pending == "Two"
@@ -796,7 +798,9 @@ class TestMarkdownStream:
         "markup",
         ["{}", "# {}", "- {}", "[pier]({})", "![{}](pier.png)", "| {} |\n|---|\n| {} |", "```{}\nx\n```"],
     )
-    def test_entities_in_markdown_cannot_control_the_terminal(self, markup: str) -> None:
+    def test_html_entities_for_control_characters_in_markdown_do_not_reach_the_terminal(
+        self, markup: str
+    ) -> None:
         console = Console(file=io.StringIO(), force_terminal=False, width=200)
         console.print(_draw_markdown(markup.replace("{}", "a&#x202e;b&#27;c&#x9b;d")))
         printed = console.file.getvalue()  # type: ignore[attr-defined]

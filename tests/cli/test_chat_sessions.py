@@ -41,7 +41,7 @@ def run_chat(
 
 
 class TestKeptSessions:
-    def test_chat_continues_its_session_if_a_new_one_cannot_be_opened(
+    def test_chat_continues_the_current_session_if_a_new_session_cannot_be_opened(
         self,
         runtime: Runtime,
         store: SqliteSessionStore,
@@ -64,7 +64,7 @@ class TestKeptSessions:
         assert "First answer." in capsys.readouterr().out
         assert [each.id for each in store.list_sessions()] == [session_id]
 
-    def test_stored_chat_session_is_kept_if_its_only_message_is_undone(
+    def test_resumed_chat_session_stays_stored_after_undo_of_its_only_message(
         self,
         runtime: Runtime,
         store: SqliteSessionStore,
@@ -90,7 +90,7 @@ class TestKeptSessions:
         run_chat(opener, monkeypatch, tmp_path, "/new", "/new")
         assert store.list_sessions() == []
 
-    def test_ctrl_c_during_a_slash_command_does_not_leave_the_chat(
+    def test_ctrl_c_during_a_slash_command_does_not_end_the_chat(
         self,
         runtime: Runtime,
         store: SqliteSessionStore,
@@ -113,7 +113,9 @@ class TestKeptSessions:
 
 
 class TestRunningCalls:
-    def test_calls_with_the_same_id_by_an_agent_and_its_sub_agent_are_listed_separately(self) -> None:
+    def test_running_calls_of_an_agent_and_its_sub_agent_are_listed_separately_if_their_ids_are_equal(
+        self,
+    ) -> None:
         lines = CallLines("main")
         for session_id, tool in (("main", "delegate"), ("helper", "count_boats")):
             lines.read(

@@ -42,7 +42,9 @@ def plugins_directory(toolfold: Toolfold) -> Path:
     return directory
 
 
-def test_toolfold_without_arguments_prints_commands_and_first_steps(toolfold: Toolfold) -> None:
+def test_toolfold_without_arguments_prints_its_commands_and_first_steps_for_new_users(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold()
     assert done.code == 0
     assert "First steps" in done.out
@@ -58,12 +60,14 @@ def test_unknown_command_is_a_usage_error(toolfold: Toolfold) -> None:
     assert done.out == ""
 
 
-def test_help_and_version_options_work(toolfold: Toolfold) -> None:
+def test_option_help_prints_the_commands_and_option_version_the_version(toolfold: Toolfold) -> None:
     assert "Commands" in toolfold("--help").out
     assert "0.1.0" in toolfold("--version").out
 
 
-def test_tools_list_shows_only_tools_that_can_be_used(toolfold: Toolfold, plugins_directory: Path) -> None:
+def test_tools_list_omits_disabled_and_unavailable_tools_unless_the_option_all_is_given(
+    toolfold: Toolfold, plugins_directory: Path
+) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
     assert toolfold("tools", "disable", "patch").code == 0
     listed = toolfold("tools", "list")
@@ -80,14 +84,14 @@ def test_tools_list_shows_only_tools_that_can_be_used(toolfold: Toolfold, plugin
     assert (states["price"], states["patch"], states["read_file"]) == ("unavailable", "off", "available")
 
 
-def test_tools_list_shows_every_tool_with_its_state(toolfold: Toolfold) -> None:
+def test_tools_list_shows_read_file_as_available(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list")
     assert done.code == 0
     assert "read_file" in done.out
     assert "available" in done.out
 
 
-def test_tools_list_breaks_no_word_at_80_columns_and_shows_more_on_wide_terminals(
+def test_tools_list_fits_80_columns_without_broken_words_and_shows_toolsets_on_wider_terminals(
     toolfold: Toolfold, plugins_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -107,7 +111,9 @@ def test_tools_list_as_json_prints_only_one_document(toolfold: Toolfold) -> None
     assert {"read_file", "write_file", "patch", "search_files", "todo"} <= set(names)
 
 
-def test_tools_list_shows_missing_requirements(toolfold: Toolfold, plugins_directory: Path) -> None:
+def test_tools_list_and_tools_show_name_the_environment_variable_that_a_tool_lacks(
+    toolfold: Toolfold, plugins_directory: Path
+) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
     row = toolfold("tools", "show", "price", "--json").json
     assert row["state"] == "unavailable"
@@ -123,13 +129,13 @@ def test_tools_show_prints_schema_and_token_count(toolfold: Toolfold) -> None:
     assert "Read a text file" in toolfold("tools", "show", "read_file").out
 
 
-def test_tools_show_suggests_a_name_for_a_typo(toolfold: Toolfold) -> None:
+def test_tools_show_suggests_a_similar_name_for_a_misspelt_tool(toolfold: Toolfold) -> None:
     done = toolfold("tools", "show", "read_fil")
     assert done.code == 4
     assert "read_file" in done.err
 
 
-def test_disabled_tool_stays_off_until_enabled(toolfold: Toolfold) -> None:
+def test_tool_disabled_with_tools_disable_cannot_be_called_until_it_is_enabled(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "patch").code == 0
     off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert off["patch"] == "off"
@@ -142,7 +148,7 @@ def test_disabled_tool_stays_off_until_enabled(toolfold: Toolfold) -> None:
     assert on["patch"] == "available"
 
 
-def test_disabling_a_toolset_disables_all_its_tools(toolfold: Toolfold) -> None:
+def test_tools_disable_with_the_name_of_a_toolset_disables_all_its_tools(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "file").code == 0
     rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert rows["read_file"] == rows["search_files"] == "off"
@@ -162,7 +168,9 @@ def test_enabling_a_tool_that_is_not_disabled_is_an_error(toolfold: Toolfold) ->
     assert "patch is not disabled" in done.err
 
 
-def test_enabling_and_disabling_tools_changes_only_the_user_settings(toolfold: Toolfold) -> None:
+def test_tools_enable_and_disable_change_the_user_settings_but_not_the_project_settings(
+    toolfold: Toolfold,
+) -> None:
     Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
     assert toolfold("tools", "disable", "write_file").code == 0
     assert read_file_value(load_config().paths.user_file, "tools.disabled") == ["write_file"]
@@ -173,7 +181,7 @@ def test_enabling_and_disabling_tools_changes_only_the_user_settings(toolfold: T
     assert "toolfold.yaml" in done.err
 
 
-def test_text_that_a_plugin_prints_is_kept_out_of_json_output(
+def test_text_that_a_plugin_prints_is_not_mixed_into_json_output(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     (plugins_directory / "loud.py").write_text("print('hello')\ndef register(plugin):\n    print('there')\n")
@@ -189,7 +197,7 @@ def test_toolfold_call_of_an_unknown_tool_is_an_error(toolfold: Toolfold) -> Non
     assert done.out == ""
 
 
-def test_toolsets_are_listed_with_their_tools(toolfold: Toolfold) -> None:
+def test_tools_list_with_option_toolsets_lists_each_toolset_with_its_tools(toolfold: Toolfold) -> None:
     rows = {row["name"]: row for row in toolfold("tools", "list", "--toolsets", "--json").json}
     assert rows["file"]["tools"] == ["patch", "read_file", "search_files", "write_file"]
     assert "read_file" in rows["toolfold-cli"]["tools"]
@@ -217,7 +225,7 @@ def test_toolfold_call_that_fails_exits_with_1_and_prints_json(toolfold: Toolfol
     assert "error" in done.json
 
 
-def test_toolfold_call_outside_the_granted_toolset_is_refused(toolfold: Toolfold) -> None:
+def test_toolfold_call_of_a_tool_outside_the_option_toolset_is_refused(toolfold: Toolfold) -> None:
     done = toolfold("call", "--toolset", "todo", "read_file", '{"path": "a"}')
     assert done.code == 1
     assert "not available in this session" in done.json["error"]
@@ -232,7 +240,7 @@ def test_toolfold_call_of_a_destructive_tool_is_refused_without_a_terminal(
     assert "nobody could be asked" in done.json["error"]
 
 
-def test_secret_from_the_environment_is_not_printed(
+def test_secret_from_the_environment_in_a_tool_error_is_not_printed(
     toolfold: Toolfold, plugins_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "correct-horse-battery")
@@ -284,13 +292,13 @@ def test_error_for_a_bad_setting_names_key_file_line_and_a_similar_key(toolfold:
     assert "did you mean threshold_pct?" in done.err
 
 
-def test_command_line_option_set_overrides_every_settings_file(toolfold: Toolfold) -> None:
+def test_command_line_option_set_overrides_the_settings_file_of_the_project(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 3\n")
     assert toolfold("config", "get", "tools.rag_top_k").out == "3\n"
     assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
 
 
-def test_demo_shows_saved_tokens_and_a_conversation_with_tool_calls_and_leaves_no_files(
+def test_demo_command_shows_saved_tokens_and_a_conversation_and_leaves_no_files(
     toolfold: Toolfold, home: Path
 ) -> None:
     done = toolfold("demo")
@@ -307,7 +315,7 @@ def test_demo_shows_saved_tokens_and_a_conversation_with_tool_calls_and_leaves_n
 
 
 @pytest.mark.thorough
-def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:
+def test_demo_command_with_a_message_prints_the_selected_tools_and_tokens_as_json(toolfold: Toolfold) -> None:
     (row,) = toolfold("demo", "create an invoice", "--json").json
     assert row["message"] == "create an invoice"
     assert row["tokens_sent"] < row["tokens_all"] / 10

@@ -35,14 +35,18 @@ def test_config_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> 
     assert "tools.tool_search.threshold_pct" in toolfold("config", "show").out
 
 
-def test_config_set_get_and_unset_work_together(toolfold: Toolfold) -> None:
+def test_config_get_prints_the_value_of_config_set_and_the_default_after_config_unset(
+    toolfold: Toolfold,
+) -> None:
     assert toolfold("config", "set", "tools.selection", "keyword").code == 0
     assert toolfold("config", "get", "tools.selection").out == "keyword\n"
     assert toolfold("config", "unset", "tools.selection").code == 0
     assert toolfold("config", "get", "tools.selection").out == "eager\n"
 
 
-def test_config_set_in_project_writes_the_file_of_the_project(toolfold: Toolfold) -> None:
+def test_config_set_with_option_in_project_writes_the_settings_file_of_the_project(
+    toolfold: Toolfold,
+) -> None:
     assert toolfold("config", "set", "--in-project", "tools.rag_top_k", "4").code == 0
     assert "rag_top_k: 4" in Path("toolfold.yaml").read_text()
 
@@ -55,7 +59,7 @@ def test_config_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Tool
     assert toolfold("config", "get", "tools.selection").out == "eager\n"
 
 
-def test_config_set_of_a_number_out_of_range_warns_that_it_will_be_limited(toolfold: Toolfold) -> None:
+def test_config_set_of_a_number_above_the_maximum_warns_and_the_maximum_applies(toolfold: Toolfold) -> None:
     done = toolfold("config", "set", "tools.tool_search.max_search_limit", "500")
     assert done.code == 0
     assert "warning" in done.err
@@ -115,7 +119,7 @@ approval:
 @pytest.mark.parametrize("how", [["show", "--json"], ["show"], ["get", "mcp"],
                                  ["get", "mcp.servers.x.url"], ["get", "approval.smart_endpoint"],
                                  ["get", "mcp.servers.y", "--json"]])  # fmt: skip
-def test_config_show_redacts_secrets_in_settings(toolfold: Toolfold, how: list[str]) -> None:
+def test_config_show_and_config_get_redact_secrets_in_settings(toolfold: Toolfold, how: list[str]) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     done = toolfold("config", *how)
@@ -123,7 +127,7 @@ def test_config_show_redacts_secrets_in_settings(toolfold: Toolfold, how: list[s
     assert "Hunter" not in done.out + done.err
 
 
-def test_config_show_prints_values_that_are_not_secret(toolfold: Toolfold) -> None:
+def test_config_show_prints_values_beside_secrets_that_are_not_secret(toolfold: Toolfold) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     shown = toolfold("config", "show", "--json").out
@@ -160,7 +164,9 @@ def test_config_set_for_an_unknown_server_suggests_a_name(toolfold: Toolfold) ->
     assert list(load_config().mcp.servers) == ["git"]
 
 
-def test_config_set_for_a_project_server_hints_at_the_option_in_project(toolfold: Toolfold) -> None:
+def test_config_set_for_a_server_of_the_project_file_suggests_the_option_in_project(
+    toolfold: Toolfold,
+) -> None:
     Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
     done = toolfold("config", "set", "mcp.servers.git.trust", "warn")
     assert done.code == 3

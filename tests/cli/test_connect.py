@@ -142,7 +142,7 @@ def read_all_files(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("client", FILES)
 class TestEveryClient:
-    def test_client_file_is_identical_after_connect_and_undo(
+    def test_settings_file_of_a_client_program_is_identical_after_connect_and_connect_undo(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -157,7 +157,7 @@ class TestEveryClient:
         assert read_all_files(person) == before
         assert "nothing to undo" in toolfold("connect", client, "--undo", "--yes").out
 
-    def test_connecting_a_program_twice_changes_nothing(
+    def test_second_connect_of_the_same_client_program_changes_nothing(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--yes")
@@ -177,7 +177,7 @@ class TestEveryClient:
         assert any(line.startswith("+") and "toolfold" in line for line in done.out.splitlines())
         assert read_all_files(person) == before
 
-    def test_connect_undo_deletes_a_created_file_and_its_directory(
+    def test_connect_undo_deletes_the_settings_file_and_directory_that_connect_created(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -202,7 +202,7 @@ class TestEveryClient:
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
         assert read_all_files(person) == before
 
-    def test_connect_undo_shows_and_keeps_later_changes(
+    def test_connect_undo_shows_later_edits_and_is_refused_unless_keep_changes_is_given(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--replace", "--yes")
@@ -238,7 +238,7 @@ class TestEveryClient:
             assert str(file) in done.err
             assert read_all_files(person) == before
 
-    def test_connect_does_not_change_a_file_with_an_invalid_server_section(
+    def test_connect_reports_a_client_file_whose_server_section_is_invalid(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, section = person / FILES[client], servers_key(client)
@@ -256,7 +256,7 @@ class TestEveryClient:
         assert "read-only" in done.err
         assert read_all_files(person) == before
 
-    def test_connect_follows_and_keeps_a_symbolic_link(
+    def test_connect_changes_the_target_of_a_symlinked_client_file_and_keeps_the_symlink(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, real = person / FILES[client], person / f"dotfiles{Path(FILES[client]).suffix}"
@@ -273,7 +273,7 @@ class TestEveryClient:
         assert "symbolic link is broken" in toolfold("connect", client, "--yes").err
         assert not real.exists()
 
-    def test_connect_with_the_http_option_writes_the_gateway_url(
+    def test_connect_with_option_http_writes_the_gateway_url_and_token_variable(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         url = "http://127.0.0.1:8765/mcp"
@@ -303,13 +303,15 @@ class TestCommand:
             ("http://127.0.0.1:8799/tools/mcp", "http://127.0.0.1:8799/tools/mcp"),
         ],
     )
-    def test_gateway_url_without_a_path_gets_the_gateway_path(
+    def test_connect_with_a_gateway_url_without_a_path_writes_the_url_with_the_path_mcp(
         self, person: Path, toolfold: Toolfold, url: str, written: str
     ) -> None:
         assert toolfold("connect", "cursor", "--http", url, "--yes").code == 0
         assert read_servers(person, "cursor")["toolfold"]["url"] == written
 
-    def test_connect_replace_does_not_move_the_gateway_itself(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_replace_does_not_move_other_entries_of_the_gateway_to_toolfold(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")
         toolfold("connect", "cursor", "--name", "two", "--http", "http://localhost:8765", "--yes")
         assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
@@ -326,7 +328,9 @@ class TestCommand:
         assert "toolfold" in read_servers(person, "cursor")
 
     @pytest.mark.thorough
-    def test_change_of_the_client_file_during_confirmation_is_kept_or_reported(self, person: Path) -> None:
+    def test_edit_of_the_client_file_while_connect_asks_for_confirmation_is_kept_or_reported(
+        self, person: Path
+    ) -> None:
         file = person / FILES["claude-code"]
 
         def change_unrelated_key(_shown: str) -> bytes:
@@ -408,7 +412,7 @@ class TestCommand:
         assert TOKEN not in done.err
         assert read_all_files(person) == before
 
-    def test_connecting_to_a_remote_gateway_without_a_token_gives_a_warning(
+    def test_connect_to_a_gateway_on_another_machine_without_a_token_gives_a_warning(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
@@ -434,7 +438,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert read_all_files(person) == before
 
-    def test_repeated_connects_with_other_edits_in_between_are_undone_one_by_one(
+    def test_two_connects_with_a_manual_edit_in_between_are_undone_one_by_one(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -450,7 +454,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert file.read_bytes() == before
 
-    def test_connect_undo_of_an_already_restored_file_changes_nothing(
+    def test_connect_undo_changes_nothing_if_the_user_already_restored_the_file(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         before = read_all_files(person)
@@ -461,7 +465,9 @@ class TestCommand:
         assert "is already restored" in done.out
         assert read_all_files(person) == before
 
-    def test_connect_undo_reports_a_changed_backup(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_undo_is_refused_if_the_backup_file_was_changed_unless_keep_changes_is_given(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         toolfold("connect", "cursor", "--yes")
         backup = person / (FILES["cursor"] + ".before-toolfold")
         backup.write_text("{}")
@@ -473,7 +479,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
         assert set(read_servers(person, "cursor")) == {"git"}
 
-    def test_unreadable_file_with_the_changes_made_by_connect_is_an_error(
+    def test_connect_fails_without_changes_if_its_own_file_of_earlier_changes_is_damaged(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         (home / "state").mkdir(parents=True)
@@ -483,7 +489,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"git"}
         assert {name for name in read_all_files(person) if "before-toolfold" not in name} == set(before)
 
-    def test_connect_that_cannot_write_the_client_file_leaves_no_other_changes(
+    def test_connect_that_cannot_write_the_client_file_leaves_nothing_to_undo(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
@@ -517,7 +523,7 @@ class TestCommand:
         entry = read_servers(person, "codex")["toolfold"]
         assert entry["env_vars"] == ["FIVE", "FOUR", "ONE", "THREE", "TWO"]
 
-    def test_private_client_file_and_its_backup_stay_private(
+    def test_client_file_readable_only_by_its_owner_stays_so_after_connect_like_its_backup(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         file = person / FILES["cursor"]
@@ -526,7 +532,9 @@ class TestCommand:
         for each in (file, file.with_name("mcp.json.before-toolfold"), home / "state/connected.json"):
             assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
-    def test_secrets_are_redacted_in_the_diff_of_connect(self, person: Path, toolfold: Toolfold) -> None:
+    def test_secrets_are_redacted_in_the_diff_that_connect_prints(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         secret = "nobody-may-read-this"
         entry = {
             "command": "run",
@@ -545,7 +553,7 @@ class TestCommand:
                 assert TOKEN not in done.out + done.err
                 assert "+" in done.out
 
-    def test_secrets_are_redacted_in_later_changes_shown_by_undo(
+    def test_secrets_are_redacted_in_the_later_edits_that_connect_undo_prints(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -558,7 +566,7 @@ class TestCommand:
             assert done.code == 1
             assert "nobody-may-read-this" not in done.out + done.err
 
-    def test_secrets_of_moved_servers_are_written_to_a_private_file(
+    def test_secrets_of_servers_moved_by_connect_replace_are_written_to_a_file_only_its_owner_can_read(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
@@ -582,7 +590,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_connect_replace_removes_a_server_already_in_toolfold_from_the_client_without_importing_it_again(
+    def test_connect_replace_only_removes_a_client_server_that_toolfold_already_has(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
@@ -591,7 +599,7 @@ class TestCommand:
         assert set(read_servers(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_connect_replace_does_not_move_project_servers_in_the_claude_code_file(
+    def test_connect_replace_moves_user_servers_but_not_project_servers_of_the_claude_code_file(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
@@ -607,7 +615,9 @@ class TestCommand:
         assert set(now["mcpServers"]) == {"toolfold"}
 
     @pytest.mark.thorough
-    def test_connect_can_change_a_large_client_file(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_and_undo_change_a_client_file_with_a_large_history_and_print_a_short_diff(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
         text = json.dumps({"history": history, "mcpServers": {}}, indent=2)
         (person / FILES["claude-code"]).write_text(text)
@@ -617,7 +627,7 @@ class TestCommand:
         assert toolfold("connect", "claude-code", "--undo", "--yes").code == 0
         assert (person / FILES["claude-code"]).read_text() == text
 
-    def test_connecting_a_program_that_is_not_installed_is_reported(
+    def test_connect_reports_that_the_client_program_does_not_seem_to_be_installed(
         self, home: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
@@ -637,13 +647,13 @@ class TestStarting:
             tmp_path / "bin/toolfold", tmp_path / "bin/python", tmp_path / "venv", "linux", environment
         )
 
-    def test_gateway_executable_outside_the_default_path_is_written_as_absolute_path(
+    def test_client_entry_has_the_absolute_path_of_a_gateway_executable_outside_the_default_path(
         self, running: RunningProgram
     ) -> None:
         assert gateway_command(running) == (str(running.script), "mcp", "serve")
         assert gateway_command(running, with_uvx=True)[0].endswith("/bin/uvx")
 
-    def test_gateway_executable_on_the_default_path_is_written_without_directory(
+    def test_client_entry_has_only_the_name_of_a_gateway_executable_on_the_default_path(
         self, running: RunningProgram
     ) -> None:
         there = RunningProgram(
@@ -659,7 +669,7 @@ class TestStarting:
             ("/home/me/.cache/pipx/1234", ("pipx", "run", "toolfold")),
         ],
     )
-    def test_path_of_a_temporary_gateway_executable_is_not_written_to_a_client_file(
+    def test_client_entry_starts_the_gateway_with_uvx_or_pipx_run_if_toolfold_runs_from_their_cache(
         self, running: RunningProgram, prefix: str, words: tuple[str, ...]
     ) -> None:
         passing = RunningProgram(
@@ -668,12 +678,14 @@ class TestStarting:
         command = gateway_command(passing)
         assert (Path(command[0]).name, *command[1:]) == (*words, "mcp", "serve")
 
-    def test_gateway_executable_installed_by_pipx_is_used(self, running: RunningProgram) -> None:
+    def test_client_entry_starts_the_gateway_executable_that_pipx_installed(
+        self, running: RunningProgram
+    ) -> None:
         prefix = Path("/home/me/.local/share/pipx/venvs/toolfold")
         installed = RunningProgram(running.script, running.interpreter, prefix, "linux", running.environment)
         assert gateway_command(installed)[0] == str(running.script)
 
-    def test_python_interpreter_is_used_if_no_gateway_script_is_installed(
+    def test_client_entry_starts_the_gateway_with_the_python_interpreter_if_no_script_is_installed(
         self, running: RunningProgram
     ) -> None:
         running.script.unlink()
@@ -682,7 +694,7 @@ class TestStarting:
         assert command[-2:] == ("mcp", "serve")
 
     @pytest.mark.parametrize("client", FILES)
-    def test_entries_written_by_connect_are_recognised_as_the_gateway(
+    def test_entry_that_connect_wrote_to_a_client_file_is_recognised_as_the_gateway(
         self, client: ClientName, tmp_path: Path
     ) -> None:
         file = tmp_path / Path(FILES[client]).name
@@ -692,7 +704,9 @@ class TestStarting:
         assert is_gateway(found.settings, ())
 
 
-def test_connect_writes_the_settings_file_of_the_installed_variant_of_a_program(tmp_path: Path) -> None:
+def test_default_settings_file_of_vscode_is_that_of_vscode_insiders_if_only_that_is_installed(
+    tmp_path: Path,
+) -> None:
     def default_file(client: ClientName) -> Path:
         return user_config_file(client, home=tmp_path, platform="linux", environment={})
 
@@ -735,7 +749,9 @@ ChangeLog(Path(sys.argv[2])).apply(client_file, content, name="toolfold", entry=
 @pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_connect_killed_at_any_moment_can_be_undone(tmp_path: Path, at: int, late: int) -> None:
+def test_client_file_can_be_restored_after_connect_was_killed_at_any_moment(
+    tmp_path: Path, at: int, late: int
+) -> None:
     file, log_file = tmp_path / "mcp.json", tmp_path / "state/connected.json"
     file.write_text(FILE_CONTENTS["claude-desktop"])
     words = [sys.executable, "-c", CONNECT_AND_DIE, str(file), str(log_file), str(at), str(late)]
@@ -895,7 +911,7 @@ def is_subsequence(before: bytes, after: bytes) -> bool:
 
 @try_examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files())
-def test_connect_adds_the_gateway_to_any_file_and_keeps_other_content(file: tuple[ClientName, str]) -> None:
+def test_adding_the_gateway_to_any_client_file_keeps_its_other_content(file: tuple[ClientName, str]) -> None:
     client, text = file
     original = make_client_file(client, text)
     entry = build_entry(client, "toolfold", ACCESS)
@@ -985,7 +1001,7 @@ def test_gateway_entry_for_claude_code_has_the_setting_always_load(person: Path,
     assert read_servers(person, "claude-code")["toolfold"]["alwaysLoad"] is True
 
 
-def test_connect_passes_settings_and_directories_from_the_environment_to_the_gateway(
+def test_connect_copies_toolfold_settings_and_directory_variables_from_the_environment_to_the_entry(
     person: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -996,7 +1012,7 @@ def test_connect_passes_settings_and_directories_from_the_environment_to_the_gat
     assert passed["TOOLFOLD_TOOLS__RAG_TOP_K"] == "7"
 
 
-def test_connect_names_the_servers_that_the_program_still_starts_itself(
+def test_connect_names_the_mcp_servers_that_the_client_program_still_starts_itself(
     person: Path, toolfold: Toolfold
 ) -> None:
     done = toolfold("connect", "cursor", "--yes")

@@ -86,7 +86,7 @@ def parse_file(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_connect_adds_the_proxy_url_once_and_undo_restores_the_file_exactly(
+def test_connect_proxy_adds_the_proxy_url_and_undo_restores_the_settings_file_exactly(
     program: str, person: Path, toolfold: Toolfold
 ) -> None:
     file = write_file(person, program)
@@ -108,7 +108,7 @@ def test_connect_adds_the_proxy_url_once_and_undo_restores_the_file_exactly(
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_connect_creates_a_missing_settings_file_and_undo_deletes_it(
+def test_connect_proxy_creates_a_missing_settings_file_and_undo_deletes_it(
     program: str, person: Path, toolfold: Toolfold
 ) -> None:
     assert toolfold("connect", program, "--proxy", "--yes").code == 0
@@ -118,7 +118,7 @@ def test_connect_creates_a_missing_settings_file_and_undo_deletes_it(
 
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
-def test_undo_with_keep_changes_keeps_later_edits_of_the_settings_file(
+def test_connect_proxy_undo_with_keep_changes_keeps_later_edits_of_the_settings_file(
     program: str, person: Path, toolfold: Toolfold
 ) -> None:
     file = write_file(person, program)
@@ -162,7 +162,7 @@ def test_gateway_and_proxy_entries_in_one_settings_file_are_undone_separately(
     assert file.read_bytes() == before
 
 
-def test_connect_writes_the_name_of_the_token_variable_and_not_the_token(
+def test_connect_proxy_writes_the_name_of_the_token_variable_and_not_the_token(
     person: Path, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_TOKEN", "tf_secret")
@@ -176,7 +176,7 @@ def test_connect_writes_the_name_of_the_token_variable_and_not_the_token(
     assert options["headers"] == {"X-Toolfold-Token": "{env:TF_TOKEN}"}
 
 
-def test_connect_does_not_print_api_keys_of_the_settings_file(person: Path, toolfold: Toolfold) -> None:
+def test_connect_proxy_does_not_print_api_keys_of_the_settings_file(person: Path, toolfold: Toolfold) -> None:
     file = person / FILES["claude-code"]
     file.parent.mkdir()
     file.write_text('{\n  "env": {\n    "MY_API_KEY": "hunter2hunter2"\n  }\n}\n')
@@ -186,7 +186,9 @@ def test_connect_does_not_print_api_keys_of_the_settings_file(person: Path, tool
     assert "hunter2hunter2" in file.read_text()
 
 
-def test_connect_reports_the_model_api_url_that_it_replaces(person: Path, toolfold: Toolfold) -> None:
+def test_connect_proxy_reports_the_model_api_url_that_it_replaces_in_the_settings_file(
+    person: Path, toolfold: Toolfold
+) -> None:
     file = person / FILES["claude-code"]
     file.parent.mkdir()
     file.write_text('{"env": {"ANTHROPIC_BASE_URL": "https://models.example.com"}}')
@@ -195,7 +197,7 @@ def test_connect_reports_the_model_api_url_that_it_replaces(person: Path, toolfo
     assert parse_file(file)["env"]["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:9000"
 
 
-def test_connecting_a_program_that_cannot_use_the_proxy_is_refused(person: Path, toolfold: Toolfold) -> None:
+def test_connect_proxy_refuses_programs_that_cannot_use_the_proxy(person: Path, toolfold: Toolfold) -> None:
     assert "uses Google's API" in toolfold("connect", "gemini", "--proxy", "--yes").err
     assert "has no settings file in which" in toolfold("connect", "cursor", "--proxy", "--yes").err
     assert "aider is not an MCP client" in toolfold("connect", "aider", "--yes").err
@@ -208,7 +210,7 @@ def check_program() -> tuple[str, str]:
     return finding.mark, finding.what
 
 
-def test_doctor_checks_the_proxy_and_the_provider_of_each_program(
+def test_doctor_reports_whether_the_provider_answers_each_program_connected_to_the_proxy(
     person: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     stopped = f"http://127.0.0.1:{free_port()}"

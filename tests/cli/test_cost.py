@@ -51,7 +51,9 @@ def rows(done: Done) -> dict[tuple[str, str], Any]:
     return {(row["model"], row["strategy"]): row for row in done.json["bills"]}
 
 
-def test_cost_compares_every_strategy_for_every_model(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_json_contains_the_price_of_every_strategy_for_every_model(
+    toolfold: Toolfold, catalog: str
+) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "4", "--json")
     assert done.code == 0
     assert done.json["turns"] == 4
@@ -64,7 +66,7 @@ def test_cost_compares_every_strategy_for_every_model(toolfold: Toolfold, catalo
     assert set(done.json["placement"]) == {model for model, _ in rows(done)}
 
 
-def test_cost_prints_a_table_per_kind_of_provider_and_the_cheapest_strategy(
+def test_cost_prints_a_table_for_each_kind_of_prompt_cache_and_the_cheapest_strategy(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3")
@@ -78,7 +80,9 @@ def test_cost_prints_a_table_per_kind_of_provider_and_the_cheapest_strategy(
     assert "use --prices" in done.out
 
 
-def test_cost_is_the_same_for_the_same_seed(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_prints_the_same_figures_for_the_same_seed_and_others_for_another_seed(
+    toolfold: Toolfold, catalog: str
+) -> None:
     arguments = (*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--json")
     first = toolfold(*arguments).json
     assert toolfold(*arguments).json == first
@@ -95,7 +99,9 @@ def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolf
 
 
 @pytest.mark.thorough
-def test_cost_accepts_the_options_catalog_and_sample_together(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both(
+    toolfold: Toolfold, catalog: str
+) -> None:
     def cost(*options: str) -> Any:
         return toolfold(*LIGHT, "cost", *options, "--turns", "1", "--json").json
 
@@ -121,7 +127,9 @@ def prices(tmp_path: Path) -> Path:
     return tmp_path / "prices.yaml"
 
 
-def test_cost_uses_prices_from_a_file(toolfold: Toolfold, catalog: str, prices: Path) -> None:
+def test_cost_uses_the_model_prices_from_the_file_given_by_option_prices(
+    toolfold: Toolfold, catalog: str, prices: Path
+) -> None:
     prices.write_text(
         "house: {input: 1000000, output: 0}\nother:\n  input: 2\n  output: 4\n  cached_read: 0.5\n"
     )
@@ -159,7 +167,7 @@ def test_cost_for_a_model_without_prices_is_a_usage_error(toolfold: Toolfold, ca
     assert "gpt-5.4" in done.err
 
 
-def test_cost_of_a_recorded_conversation_is_computed(
+def test_cost_with_option_conversation_computes_the_cost_of_a_recorded_conversation(
     toolfold: Toolfold, catalog: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -205,7 +213,7 @@ def test_error_for_a_recorded_conversation_names_the_invalid_line(
     assert "talk.jsonl, line 2" in done.err.replace("\n", "")
 
 
-def test_recorded_conversation_without_messages_is_rejected(
+def test_cost_rejects_a_recorded_conversation_without_user_messages(
     toolfold: Toolfold, catalog: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -227,7 +235,7 @@ def test_cost_plot_without_matplotlib_names_the_missing_package(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="drawing is an extra")
-def test_cost_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_cost_with_option_plot_writes_a_png_file(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "cost.png"
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--plot", str(file), "--json")
     assert done.code == 0
@@ -240,7 +248,7 @@ def test_cost_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) 
     ("name", "problem"),
     [("cost.odd", "must end in .png, .svg, .pdf"), ("nowhere/o.png", "cannot be written")],
 )
-def test_cost_plot_to_an_unwritable_file_is_rejected_before_any_work(
+def test_cost_rejects_an_unwritable_plot_file_before_any_computation(
     toolfold: Toolfold, catalog: str, name: str, problem: str
 ) -> None:
     Path(catalog).write_text("{oops")

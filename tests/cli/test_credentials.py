@@ -31,7 +31,9 @@ def list_stored(toolfold: Toolfold) -> list[dict[str, str]]:
     return found
 
 
-def test_credential_is_stored_and_listed_without_its_value(store: Toolfold, toolfold: Toolfold) -> None:
+def test_credential_stored_for_a_user_is_listed_without_its_value(
+    store: Toolfold, toolfold: Toolfold
+) -> None:
     done = store("very-secret", "git", "TOKEN", "--user", "ann")
     assert done.code == 0
     assert "very-secret" not in done.out + done.err
@@ -43,7 +45,7 @@ def test_credential_is_stored_and_listed_without_its_value(store: Toolfold, tool
     assert "very-secret" not in toolfold("credentials", "list").out
 
 
-def test_credential_for_an_unknown_server_or_one_with_shared_credentials_is_refused(
+def test_user_credential_for_an_unknown_server_or_one_with_shared_credentials_is_refused(
     store: Toolfold, toolfold: Toolfold
 ) -> None:
     assert store("x", "gti", "TOKEN", "--user", "ann").code == 4
@@ -55,7 +57,7 @@ def test_credential_for_an_unknown_server_or_one_with_shared_credentials_is_refu
     assert list_stored(toolfold) == []
 
 
-def test_credentials_can_be_removed_one_by_one_and_are_removed_with_their_user(
+def test_credentials_remove_removes_one_credential_and_user_remove_all_of_that_user(
     store: Toolfold, toolfold: Toolfold
 ) -> None:
     for name in ("ONE", "TWO", "THREE"):
@@ -67,7 +69,7 @@ def test_credentials_can_be_removed_one_by_one_and_are_removed_with_their_user(
     assert list_stored(toolfold) == []
 
 
-def test_rotate_key_encrypts_credentials_with_a_new_key_and_can_remove_the_old_key(
+def test_credentials_rotate_key_encrypts_credentials_with_a_new_key_and_can_remove_the_old_one(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -82,7 +84,7 @@ def test_rotate_key_encrypts_credentials_with_a_new_key_and_can_remove_the_old_k
     assert "0 credentials were encrypted" not in toolfold("credentials", "rotate-key").out
 
 
-def test_key_file_never_gets_more_keys_than_can_be_used(
+def test_credentials_rotate_key_is_refused_if_the_key_file_already_has_the_maximum_number_of_keys(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -98,7 +100,7 @@ def test_key_file_never_gets_more_keys_than_can_be_used(
     assert "1 credentials were encrypted" in toolfold("credentials", "rotate-key").out
 
 
-def test_key_can_be_added_in_one_step_and_used_in_another(
+def test_rotate_key_add_only_adds_a_key_and_rotate_key_encrypt_then_encrypts_with_it(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -111,14 +113,14 @@ def test_key_can_be_added_in_one_step_and_used_in_another(
     assert len(file.read_text().split()) == 2
 
 
-def test_key_is_not_replaced_in_one_step_if_replicas_share_a_database(toolfold: Toolfold) -> None:
+def test_rotate_key_without_option_add_is_refused_if_replicas_share_a_database(toolfold: Toolfold) -> None:
     toolfold("config", "set", "store", "postgresql://toolfold@127.0.0.1:1/toolfold")
     done = toolfold("credentials", "rotate-key")
     assert done.code == 3
     assert "rotate-key --add" in done.err
 
 
-def test_missing_encryption_key_is_reported_and_the_credential_is_kept(
+def test_rotate_key_fails_without_loss_if_the_key_of_a_stored_credential_is_not_configured(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

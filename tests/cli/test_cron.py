@@ -16,7 +16,7 @@ from tests.cli.scripts import WriteScript, write_script
 __all__ = ["write_script"]
 
 
-def test_scheduled_job_can_be_added_listed_changed_and_removed(toolfold: Toolfold) -> None:
+def test_cron_commands_add_list_change_and_remove_a_scheduled_job(toolfold: Toolfold) -> None:
     added = toolfold("cron", "add", "every weekday at 8:30", "Read the news", "--time-zone", "Asia/Tokyo")
     assert added.code == 0
     assert "08:30 JST" in added.out
@@ -32,7 +32,7 @@ def test_scheduled_job_can_be_added_listed_changed_and_removed(toolfold: Toolfol
     assert "no jobs are scheduled" in toolfold("cron", "list").out
 
 
-def test_next_times_of_a_schedule_are_shown_without_adding_a_job(toolfold: Toolfold) -> None:
+def test_cron_preview_prints_the_next_times_of_a_schedule_without_adding_a_job(toolfold: Toolfold) -> None:
     shown = toolfold("cron", "preview", "on the first of each month at noon", "--time-zone", "UTC", "--json")
     assert len(shown.json["times"]) == 5
     assert all("-01T12:00:00+00:00" in each for each in shown.json["times"])
@@ -61,7 +61,7 @@ def test_invalid_schedules_and_names_are_rejected_with_the_reason(
     assert problem in done.err
 
 
-def test_job_can_be_run_at_once_and_its_result_is_shown(
+def test_cron_run_with_a_job_name_runs_that_job_now_and_prints_its_result(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script("All is well.")
@@ -74,7 +74,9 @@ def test_job_can_be_run_at_once_and_its_result_is_shown(
     assert toolfold("sessions", "show", run["session_id"]).out.count("All is well.") == 1
 
 
-def test_cron_service_waits_for_due_jobs_and_stops_on_a_signal(toolfold: Toolfold, home: Path) -> None:
+def test_cron_run_without_a_job_name_waits_for_due_jobs_and_stops_on_sigterm(
+    toolfold: Toolfold, home: Path
+) -> None:
     toolfold("cron", "add", "daily at 7", "Work")
     process = subprocess.Popen(
         [sys.executable, "-m", "toolfold", "cron", "run"],

@@ -65,7 +65,9 @@ def find_lines(done: Done, about: str, mark: str) -> list[str]:
     return [f"{each['what']} → {each['next']}" for each in lines]
 
 
-def test_doctor_reports_a_working_server(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_start_time_tools_and_protocol_of_a_working_mcp_server(
+    small: SmallServer, toolfold: Toolfold
+) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     done = toolfold("doctor", *LONG_TIMEOUT)
     assert done.code == 0
@@ -76,7 +78,9 @@ def test_doctor_reports_a_working_server(small: SmallServer, toolfold: Toolfold)
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
-def test_doctor_reports_the_size_of_the_tool_list(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_how_many_tools_gateway_clients_are_listed_and_how_many_are_deferred(
+    small: SmallServer, toolfold: Toolfold
+) -> None:
     small.set_tools(*(make_tool(f"tool_{number}") for number in range(40)))
     toolfold("mcp", "add", "small", "--yes", *small.command)
     change_setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
@@ -85,7 +89,7 @@ def test_doctor_reports_the_size_of_the_tool_list(small: SmallServer, toolfold: 
     assert "0 tools are listed, 40 are behind tool_search" in line
 
 
-def test_doctor_says_how_to_configure_a_model(toolfold: Toolfold) -> None:
+def test_doctor_says_how_to_configure_a_model_if_none_is_configured(toolfold: Toolfold) -> None:
     (line,) = find_lines(toolfold("doctor", "--json"), "model", "info")
     assert line.endswith("→ toolfold config set agent.model PROVIDER:MODEL")
 
@@ -107,7 +111,7 @@ def test_doctor_reports_the_model_of_the_agent(toolfold: Toolfold, tmp_path: Pat
     assert find_lines(toolfold("doctor", "--json"), "model", "ok") == [f"the agent uses scripted:{script} → "]
 
 
-def test_every_finding_of_doctor_is_one_line(toolfold: Toolfold) -> None:
+def test_doctor_prints_every_finding_as_one_line_that_starts_with_a_mark(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])
     assert all(line[0] in "✓·!✗" for line in lines)
@@ -120,7 +124,9 @@ def test_doctor_reports_that_no_servers_are_configured_with_advice(toolfold: Too
     assert "toolfold connect" in find_lines(done, "clients", "ok")[0]
 
 
-def test_doctor_checks_other_servers_if_one_fails_or_hangs(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_failing_and_hanging_servers_and_still_checks_a_working_one(
+    small: SmallServer, toolfold: Toolfold
+) -> None:
     change_setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
     change_setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
     change_setting("mcp.servers.mute", {**SILENT, "connect_timeout_seconds": 1})
@@ -130,13 +136,13 @@ def test_doctor_checks_other_servers_if_one_fails_or_hangs(small: SmallServer, t
     assert "small started in" in find_lines(done, "servers", "ok")[0]
 
 
-def test_doctor_respects_its_time_limit(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_server_that_does_not_respond_within_the_option_seconds(toolfold: Toolfold) -> None:
     change_setting("mcp.servers.mute", SILENT)
     done = toolfold("doctor", "--seconds", "0.5", "--json")
     assert "did not respond within 0.5 s" in find_lines(done, "servers", "fail")[0]
 
 
-def test_doctor_reports_a_slow_server(
+def test_doctor_warns_of_a_server_that_takes_long_to_start(
     small: SmallServer, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
@@ -152,7 +158,7 @@ def test_doctor_reports_tools_that_need_a_review(small: SmallServer, toolfold: T
     assert done.json["servers"][0]["held"] == 1
 
 
-def test_doctor_reports_log_warnings_as_findings(
+def test_doctor_reports_warnings_logged_by_the_tool_scan_as_findings_instead_of_printing_them(
     small: SmallServer, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -198,7 +204,9 @@ def test_doctor_says_where_a_secret_is_stored_but_does_not_show_it(
     assert "config.yaml can be read by other users" in find_lines(done, "files", "fail")[0]
 
 
-def test_doctor_reports_unsafe_file_permissions(toolfold: Toolfold, home: Path) -> None:
+def test_doctor_reports_files_that_others_can_read_or_write_with_the_chmod_command_to_run(
+    toolfold: Toolfold, home: Path
+) -> None:
     toolfold("token", "add", "laptop")
     assert find_lines(toolfold("doctor", "--json"), "files", "fail") == []
     tokens, lock = home / "state/gateway/tokens.json", home / "toolfold.lock"
@@ -215,7 +223,9 @@ def test_doctor_reports_unsafe_file_permissions(toolfold: Toolfold, home: Path) 
     ]
 
 
-def test_doctor_reports_unsafe_settings(toolfold: Toolfold) -> None:
+def test_doctor_warns_of_disabled_approval_and_trust_with_the_command_to_change_them(
+    toolfold: Toolfold,
+) -> None:
     change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
     change_setting("approval.mode", "off")
     done = toolfold("doctor", "--seconds", "1", "--json")
@@ -282,7 +292,9 @@ def test_doctor_recommends_an_available_sandbox(
     ]
 
 
-def test_doctor_fails_if_the_configured_backend_is_unusable(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_failure_if_the_configured_terminal_backend_lacks_a_setting(
+    toolfold: Toolfold,
+) -> None:
     change_setting("terminal.backend", "ssh")
     assert "terminal.ssh.host" in find_lines(toolfold("doctor", "--json"), "terminal", "fail")[0]
 
@@ -305,7 +317,9 @@ def test_doctor_reports_invalid_settings_as_a_finding(toolfold: Toolfold, home: 
     assert "toolfold config edit" in toolfold("doctor").out
 
 
-def test_doctor_reports_a_setting_out_of_range_once(toolfold: Toolfold, home: Path) -> None:
+def test_doctor_reports_a_setting_out_of_range_as_a_finding_and_not_also_on_stderr(
+    toolfold: Toolfold, home: Path
+) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("tools: {rag_top_k: 500}\n")
     done = toolfold("doctor", "--json")
@@ -323,7 +337,9 @@ def test_doctor_fails_if_a_connected_program_cannot_reach_its_gateway(
     assert f"toolfold serve --port {port}" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_doctor_checks_the_gateway_entry_of_every_connected_program(toolfold: Toolfold, person: Path) -> None:
+def test_doctor_reports_a_connected_program_whose_gateway_entry_is_missing_or_broken(
+    toolfold: Toolfold, person: Path
+) -> None:
     toolfold("connect", "cursor", "--yes")
     file = person / ".cursor/mcp.json"
     assert "Cursor is connected" in find_lines(toolfold("doctor", "--json"), "clients", "ok")[0]
@@ -343,7 +359,7 @@ def test_doctor_checks_the_gateway_entry_of_every_connected_program(toolfold: To
     assert "connected.json" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_words_in_the_advice_of_doctor_are_not_redacted_even_if_they_equal_a_secret(
+def test_advice_of_doctor_is_not_redacted_if_one_of_its_words_equals_a_secret_value(
     toolfold: Toolfold,
 ) -> None:
     settings = {"command": "/gone/server", "env": {"API_TOKEN": "toolfold", "API_KEY": "Install"}}
@@ -353,7 +369,7 @@ def test_words_in_the_advice_of_doctor_are_not_redacted_even_if_they_equal_a_sec
     assert "→ toolfold config set mcp.servers.odd.trust pin" in "".join(find_lines(done, "trust", "warn"))
 
 
-def test_doctor_does_not_report_an_unused_gateway_port_as_ok(toolfold: Toolfold) -> None:
+def test_doctor_reports_whether_a_program_listens_on_the_gateway_port(toolfold: Toolfold) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         change_setting("gateway.port", port)
@@ -380,7 +396,7 @@ def test_doctor_reports_a_server_configured_under_two_names(toolfold: Toolfold) 
     assert "web and web2" in second
 
 
-def test_doctor_reports_a_server_used_both_directly_and_through_the_gateway(
+def test_doctor_reports_a_server_that_a_program_uses_both_directly_and_through_the_gateway(
     toolfold: Toolfold, person: Path
 ) -> None:
     server = {"command": "/gone/run", "args": ["x"]}

@@ -24,7 +24,9 @@ def call_with_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return *settings, "call", "mcp_nosy_echo", '{"text": "now"}'
 
 
-def test_answer_of_the_user_to_an_elicitation_reaches_the_server(call_with_question: tuple[str, ...]) -> None:
+def test_answer_that_the_user_types_to_an_elicitation_reaches_the_mcp_server(
+    call_with_question: tuple[str, ...],
+) -> None:
     shown = run_at_terminal(*call_with_question, typed=b"y\nAda\n", after=b"Answer it?")
     assert "The MCP server nosy asks for information" in shown
     assert "Your name?" in shown
@@ -32,13 +34,17 @@ def test_answer_of_the_user_to_an_elicitation_reaches_the_server(call_with_quest
 
 
 @pytest.mark.thorough
-def test_refusal_of_an_elicitation_is_sent_to_the_server(call_with_question: tuple[str, ...]) -> None:
+def test_refusal_of_an_elicitation_at_the_terminal_is_sent_to_the_mcp_server(
+    call_with_question: tuple[str, ...],
+) -> None:
     shown = run_at_terminal(*call_with_question, typed=b"\n", after=b"Answer it?")
     assert "decline" in shown.rpartition("result")[2]
 
 
 @pytest.mark.thorough
-def test_elicitation_does_not_ask_the_user_without_a_terminal(call_with_question: tuple[str, ...]) -> None:
+def test_elicitation_of_an_mcp_server_does_not_ask_the_user_if_there_is_no_terminal(
+    call_with_question: tuple[str, ...],
+) -> None:
     import subprocess
 
     program = [str(Path(sys.executable).with_name("toolfold")), *call_with_question]

@@ -61,7 +61,7 @@ def list_messages(toolfold: Toolfold) -> dict[str, list[str]]:
     return {row["name"]: row["messages"] for row in rows if row["from"] != "phrasebook"}
 
 
-def test_example_messages_can_be_written_shown_and_removed(
+def test_enrich_writes_example_messages_of_tools_which_tools_show_prints_and_enrich_can_remove(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     done = toolfold("enrich", *TOOLS, "--again", "--yes", "--model", write_script(REPLY))
@@ -80,7 +80,7 @@ def test_example_messages_can_be_written_shown_and_removed(
     assert list_messages(toolfold) == {}
 
 
-def test_enrich_skips_tools_that_have_example_messages_unless_told_to_write_new_ones(
+def test_enrich_skips_tools_that_have_example_messages_unless_the_option_again_is_given(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     one = json.dumps({"1": ["first wording of it"]})
@@ -94,7 +94,7 @@ def test_enrich_skips_tools_that_have_example_messages_unless_told_to_write_new_
     assert list_messages(toolfold)["read_file"] == ["second wording of it"]
 
 
-def test_enrich_does_not_call_the_model_without_confirmation(
+def test_enrich_without_a_terminal_does_not_call_the_model_unless_the_option_yes_is_given(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
     options = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
@@ -136,7 +136,7 @@ def test_interrupted_enrich_continues_with_the_remaining_tools(
     assert toolfold("enrich", *names, *options, "--json").json["written"] == 2
 
 
-def test_task_file_for_example_messages_can_be_exported_and_imported(
+def test_enrich_exports_a_file_for_another_model_and_imports_the_example_messages_written_to_it(
     toolfold: Toolfold, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.jsonl"
@@ -153,7 +153,7 @@ def test_task_file_for_example_messages_can_be_exported_and_imported(
     assert line.keys() == {"server", "tool", "checksum", "sketch", "messages"}
 
 
-def test_wrong_usage_of_enrich_is_explained(toolfold: Toolfold) -> None:
+def test_enrich_explains_a_missing_model_or_unknown_tool_or_conflicting_options(toolfold: Toolfold) -> None:
     assert "no model is configured" in toolfold("enrich", "--yes", "--again").err
     assert "there is no tool" in toolfold("enrich", "read_flie").err
     assert toolfold("enrich", "--list", "--remove").code == 2

@@ -72,7 +72,7 @@ class TestList:
 
 
 class TestTest:
-    def test_env_test_of_a_working_backend_passes_every_step(self, toolfold: Toolfold) -> None:
+    def test_env_test_of_the_local_backend_passes_all_eight_trials(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "local", "--json")
         trials = done.json["trials"]
         assert (done.code, done.json["passed"]) == (0, True), trials
@@ -86,7 +86,7 @@ class TestTest:
         assert "✗" not in done.out
         assert "local works." in done.out
 
-    def test_env_test_reports_a_failed_step_and_runs_the_others(
+    def test_env_test_reports_a_failed_trial_and_still_runs_the_others(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", stty="echo nonsense"))
@@ -96,7 +96,7 @@ class TestTest:
         shown = toolfold("env", "test", "local")
         assert "local does not work: the command printed 'nonsense" in shown.out
 
-    def test_env_test_does_not_open_an_unusable_backend(
+    def test_env_test_of_an_unusable_backend_prints_the_reason_and_names_other_backends(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", bwrap="echo forbidden >&2; exit 1"))
@@ -196,7 +196,7 @@ class OpenShell:
 
 
 class TestShell:
-    async def test_env_shell_starts_in_the_working_directory_and_returns_its_exit_code(
+    async def test_env_shell_starts_in_the_project_directory_and_returns_the_exit_code_of_the_shell(
         self, screen: Screen
     ) -> None:
         opened = await OpenShell.open_on(screen)
@@ -207,7 +207,7 @@ class TestShell:
 
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_env_shell_follows_the_terminal_size(self, screen: Screen) -> None:
+    async def test_env_shell_passes_changes_of_the_terminal_size_to_the_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type("stty size\n")
         await screen.until("30 90")
@@ -236,7 +236,9 @@ class TestShell:
         await screen.type("\x04")
         await opened.expect_exit(0)
 
-    async def test_unresponsive_env_shell_can_be_detached_and_is_killed(self, screen: Screen) -> None:
+    async def test_pressing_the_detach_key_three_times_kills_an_unresponsive_env_shell(
+        self, screen: Screen
+    ) -> None:
         opened, token = await OpenShell.open_on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"trap '' INT TERM HUP; MARK={token} sleep 86400\n")
         await wait_for_process(token)
@@ -254,7 +256,9 @@ class TestShell:
         await opened.expect_exit(143)
         await wait_for_process_end(token)
 
-    async def test_env_shell_resets_terminal_modes_that_a_program_left_enabled(self, screen: Screen) -> None:
+    async def test_env_shell_resets_the_terminal_modes_that_a_killed_program_left_enabled(
+        self, screen: Screen
+    ) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type(r"printf '\033[?1049h\033[?25l\033[?1000;1006h'; kill -9 $$" + "\n")
         after = (await screen.until(r"((?:\x1b\[\?\d+[hl])+)(?:[^\x1b]*)code="))[1]
@@ -283,7 +287,9 @@ MODES = st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?2
 
 
 @given(st.lists(st.one_of(MODES, st.binary(max_size=9))), st.integers(1, 7))
-def test_terminal_modes_are_tracked_across_split_output(parts: list[bytes], cut: int) -> None:
+def test_terminal_modes_to_reset_are_the_same_however_the_output_is_split(
+    parts: list[bytes], cut: int
+) -> None:
     whole, pieces, data = _TerminalModes(), _TerminalModes(), b"".join(parts)
     whole.track(data)
     for first in range(0, len(data), cut):

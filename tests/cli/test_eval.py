@@ -55,7 +55,7 @@ def parse_lines(done: Done) -> list[dict[str, Any]]:
 # for programs
 
 
-def test_eval_as_json_prints_only_one_object_per_message(run_eval: RunEval) -> None:
+def test_eval_with_option_json_prints_exactly_one_json_object_per_message(run_eval: RunEval) -> None:
     done = run_eval("--json")
     assert done.code == 0
     rows = parse_lines(done)
@@ -67,7 +67,7 @@ def test_eval_as_json_prints_only_one_object_per_message(run_eval: RunEval) -> N
     assert done.err == ""
 
 
-def test_eval_uses_tool_names_of_the_catalog(run_eval: RunEval) -> None:
+def test_eval_prints_tool_names_exactly_as_written_in_the_catalog(run_eval: RunEval) -> None:
     rows = {row["id"]: row for row in parse_lines(run_eval("--json"))}
     assert rows["w"]["ranked"][0] == "get_weather"
     assert rows["i"]["ranked"][0] == LONG
@@ -78,7 +78,7 @@ def test_eval_uses_tool_names_of_the_catalog(run_eval: RunEval) -> None:
         assert len(set(row["ranked"])) == len(row["ranked"])
 
 
-def test_eval_selects_the_top_ranked_tools(run_eval: RunEval) -> None:
+def test_eval_selects_the_first_k_ranked_tools_or_none(run_eval: RunEval) -> None:
     for row in parse_lines(run_eval("--json", "--k", "2")):
         assert row["selected"] in ([], row["ranked"][:2])
     assert parse_lines(run_eval("--json", "--k", "2"))[0]["selected"][0] == "get_weather"
@@ -91,13 +91,15 @@ def test_eval_ranks_the_needed_tool_first_in_every_search_mode(run_eval: RunEval
 
 
 @pytest.mark.thorough
-def test_eval_is_deterministic_with_a_cached_index(run_eval: RunEval) -> None:
+def test_eval_ranks_tools_equally_in_repeated_runs_with_a_cached_index(run_eval: RunEval) -> None:
     run_eval("--json")
     first, second = parse_lines(run_eval("--json")), parse_lines(run_eval("--json"))
     assert [row["ranked"] for row in first] == [row["ranked"] for row in second]
 
 
-def test_eval_works_with_the_default_model(toolfold: Toolfold, catalog: Path, queries: Path) -> None:
+def test_eval_with_the_default_embedding_model_ranks_the_needed_tool_first(
+    toolfold: Toolfold, catalog: Path, queries: Path
+) -> None:
     done = toolfold("eval", "--catalog", str(catalog), "--queries", str(queries), "--json")
     assert [row["ranked"][0] for row in parse_lines(done)[:2]] == ["get_weather", LONG]
 
@@ -110,7 +112,7 @@ def test_built_in_tools_are_not_ranked_in_eval(run_eval: RunEval, catalog: Path,
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("identity", [7, 1.5, "7", "", "größe"])
-def test_eval_result_has_the_id_of_the_message(
+def test_eval_result_has_the_id_of_the_message_with_its_json_type(
     run_eval: RunEval, queries: Path, identity: str | float
 ) -> None:
     queries.write_text(lines([{"id": identity, "query": "weather", "gold": ["get_weather"]}]), "utf-8")
@@ -128,7 +130,7 @@ def test_eval_searches_only_among_the_candidates_listed_for_a_message(
     assert set(row["ranked"]) <= {"send_email", "users.list"}
 
 
-def test_candidates_listed_only_for_information_do_not_limit_the_search_in_eval(
+def test_eval_searches_all_tools_if_a_message_lists_candidates_without_a_scope(
     run_eval: RunEval, queries: Path
 ) -> None:
     message = {"id": "w", "query": "weather forecast", "gold": ["get_weather"], "candidates": ["send_email"]}
@@ -149,7 +151,7 @@ def test_eval_accepts_gzipped_files(
     assert [row["ranked"] for row in parse_lines(done)] == [row["ranked"] for row in plain]
 
 
-def test_eval_warns_about_inconsistent_inputs_on_stderr(
+def test_eval_warns_on_stderr_about_duplicate_ids_and_tools_missing_from_the_catalog(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(catalog.read_text("utf-8") + lines([definition("get_weather", "Again.")]), "utf-8")
@@ -191,7 +193,9 @@ def test_eval_catalog_may_contain_names_that_the_registry_rejects(
     assert row["ranked"][0] == "tool_search"
 
 
-def test_eval_escapes_text_that_cannot_be_encoded(run_eval: RunEval, catalog: Path, queries: Path) -> None:
+def test_eval_prints_an_id_with_a_lone_surrogate_as_a_json_escape(
+    run_eval: RunEval, catalog: Path, queries: Path
+) -> None:
     rows = [{"id": "\ud800", "query": "weather \ud83d \x1b[2J", "gold": ["get_weather"]}]
     queries.write_text("".join(json.dumps(row) for row in rows))
     (row,) = parse_lines(run_eval("--json"))
@@ -216,7 +220,7 @@ def test_eval_with_an_empty_catalog_is_an_error(run_eval: RunEval, catalog: Path
     assert "catalog.jsonl contains no tools" in done.err
 
 
-def test_text_that_a_plugin_prints_is_kept_out_of_json_lines(
+def test_text_that_a_plugin_prints_is_not_mixed_into_the_json_lines_of_eval(
     home: Path, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     from toolfold.config import load_config
@@ -231,7 +235,9 @@ def test_text_that_a_plugin_prints_is_kept_out_of_json_lines(
 
 
 @pytest.mark.thorough
-def test_eval_process_writes_json_lines_with_any_encoding(home: Path, catalog: Path, queries: Path) -> None:
+def test_eval_writes_valid_json_lines_whatever_the_encoding_of_stdout(
+    home: Path, catalog: Path, queries: Path
+) -> None:
     toolfold = str(Path(sys.executable).with_name("toolfold"))
     done = subprocess.run(
         [
@@ -264,7 +270,7 @@ def report_lines(done: Done) -> list[str]:
     return [" ".join(line.split()) for line in done.out.splitlines() if line.strip()]
 
 
-def test_eval_reports_quality_measures_overall_and_per_kind_of_message(run_eval: RunEval) -> None:
+def test_eval_report_has_recall_mrr_and_ndcg_for_all_messages_and_for_each_kind(run_eval: RunEval) -> None:
     title, heading, header, _rule, *rows = report_lines(run_eval())
     assert title == "6 tools, 5 messages, hybrid"
     assert heading == "messages that need a tool"
@@ -278,7 +284,7 @@ def test_eval_reports_recall_at_the_requested_number_of_tools(run_eval: RunEval)
     assert header.split()[2:6] == ["R@1", "R@3", "R@5", "R@8"]
 
 
-def test_eval_reports_selection_errors_tokens_and_time(
+def test_eval_report_has_rates_of_wrong_selections_and_the_tokens_and_time_used(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     own = {"candidates": ["users.list"], "scope": "own_candidates_only"}
@@ -306,11 +312,15 @@ def test_eval_reports_no_recall_for_messages_that_need_no_tool(run_eval: RunEval
     assert not any("R@1" in row for row in rows)
 
 
-def test_eval_reports_a_perfect_result(run_eval: RunEval) -> None:
+def test_eval_report_says_so_if_the_needed_tools_are_ranked_first_for_every_message(
+    run_eval: RunEval,
+) -> None:
     assert report_lines(run_eval())[-1] == "For every message, the needed tools are ranked first."
 
 
-def test_eval_lists_needed_tools_missing_from_the_catalog_last(run_eval: RunEval, queries: Path) -> None:
+def test_worst_results_of_eval_list_needed_tools_that_are_missing_from_the_catalog_last(
+    run_eval: RunEval, queries: Path
+) -> None:
     gone = {"id": "g", "query": "weather in Oslo", "gold": ["no_such_tool"]}
     behind = {"id": "b", "query": "use get_weather and then send email", "gold": ["users.list"]}
     queries.write_text(lines([gone, behind]))
@@ -320,13 +330,15 @@ def test_eval_lists_needed_tools_missing_from_the_catalog_last(run_eval: RunEval
     assert text.endswith("not in the catalog")
 
 
-def test_eval_reports_a_needed_tool_outside_the_candidates(run_eval: RunEval, queries: Path) -> None:
+def test_eval_report_says_that_a_needed_tool_is_not_among_the_candidates_of_the_message(
+    run_eval: RunEval, queries: Path
+) -> None:
     own = {"candidates": ["send_email"], "scope": "own_candidates_only"}
     queries.write_text(lines([{"id": "g", "query": "weather email", "gold": ["get_weather"], **own}]))
     assert "not among the message's own candidates" in " ".join(report_lines(run_eval()))
 
 
-def test_worst_results_of_eval_name_the_tool_that_was_wrongly_ranked_higher_and_why(
+def test_worst_results_of_eval_name_the_tool_ranked_first_instead_of_the_needed_one_and_why(
     run_eval: RunEval, queries: Path
 ) -> None:
     message = "email the weather forecast of the city"
@@ -339,7 +351,9 @@ def test_worst_results_of_eval_name_the_tool_that_was_wrongly_ranked_higher_and_
     assert re.search(r"similarity -?\d\.\d\d, lower than that of the first tool \(\d\.\d\d\)", both)
 
 
-def test_eval_does_not_mention_a_search_method_that_was_not_used(run_eval: RunEval, queries: Path) -> None:
+def test_eval_report_mentions_similarity_only_in_semantic_and_words_only_in_keyword_mode(
+    run_eval: RunEval, queries: Path
+) -> None:
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["delete_branch"]}]))
     keyword, semantic = (" ".join(report_lines(run_eval("--mode", mode))) for mode in ("keyword", "semantic"))
     assert "none weather forecast ranked after get_weather" in keyword
@@ -349,7 +363,7 @@ def test_eval_does_not_mention_a_search_method_that_was_not_used(run_eval: RunEv
     assert "matching words" not in semantic
 
 
-def test_eval_reports_a_needed_tool_below_rank_50_as_ranked_above_50(
+def test_eval_report_shows_the_rank_of_a_needed_tool_after_the_first_50_as_more_than_50(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
@@ -360,7 +374,7 @@ def test_eval_reports_a_needed_tool_below_rank_50_as_ranked_above_50(
     )
 
 
-def test_eval_reports_a_message_that_contains_the_name_of_an_unneeded_tool(
+def test_eval_report_says_that_the_message_names_a_tool_that_it_does_not_need(
     run_eval: RunEval, queries: Path
 ) -> None:
     queries.write_text(
@@ -369,7 +383,9 @@ def test_eval_reports_a_message_that_contains_the_name_of_an_unneeded_tool(
     assert "the message names get_weather" in " ".join(report_lines(run_eval()))
 
 
-def test_eval_report_escapes_control_characters(run_eval: RunEval, queries: Path) -> None:
+def test_eval_report_escapes_control_characters_of_messages_and_tool_names(
+    run_eval: RunEval, queries: Path
+) -> None:
     queries.write_text(
         json.dumps({"id": "m", "query": "[red]weather[/red] \x1b[2J\ud83d", "gold": ["\x1b[2J"]})
     )
@@ -384,7 +400,7 @@ def test_eval_report_escapes_control_characters(run_eval: RunEval, queries: Path
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("name", "start"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.PDF", b"%PDF")])
-def test_eval_plot_is_written_in_the_format_of_its_suffix(
+def test_eval_with_option_plot_writes_a_file_in_the_format_of_its_suffix(
     run_eval: RunEval, tmp_path: Path, name: str, start: bytes
 ) -> None:
     done = run_eval("--plot", str(tmp_path / name))
@@ -412,7 +428,7 @@ def test_eval_plot_has_a_curve_per_mode_and_labelled_axes(run_eval: RunEval, tmp
     ("name", "problem"),
     [("o.bmp", "must end in .png, .svg, .pdf"), ("o", "must end in"), ("nowhere/o.png", "cannot be written")],
 )
-def test_eval_plot_to_an_unwritable_file_is_rejected_before_any_work(
+def test_eval_rejects_an_unwritable_plot_file_before_any_search(
     run_eval: RunEval, catalog: Path, name: str, problem: str
 ) -> None:
     catalog.write_text("{oops")
@@ -486,7 +502,7 @@ def test_error_for_invalid_eval_queries_names_the_line(run_eval: RunEval, querie
     assert done.out == ""
 
 
-def test_eval_needs_a_catalog_and_queries(toolfold: Toolfold, catalog: Path) -> None:
+def test_eval_without_a_catalog_or_queries_is_a_usage_error(toolfold: Toolfold, catalog: Path) -> None:
     assert toolfold("eval").code == 2
     assert toolfold("eval", "--catalog", str(catalog)).code == 2
     assert toolfold("eval", "--catalog", str(catalog), "--queries", "nowhere.jsonl").code == 2
@@ -520,7 +536,7 @@ def write_conversation(queries: Path, **row: Any) -> None:
     )
 
 
-def test_tool_called_in_the_history_is_selected_for_a_follow_up_message(
+def test_eval_selects_the_tool_called_earlier_in_the_conversation_for_a_follow_up_message(
     run_eval: RunEval, queries: Path
 ) -> None:
     write_conversation(queries)
@@ -529,7 +545,7 @@ def test_tool_called_in_the_history_is_selected_for_a_follow_up_message(
     assert row["ranked"][: len(row["selected"])] == row["selected"]
 
 
-def test_message_of_thanks_at_the_end_of_a_conversation_selects_no_tool(
+def test_eval_selects_no_tool_for_a_message_of_thanks_at_the_end_of_a_conversation(
     run_eval: RunEval, queries: Path
 ) -> None:
     write_conversation(queries, query="thank you so much, bye!", gold=[])
@@ -547,7 +563,9 @@ def test_message_of_thanks_at_the_end_of_a_conversation_selects_no_tool(
         [{"role": "user", "tools": "t"}],
     ],
 )
-def test_invalid_history_is_reported_with_its_line(run_eval: RunEval, queries: Path, history: Any) -> None:
+def test_error_for_an_invalid_conversation_history_in_eval_queries_names_the_line(
+    run_eval: RunEval, queries: Path, history: Any
+) -> None:
     write_conversation(queries, history=history)
     done = run_eval("--json")
     assert done.code != 0

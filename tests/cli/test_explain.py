@@ -31,7 +31,7 @@ def catalog(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_explain_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_json_contains_ranks_and_reason_of_every_tool(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json")
     assert done.code == 0
     rows_by_name = {each["name"]: each for each in done.json["tools"]}
@@ -86,7 +86,7 @@ def test_explain_prints_its_report_as_a_table(toolfold: Toolfold, catalog: str) 
 
 
 @pytest.mark.thorough
-def test_explain_limits_the_table_unless_all_is_given(toolfold: Toolfold) -> None:
+def test_explain_shortens_the_table_of_tools_unless_the_option_all_is_given(toolfold: Toolfold) -> None:
     few = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword")
     every = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword", "--all")
     assert "use --all" in few.out
@@ -112,7 +112,9 @@ def test_explain_skips_a_catalog_tool_with_a_reserved_name_and_warns(
     assert "tool_call" in done.err
 
 
-def test_explain_warns_about_a_catalog_that_no_session_may_use(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_warns_that_enabled_toolsets_exclude_the_tools_of_the_catalog(
+    toolfold: Toolfold, catalog: str
+) -> None:
     narrow = ("--set", "tools.enabled_toolsets=[file]")
     done = toolfold(*LIGHT, *narrow, "explain", MESSAGE, "--catalog", catalog, "--json")
     assert "tools.enabled_toolsets" in done.err
@@ -135,7 +137,7 @@ class TestConversations:
             "\ufeff" + "".join(json.dumps(each) + "\n" for each in HISTORY),
         ],
     )
-    def test_explain_considers_earlier_messages_for_the_selection(
+    def test_explain_with_a_history_file_selects_tools_by_earlier_messages_too(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path, written: str
     ) -> None:
         file = tmp_path / "history"
@@ -191,7 +193,7 @@ class TestConversations:
 
 
 class TestPlacement:
-    def test_explain_shows_the_tools_added_to_the_message_with_placement_tail(
+    def test_explain_with_placement_tail_shows_the_tools_added_to_the_user_message(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (
@@ -214,7 +216,7 @@ class TestPlacement:
         assert "placement tail" in rows_by_name
         assert "- invoice_create(" in rows_by_name
 
-    def test_explain_shows_the_placement_of_tools_that_is_used_for_the_model(
+    def test_explain_shows_where_tools_are_placed_in_the_request_for_the_given_model(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
@@ -225,7 +227,9 @@ class TestPlacement:
         assert "invoice_create" in request["array"]
 
 
-def test_explain_shows_the_combined_score_of_all_search_methods(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_orders_selected_tools_by_the_score_that_combines_all_search_methods(
+    toolfold: Toolfold, catalog: str
+) -> None:
     rows_by_name = toolfold(
         *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json"
     ).json

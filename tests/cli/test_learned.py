@@ -62,7 +62,9 @@ def test_learned_forget_of_an_unknown_tool_is_an_error_that_names_it(
     assert len(toolfold("learned", "list", "--json").json) == 3
 
 
-def test_learning_from_messages_can_be_turned_off_and_on(toolfold: Toolfold, learned: Path) -> None:
+def test_learned_off_and_learned_on_change_the_setting_learn_from_use(
+    toolfold: Toolfold, learned: Path
+) -> None:
     assert toolfold("learned", "off").code == 0
     assert toolfold("config", "get", "tools.learn_from_use").out == "false\n"
     assert "Learning is off" in toolfold("learned", "list").err
@@ -70,7 +72,7 @@ def test_learning_from_messages_can_be_turned_off_and_on(toolfold: Toolfold, lea
     assert toolfold("config", "get", "tools.learn_from_use").out == "true\n"
 
 
-def test_damaged_file_of_learned_messages_is_reported_and_replaced_by_forgetting_everything(
+def test_learned_forget_all_repairs_a_damaged_file_of_learned_messages(
     toolfold: Toolfold, learned: Path
 ) -> None:
     file = learned / "state" / "learned" / "learned.sqlite"

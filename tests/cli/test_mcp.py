@@ -145,7 +145,7 @@ def servers() -> Any:
 
 
 class TestAdd:
-    def test_mcp_add_shows_a_server_then_saves_it_then_tests_it_and_accepts_its_tools(
+    def test_mcp_add_prints_the_server_and_saves_and_starts_it_and_accepts_its_tools(
         self, small: SmallServer, toolfold: Toolfold, home: Path
     ) -> None:
         done = toolfold("mcp", "add", "small", "--env", "MODE=fast", "--yes", *small.command)
@@ -159,7 +159,9 @@ class TestAdd:
         }
         assert '"read"' in (home / "toolfold.lock").read_text()
 
-    def test_mcp_add_without_a_terminal_writes_nothing(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_without_a_terminal_adds_nothing_unless_the_option_yes_is_given(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("mcp", "add", "x", "some-command")
         assert done.code == 1
         assert "--yes" in done.err
@@ -217,7 +219,7 @@ class TestAdd:
         assert "toolfold mcp add --yes" in done.err
         assert servers() == {}
 
-    def test_mcp_add_accepts_options_after_a_url(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_applies_its_own_options_after_the_url_of_a_server(self, toolfold: Toolfold) -> None:
         words = ("https://x.example/mcp", "--header", "Authorization: Bearer ${T}", "--transport", "sse")
         more = ("--include", "get_*", "--trust", "warn", "--no-test", "--yes")
         assert toolfold("mcp", "add", "web", *words, *more).code == 0
@@ -241,12 +243,12 @@ class TestAdd:
         listed = toolfold("mcp", "list", "--json")
         assert TOKEN not in listed.out
 
-    def test_mcp_add_does_not_write_a_secret_to_a_project_file(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_in_project_is_refused_if_the_settings_contain_a_secret(self, toolfold: Toolfold) -> None:
         words = ("--in-project", "--env", f"API_TOKEN={TOKEN}", "--yes", "run")
         assert toolfold("mcp", "add", "x", *words).code == 1
         assert not Path("toolfold.yaml").exists()
 
-    def test_mcp_add_to_a_trusted_project_keeps_its_trust(
+    def test_trusted_project_stays_trusted_after_mcp_add_changed_its_settings_file(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         done = toolfold("mcp", "add", "one", "--in-project", "--yes", *small.command)
@@ -292,13 +294,15 @@ class TestAdd:
             ("http://localhost:8765/mcp",),
         ],
     )
-    def test_mcp_add_rejects_the_gateway_itself(self, toolfold: Toolfold, words: tuple[str, ...]) -> None:
+    def test_mcp_add_rejects_a_command_or_url_of_the_toolfold_gateway_itself(
+        self, toolfold: Toolfold, words: tuple[str, ...]
+    ) -> None:
         done = toolfold("mcp", "add", "--no-test", "--yes", "again", *words)
         assert done.code == 1
         assert "Toolfold's own gateway" in done.err
         assert servers() == {}
 
-    def test_mcp_add_keeps_a_server_that_cannot_start_and_reports_the_failure(
+    def test_mcp_add_saves_a_server_that_cannot_start_and_reports_the_failure(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("mcp", "add", "--yes", "x", "/there/is/no/such/program")
@@ -321,7 +325,7 @@ class TestListAndRemove:
         assert "toolfold mcp import" in toolfold("mcp", "list").out
         assert toolfold("mcp", "list", "--json").json == []
 
-    def test_mcp_list_uses_the_cache_and_starts_no_server(
+    def test_mcp_list_shows_the_number_of_tools_from_the_last_start_without_starting_servers(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)
@@ -333,7 +337,7 @@ class TestListAndRemove:
         assert "config.yaml" in row["from"]
         assert "small" in toolfold("mcp", "list").out
 
-    def test_mcp_remove_leaves_no_data_of_the_server(
+    def test_mcp_remove_deletes_settings_log_cache_and_accepted_tools_of_the_server(
         self, small: SmallServer, toolfold: Toolfold, home: Path
     ) -> None:
         toolfold("mcp", "add", "--yes", "small", *small.command)
@@ -384,7 +388,9 @@ class TestChange:
         assert done.code == 4
         assert "read" in done.err
 
-    def test_mcp_enable_of_a_tool_excluded_by_a_pattern_is_an_error(self, toolfold: Toolfold) -> None:
+    def test_mcp_enable_fails_for_a_tool_that_an_include_or_exclude_pattern_leaves_out(
+        self, toolfold: Toolfold
+    ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "--exclude", "write*", "git", "run")
         done = toolfold("mcp", "enable", "git", "write_file")
         assert done.code == 1
@@ -393,7 +399,9 @@ class TestChange:
         toolfold("mcp", "set", "git", "include", "[read]")
         assert "include" in toolfold("mcp", "enable", "git", "write_file").err
 
-    def test_mcp_set_changes_the_file_that_defines_the_server(self, toolfold: Toolfold) -> None:
+    def test_mcp_set_changes_the_project_file_if_it_defines_the_server_but_writes_no_secret_to_it(
+        self, toolfold: Toolfold
+    ) -> None:
         Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
         assert toolfold("mcp", "set", "git", "trust", "warn").code == 0
         assert read_file_value(Path("toolfold.yaml"), "mcp.servers.git.trust") == "warn"
@@ -401,7 +409,9 @@ class TestChange:
         assert done.code == 1
         assert TOKEN not in Path("toolfold.yaml").read_text()
 
-    def test_mcp_set_rejects_unknown_servers_keys_and_values(self, toolfold: Toolfold) -> None:
+    def test_mcp_set_and_disable_reject_unknown_servers_keys_and_values_and_change_nothing(
+        self, toolfold: Toolfold
+    ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
         before = servers()
         done = toolfold("mcp", "disable", "gti")
@@ -454,7 +464,7 @@ class TestTest:
         assert reason in toolfold("mcp", "logs", "small").out
         assert reason in toolfold("doctor").out
 
-    def test_mcp_commands_report_an_unknown_server(self, toolfold: Toolfold) -> None:
+    def test_mcp_test_of_an_unknown_server_suggests_a_similar_name(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", "run")
         done = toolfold("mcp", "test", "smal")
         assert done.code == 4
@@ -462,7 +472,7 @@ class TestTest:
 
 
 class TestList:
-    def test_long_paths_are_shortened_in_tables_and_complete_in_json(self, toolfold: Toolfold) -> None:
+    def test_mcp_list_shortens_a_long_path_in_its_table_but_not_in_json(self, toolfold: Toolfold) -> None:
         path = "/opt/some/directory/of/many/server/dist/index.js"
         toolfold("mcp", "add", "--no-test", "--yes", "long", "node", path)
         shown = toolfold("mcp", "list").out
@@ -529,7 +539,7 @@ class TestReview:
         assert len(toolfold("mcp", "review", "--json").json) == 2
         assert toolfold("mcp", "list", "--json").json[0]["held"] == 2
 
-    def test_harmless_change_of_a_tool_is_stored_and_needs_no_review(
+    def test_mcp_review_lists_no_tool_after_a_harmless_change_of_an_accepted_tool(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
@@ -562,7 +572,7 @@ class TestReview:
             runtime.mcp.refresh_listing("small")
             assert runtime.mcp.held_tools("small") == ()
 
-    def test_mcp_review_shows_suspicious_text_of_an_accepted_tool(
+    def test_mcp_review_warns_of_an_accepted_tool_with_suspicious_text(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         small.set_tools(
@@ -573,7 +583,9 @@ class TestReview:
         assert (done.code, "no tools are held" in done.out) == (0, True)
         assert "in use but suspicious: small_approve of small" in " ".join(done.err.split())
 
-    def test_mcp_review_can_accept_all_tools_at_once(self, changed: SmallServer, toolfold: Toolfold) -> None:
+    def test_mcp_review_with_options_all_and_yes_accepts_all_tools_under_review(
+        self, changed: SmallServer, toolfold: Toolfold
+    ) -> None:
         assert toolfold("mcp", "review", "--yes").code == 2
         done = toolfold("mcp", "review", "--all", "--yes")
         assert done.code == 0
@@ -582,14 +594,16 @@ class TestReview:
         assert toolfold("mcp", "test", "--json").json[0]["held"] == []
 
     @pytest.mark.thorough(keep=1)
-    def test_mcp_review_can_accept_tools_one_by_one(self, changed: SmallServer, toolfold: Toolfold) -> None:
+    def test_mcp_review_at_a_terminal_asks_about_each_tool_under_review(
+        self, changed: SmallServer, toolfold: Toolfold
+    ) -> None:
         shown = run_at_terminal("mcp", "review", typed=b"yes\nn\n", after=b"Accept this tool?")
         assert "1 tool accepted" in shown
         done = toolfold("call", "mcp_small_wipe")
         assert (done.code, "toolfold mcp review small" in done.err) == (1, True)
         assert [each["tool"] for each in toolfold("mcp", "review", "--json").json] == ["small_wipe"]
 
-    def test_mcp_review_starts_a_server_whose_tools_are_not_cached(
+    def test_mcp_review_starts_a_server_that_was_never_started_to_list_its_tools(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)
@@ -610,7 +624,7 @@ class TestImport:
         assert TOKEN not in done.out + done.err
         assert servers() == {}
 
-    def test_mcp_import_of_a_named_file_that_is_not_valid_fails(
+    def test_mcp_import_with_option_file_fails_if_the_file_is_not_valid_json(
         self, tmp_path: Path, toolfold: Toolfold
     ) -> None:
         broken = tmp_path / "broken.json"
@@ -650,7 +664,7 @@ class TestImport:
         assert servers() == {"theirs": {"command": "./run", "cwd": str(Path.cwd())}}
         assert toolfold("mcp", "import", "nobodys").code == 4
 
-    def test_imported_project_server_cannot_take_the_name_of_a_user_server(
+    def test_mcp_import_renames_a_project_server_that_has_the_name_of_a_user_server(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         Path(".mcp.json").write_text('{"mcpServers": {"git": {"command": "./theirs"}}}')
@@ -659,7 +673,7 @@ class TestImport:
         assert toolfold("mcp", "import", "git-claude-code", "--yes").code == 0
         assert set(servers()) == {"git", "git-claude-code"}
 
-    def test_mcp_import_does_not_write_a_server_with_a_secret_argument_to_a_project(
+    def test_mcp_import_in_project_skips_a_server_with_a_secret_in_its_arguments(
         self, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         file = tmp_path / "some.json"
@@ -761,7 +775,7 @@ class TestImport:
         assert "Please answer" in shown
         assert list(servers()) == ["My-Web"]
 
-    def test_mcp_import_reports_nothing_new_if_no_other_program_is_installed(
+    def test_mcp_import_says_that_there_is_nothing_to_import_if_no_client_program_is_installed(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -773,7 +787,7 @@ class TestImport:
             assert "no MCP servers are configured" in toolfold("mcp", command).out
 
     @pytest.mark.thorough
-    def test_mcp_import_with_no_chosen_server_imports_nothing(self, person: Path) -> None:
+    def test_mcp_import_at_a_terminal_imports_nothing_if_the_user_answers_none(self, person: Path) -> None:
         shown = run_at_terminal("mcp", "import", typed=b"none\n", after=b"Which servers to import?")
         assert "nothing was imported" in shown
 
@@ -792,7 +806,7 @@ class TestLogin:
         assert done.code == 1
         assert "cannot be reached" in done.err
 
-    def test_mcp_logout_without_a_login_is_reported(self, toolfold: Toolfold) -> None:
+    def test_mcp_logout_says_that_there_was_no_stored_login(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", "http://127.0.0.1:9/mcp")
         assert "there was no stored login" in toolfold("mcp", "logout", "web").out
         assert toolfold("mcp", "logout", "other").code == 4

@@ -89,7 +89,7 @@ def follower(home_with_notes: Path) -> Iterator[queue.Queue[str]]:
     process.stderr.close()
 
 
-def test_mcp_logs_command_prints_clients_calls_and_servers_of_a_gateway(
+def test_mcp_logs_with_option_gateway_prints_clients_calls_and_server_starts(
     home_with_notes: Path, toolfold: Toolfold
 ) -> None:
     run_gateway(("notes_echo", {"text": "hello"}), ("notes_delete_note", {"text": "draft"}))
@@ -114,7 +114,9 @@ def test_mcp_logs_command_prints_clients_calls_and_servers_of_a_gateway(
 
 @pytest.mark.thorough
 @pytest.mark.thorough(keep=1)
-def test_mcp_logs_follow_prints_lines_of_gateways_started_later(follower: queue.Queue[str]) -> None:
+def test_mcp_logs_with_option_follow_prints_lines_of_gateways_that_start_later(
+    follower: queue.Queue[str],
+) -> None:
     for _ in range(2):
         run_gateway(("notes_echo", {"text": "hello"}))
         for text in ("started at standard input and output", "client probe: notes_echo", "gateway ended"):
@@ -123,7 +125,9 @@ def test_mcp_logs_follow_prints_lines_of_gateways_started_later(follower: queue.
             assert line.startswith("gateway: ")
 
 
-def test_mcp_logs_command_reports_a_missing_gateway_log(home: Path, toolfold: Toolfold) -> None:
+def test_mcp_logs_with_option_gateway_says_that_there_is_no_log_output_yet(
+    home: Path, toolfold: Toolfold
+) -> None:
     done = toolfold("mcp", "logs", "--gateway")
     assert (done.code, done.out) == (0, "")
     assert "gateway has no log output yet" in done.err

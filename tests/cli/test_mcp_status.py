@@ -101,7 +101,9 @@ def test_mcp_status_does_not_list_a_stopped_gateway(
     assert "no gateway is running" in toolfold("mcp", "status").out
 
 
-def test_mcp_status_ignores_dead_processes_and_invalid_files(tmp_path: Path) -> None:
+def test_mcp_status_ignores_status_files_that_are_invalid_or_belong_to_ended_processes(
+    tmp_path: Path,
+) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / f"{ended.pid}.json").write_text(json.dumps({"pid": ended.pid}))

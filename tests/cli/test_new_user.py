@@ -19,7 +19,7 @@ __all__ = ["write_script"]
 TIMEOUT_S = 120
 
 
-def test_mistyped_command_gets_a_suggestion(toolfold: Toolfold) -> None:
+def test_error_for_a_mistyped_toolfold_command_suggests_the_correct_command(toolfold: Toolfold) -> None:
     done = toolfold("serch")
     assert done.code == 2
     assert "No such command 'serch'. (Did you mean" in done.err
@@ -43,7 +43,7 @@ def test_demo_prints_no_error_if_the_pipe_of_its_output_is_closed(home: Path) ->
     assert "BrokenPipe" not in errors
 
 
-def test_suggested_commands_contain_the_full_path_if_toolfold_is_not_in_path(
+def test_suggested_commands_start_with_the_path_of_toolfold_if_it_is_not_on_the_search_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["my env/bin/toolfold"])
@@ -82,7 +82,7 @@ def test_cron_add_warns_of_a_missing_model_and_cron_list_shows_the_failed_job(
     assert f"toolfold cron show {jobs['bad']['id']}" in shown.err
 
 
-def test_message_about_one_audit_log_entry_uses_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_log_report_says_1_entry_and_2_entries(capsys: pytest.CaptureFixture[str]) -> None:
     _print_report(ChainReport(entries=1, first=1), "approvals.jsonl")
     _print_report(ChainReport(entries=2, first=1), "approvals.jsonl")
     assert capsys.readouterr().out.splitlines() == [

@@ -63,7 +63,7 @@ def render_screen(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("display", ["show_spinner('asking')", "progress_bar('asking')"])
-def test_warnings_are_printed_above_a_spinner_or_progress_bar(display: str) -> None:
+def test_warning_printed_during_a_spinner_or_progress_bar_appears_on_a_line_above_it(display: str) -> None:
     lines = run_in_terminal(
         f"""
         import logging, sys, time
@@ -85,7 +85,7 @@ def test_warnings_are_printed_above_a_spinner_or_progress_bar(display: str) -> N
     assert lines == ["warning: the first thing", "WARNING:x:the second thing", "the third thing", "done"]
 
 
-def test_printed_table_breaks_no_word(
+def test_table_printed_in_a_narrow_terminal_breaks_no_word(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -106,7 +106,7 @@ def test_printed_table_breaks_no_word(
     st.lists(st.lists(st.text(alphabet="abc de", max_size=60), min_size=3, max_size=3), max_size=4),
     st.integers(20, 200),
 )
-def test_table_columns_fit_the_terminal_and_their_longest_words(
+def test_table_column_widths_fit_the_terminal_and_the_longest_word_of_each_column(
     rows: list[list[str]], terminal_width: int
 ) -> None:
     widths = output._column_widths(("a", "b", "#c"), rows, "a", terminal_width)

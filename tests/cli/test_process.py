@@ -39,7 +39,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
         ("fish", "toolfold completion fish | source; complete -C 'toolfold pl'"),
     ],
 )
-def test_shell_completion_works_in_a_real_shell(shell: str, script: str, environment: dict[str, str]) -> None:
+def test_completion_script_completes_a_toolfold_command_in_a_real_shell(
+    shell: str, script: str, environment: dict[str, str]
+) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     flags = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
@@ -54,7 +56,9 @@ def test_shell_completion_works_in_a_real_shell(shell: str, script: str, environ
     assert "plugins" in done.stdout or "_toolfold_completion" in done.stdout, done
 
 
-def test_output_to_a_closed_pipe_prints_no_error(environment: dict[str, str]) -> None:
+def test_toolfold_command_prints_no_traceback_if_the_pipe_of_its_output_is_closed(
+    environment: dict[str, str],
+) -> None:
     command = f"{TOOLFOLD} config schema --json | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=240, check=False
@@ -63,7 +67,9 @@ def test_output_to_a_closed_pipe_prints_no_error(environment: dict[str, str]) ->
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_exits_with_130_and_leaves_no_process(environment: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_during_a_tool_call_cancels_the_tool_and_exits_with_code_130(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     directory = tmp_path / "plugins"
     directory.mkdir()
     started, ended = tmp_path / "started", tmp_path / "ended"

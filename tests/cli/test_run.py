@@ -26,7 +26,7 @@ def read_events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_run_prints_the_answer_to_stdout_and_activity_to_stderr(
+def test_run_prints_the_answer_of_the_model_to_stdout_and_tool_calls_to_stderr(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     Path("notes.txt").write_text("four boats", encoding="utf-8")
@@ -99,12 +99,16 @@ def test_run_resumes_a_session_by_id_prefix_or_by_the_word_last(
         assert (started["session_id"], started["turn"]) == (session, number)
 
 
-def test_run_resumes_a_session_with_the_model_it_used(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_that_resumes_a_session_uses_the_model_of_that_session(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     toolfold("run", "One", "--model", write_script("The same script."))
     assert toolfold("run", "Two", "--session", "last").out == "The same script.\n"
 
 
-def test_run_with_an_unknown_toolset_stores_no_session(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_with_an_unknown_toolset_fails_and_stores_no_session(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     model = write_script("The same script.")
     session = read_events(toolfold("run", "One", "--json", "--model", model).out)[0]["session_id"]
     typo = toolfold("run", "typo", "--toolset", "fiel", "--model", model)
@@ -243,7 +247,7 @@ class TestApproval:
         assert done.code == 7
         assert "✗ refused:" in done.err
 
-    def test_run_with_option_yes_refuses_calls_that_change_toolfold_settings(
+    def test_run_with_option_yes_still_refuses_commands_that_change_toolfold_settings(
         self, toolfold: Toolfold, write_script: WriteScript, home: Path
     ) -> None:
         model = write_script(call("terminal", command=f"echo x >> {home}/config.yaml"), "No.")

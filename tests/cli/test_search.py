@@ -21,7 +21,7 @@ def catalog(tmp_path: Path) -> Path:
     return file
 
 
-def test_search_shows_rank_tool_and_reason(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_prints_a_table_with_rank_and_tool_name_and_reason(toolfold: Toolfold, catalog: Path) -> None:
     done = toolfold(*LIGHT, "search", "weather forecast for Oslo", "--catalog", str(catalog))
     assert done.code == 0
     header, _rule, first, *_ = done.out.strip().splitlines()
@@ -31,7 +31,7 @@ def test_search_shows_rank_tool_and_reason(toolfold: Toolfold, catalog: Path) ->
     assert "similarity" in first
 
 
-def test_search_works_without_settings_and_network(toolfold: Toolfold) -> None:
+def test_search_without_any_settings_file_finds_a_built_in_tool(toolfold: Toolfold) -> None:
     done = toolfold("search", "open a document and look what is in it", "--json")
     assert done.code == 0
     assert "read_file" in [hit["name"] for hit in done.json]
@@ -57,7 +57,7 @@ def test_search_as_json_prints_only_one_document(toolfold: Toolfold, catalog: Pa
     assert -1 <= hits[0]["similarity"] <= 1
 
 
-def test_search_in_keyword_mode_reports_no_similarity(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_json_in_keyword_mode_has_no_similarity_values(toolfold: Toolfold, catalog: Path) -> None:
     options = ("--catalog", str(catalog), "--mode", "keyword", "--json")
     hits = toolfold(*LIGHT, "search", "git branch", *options).json
     assert hits[0]["name"] == "delete_branch"
@@ -65,18 +65,20 @@ def test_search_in_keyword_mode_reports_no_similarity(toolfold: Toolfold, catalo
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_search_respects_the_limit(toolfold: Toolfold, catalog: Path, mode: str) -> None:
+def test_search_with_option_limit_prints_at_most_that_many_tools(
+    toolfold: Toolfold, catalog: Path, mode: str
+) -> None:
     options = ("--catalog", str(catalog), "--mode", mode, "--limit", "2", "--json")
     hits = toolfold(*LIGHT, "search", "send a message to a person about the weather", *options).json
     assert len(hits) == 2
 
 
-def test_search_accepts_the_sample_catalog(toolfold: Toolfold) -> None:
+def test_search_with_option_sample_finds_tools_of_the_sample_catalog(toolfold: Toolfold) -> None:
     hits = toolfold(*LIGHT, "search", "create an out of office reply", "--sample", "--json").json
     assert "larkpost_set_auto_responder" in [hit["name"] for hit in hits]
 
 
-def test_search_catalog_may_contain_names_that_the_registry_rejects(
+def test_search_finds_catalog_tools_with_reserved_or_too_long_names(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     catalog.write_text(
@@ -89,21 +91,27 @@ def test_search_catalog_may_contain_names_that_the_registry_rejects(
     assert (named["name"], named["exact"]) == (LONG, True)
 
 
-def test_search_covers_the_catalog_regardless_of_enabled_toolsets(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_finds_catalog_tools_although_the_setting_enabled_toolsets_excludes_them(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     only = ("--set", "tools.enabled_toolsets=[file]")
     hits = toolfold(*LIGHT, *only, "search", "weather forecast", "--catalog", str(catalog), "--json").json
     assert hits[0]["name"] == "get_weather"
     assert "todo" not in [hit["name"] for hit in hits]
 
 
-def test_search_covers_catalog_and_sample_together(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_with_options_catalog_and_sample_finds_tools_of_both(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     message = "weather forecast, then create an out of office reply"
     options = ("--catalog", str(catalog), "--sample", "--limit", "20", "--json")
     names = [hit["name"] for hit in toolfold(*LIGHT, "search", message, *options).json]
     assert {"get_weather", "larkpost_set_auto_responder"} <= set(names)
 
 
-def test_number_of_matching_words_shown_by_search_is_limited(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_prints_only_some_of_many_matching_words_and_how_many_more_there_are(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     words = "apple birch cedar daisy elder fern grape hazel iris jasmine kale lemon"
     catalog.write_text(lines([definition("garden", f"Plants {words}.")]))
     done = toolfold(*LIGHT, "search", words, "--catalog", str(catalog), "--mode", "keyword")
@@ -127,14 +135,14 @@ def test_search_for_an_empty_message_prints_an_example(toolfold: Toolfold, messa
     assert toolfold(*LIGHT, "search", message, "--json").json == []
 
 
-def test_search_without_matches_gives_advice(toolfold: Toolfold) -> None:
+def test_search_that_finds_no_tool_prints_advice(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword")
     assert done.code == 0
     assert re.search(r"none of \d+ tools matches", done.out)
     assert "toolfold tools list" in done.out
 
 
-def test_search_without_matches_prints_an_empty_json_list(toolfold: Toolfold) -> None:
+def test_search_with_option_json_that_finds_no_tool_prints_an_empty_list(toolfold: Toolfold) -> None:
     assert toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword", "--json").json == []
 
 
@@ -150,11 +158,13 @@ def test_search_does_not_find_disabled_tools(toolfold: Toolfold) -> None:
 @pytest.mark.parametrize(
     "message", ["", " ", "\udcff\udcfe", "[bold]red[/bold] [/]", "\x1b[31m", "a" * 9_000]
 )
-def test_search_accepts_unusual_messages(toolfold: Toolfold, message: str) -> None:
+def test_search_succeeds_for_empty_or_very_long_messages_and_control_characters(
+    toolfold: Toolfold, message: str
+) -> None:
     assert toolfold(*LIGHT, "search", message).code == 0
 
 
-def test_embedding_endpoint_is_called_once_for_tools_and_once_per_message(
+def test_embedding_endpoint_gets_each_tool_text_only_once_and_each_message_once(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -203,7 +213,7 @@ def test_failing_embedding_endpoint_falls_back_to_keywords_with_a_warning(
     assert done.json[0]["similarity"] is None
 
 
-def test_search_uses_the_reranker_if_enabled_and_requested(
+def test_search_in_rerank_mode_calls_the_reranker_only_if_it_is_enabled_in_the_settings(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -222,7 +232,9 @@ def test_search_uses_the_reranker_if_enabled_and_requested(
 @pytest.mark.parametrize(
     "options", [("--mode", "magic"), ("--limit", "0"), ("--limit", "51"), ("--catalog", "nowhere.jsonl")]
 )
-def test_search_rejects_invalid_options(toolfold: Toolfold, options: tuple[str, str]) -> None:
+def test_search_with_an_invalid_mode_limit_or_catalog_is_a_usage_error(
+    toolfold: Toolfold, options: tuple[str, str]
+) -> None:
     done = toolfold("search", "hello", *options)
     assert done.code == 2
     assert options[1] in done.err

@@ -42,7 +42,7 @@ from toolfold.sources.mcp.importing import normalise_server_name
         ("http://127.0.0.1:8000/mcp", "server"),
     ],
 )
-def test_server_name_is_derived_from_the_command(command: str, name: str) -> None:
+def test_server_name_is_derived_from_the_package_or_program_in_its_command(command: str, name: str) -> None:
     assert derive_name(command.split()) == name
 
 
@@ -51,17 +51,17 @@ def test_server_name_is_derived_from_the_command(command: str, name: str) -> Non
         st.one_of(st.text(max_size=30), st.sampled_from(["uvx", "docker", "run", "-m", "python", "@", "/"]))
     )
 )
-def test_every_command_gives_a_valid_server_name(words: list[str]) -> None:
+def test_name_derived_from_any_command_is_a_valid_server_name(words: list[str]) -> None:
     name = derive_name(words)
     assert name
     assert normalise_server_name(name) == name
 
 
 @check_cases("word", ["uvx", "npx", "python3.12", "docker", "./run", "C:\\x\\run.exe", "https://x.example"])
-def test_launcher_programs_paths_and_urls_are_not_used_as_server_names(word: str) -> None:
+def test_is_launcher_is_true_for_launcher_programs_like_uvx_and_for_paths_and_urls(word: str) -> None:
     assert is_launcher(word)
 
 
 @check_cases("word", ["time", "git", "mcp-server-time", "pythonic", "my.server"])
-def test_words_that_are_not_launcher_programs_can_be_server_names(word: str) -> None:
+def test_is_launcher_is_false_for_words_that_can_be_server_names(word: str) -> None:
     assert not is_launcher(word)

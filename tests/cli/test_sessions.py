@@ -65,7 +65,9 @@ def test_sessions_search_finds_messages_by_their_words(toolfold: Toolfold, sessi
     assert "no message" in toolfold("sessions", "search", "zeppelin").out
 
 
-def test_sessions_export_writes_markdown_and_json(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_prints_markdown_and_writes_json_to_a_json_file(
+    toolfold: Toolfold, session_id: str
+) -> None:
     text = toolfold("sessions", "export", session_id).out
     assert text.startswith("# How many boats")
     assert "````\n" in text  # longer than the fence in the result
@@ -78,7 +80,9 @@ def test_sessions_export_writes_markdown_and_json(toolfold: Toolfold, session_id
     assert Path("session.json").stat().st_mode & 0o077 == 0
 
 
-def test_sessions_export_makes_an_existing_file_private(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_makes_an_existing_file_readable_only_by_its_owner(
+    toolfold: Toolfold, session_id: str
+) -> None:
     file = Path("session.md")
     file.write_text("old", encoding="utf-8")
     file.chmod(0o644)
@@ -93,7 +97,9 @@ def test_sessions_export_to_an_unwritable_path_is_an_error(toolfold: Toolfold, s
     assert "cannot be written" in done.err
 
 
-def test_deleted_session_is_no_longer_listed(toolfold: Toolfold, session_id: str) -> None:
+def test_session_deleted_with_sessions_delete_is_no_longer_listed(
+    toolfold: Toolfold, session_id: str
+) -> None:
     assert toolfold("sessions", "delete", session_id, "--yes").code == 0
     assert toolfold("sessions", "list", "--json").json == []
     missing = toolfold("sessions", "show", session_id)
@@ -112,7 +118,9 @@ def test_sessions_delete_without_a_terminal_keeps_the_session_and_names_the_opti
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_session_in_use_is_not_deleted(toolfold: Toolfold, session_id: str, home: Path) -> None:
+def test_sessions_delete_refuses_a_session_that_is_open_in_another_process(
+    toolfold: Toolfold, session_id: str, home: Path
+) -> None:
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
     store.claim_session(session_id, "elsewhere:1:x")
     done = toolfold("sessions", "delete", session_id, "--yes")
@@ -122,7 +130,7 @@ def test_session_in_use_is_not_deleted(toolfold: Toolfold, session_id: str, home
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_last_session_is_the_newest_one_that_has_messages(
+def test_session_name_last_means_the_newest_session_that_has_messages(
     toolfold: Toolfold, home: Path, session_id: str
 ) -> None:
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
@@ -133,7 +141,7 @@ def test_last_session_is_the_newest_one_that_has_messages(
     assert toolfold("sessions", "show", "last", "--json").json["id"] == session_id
 
 
-def test_last_session_does_not_exist_before_the_first_message(toolfold: Toolfold) -> None:
+def test_session_name_last_is_an_error_if_no_session_has_messages(toolfold: Toolfold) -> None:
     done = toolfold("sessions", "show", "last")
     assert done.code == 4
     assert "no stored session with messages" in done.err

@@ -7,7 +7,7 @@ import json
 from tests.cli.conftest import Toolfold
 
 
-def test_token_is_shown_when_created_and_not_in_the_list(toolfold: Toolfold) -> None:
+def test_token_add_prints_the_new_token_and_token_list_does_not(toolfold: Toolfold) -> None:
     token = toolfold("token", "add", "laptop").out.strip()
     assert token.startswith("tf_")
     listed = json.loads(toolfold("token", "list", "--json").out)
@@ -23,7 +23,7 @@ def test_token_add_with_an_unknown_toolset_creates_no_token(toolfold: Toolfold) 
     assert json.loads(toolfold("token", "list", "--json").out) == []
 
 
-def test_token_revoke_removes_the_client_and_rejects_an_unknown_one(toolfold: Toolfold) -> None:
+def test_token_revoke_removes_a_token_and_fails_for_an_unknown_client_name(toolfold: Toolfold) -> None:
     toolfold("token", "add", "laptop")
     assert toolfold("token", "revoke", "laptop").code == 0
     done = toolfold("token", "revoke", "laptop")
@@ -38,7 +38,7 @@ def test_creating_the_first_token_warns_that_every_client_now_needs_a_token(tool
     assert "Clients still need one" in toolfold("token", "revoke", "laptop").err
 
 
-def test_token_limited_to_toolsets_may_use_models_only_if_created_with_that_option(
+def test_token_limited_to_toolsets_may_use_models_only_if_created_with_the_option_models(
     toolfold: Toolfold,
 ) -> None:
     toolfold("token", "add", "whole")

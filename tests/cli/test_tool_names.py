@@ -38,7 +38,9 @@ def names_at_the_gateway() -> set[str]:
 
 
 @pytest.mark.thorough
-def test_cli_commands_list_the_tool_names_that_gateway_clients_see(file: Path, toolfold: Toolfold) -> None:
+def test_tools_list_and_search_and_explain_print_tool_names_as_gateway_clients_see_them(
+    file: Path, toolfold: Toolfold
+) -> None:
     names = names_at_the_gateway()
     assert names >= {"notes_echo", "notes_delete_note", "notes_crash"}
     assert tool_names(toolfold("tools", "list", "--json").json) == names
@@ -75,7 +77,7 @@ def test_tools_disable_and_enable_accept_every_spelling_of_a_tool_name(
     assert "notes_echo" in names_at_the_gateway()
 
 
-def test_tool_disabled_by_its_name_with_the_prefix_mcp_can_be_enabled_without_the_prefix(
+def test_tools_enable_without_the_prefix_mcp_enables_a_tool_disabled_with_the_prefix(
     file: Path, toolfold: Toolfold
 ) -> None:
     set_value(file, "tools.disabled", ["mcp_notes_echo"])
@@ -99,7 +101,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_approval_question_shows_the_listed_tool_name_for_every_spelling_in_a_call(
+def test_refused_call_and_approval_commands_print_the_listed_tool_name_for_every_spelling(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)
@@ -127,7 +129,7 @@ def test_settings_accept_tool_names_with_and_without_the_prefix_mcp(file: Path, 
         assert "forbids" in (session.call_sync("mcp_notes_echo", {"text": "hello"}).error or "")
 
 
-def test_tools_of_two_servers_that_share_a_prefix_have_the_same_names_in_all_commands(
+def test_mcp_test_and_tools_list_print_the_same_tool_names_for_two_servers_with_one_prefix(
     file: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")], "prefix": "read_"}

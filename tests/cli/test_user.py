@@ -15,7 +15,7 @@ from toolfold.gateway.tokens import open_tokens
 from toolfold.store.jobs import Job, open_job_store
 
 
-def test_user_is_listed_with_its_teams_and_tokens(toolfold: Toolfold) -> None:
+def test_user_list_and_user_show_print_teams_and_token_names_of_a_user(toolfold: Toolfold) -> None:
     assert toolfold("user", "add", "ann", "--admin").code == 0
     assert toolfold("team", "add", "red").code == 0
     assert toolfold("team", "join", "red", "ann").code == 0
@@ -32,7 +32,7 @@ def test_user_is_listed_with_its_teams_and_tokens(toolfold: Toolfold) -> None:
     ]
 
 
-def test_user_is_disabled_enabled_and_removed_with_its_tokens(toolfold: Toolfold) -> None:
+def test_user_can_be_disabled_and_enabled_and_user_remove_also_removes_its_tokens(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     toolfold("token", "add", "laptop", "--user", "ann")
     toolfold("user", "disable", "ann")
@@ -144,7 +144,9 @@ def test_team_is_shown_with_members_rules_and_limits(toolfold: Toolfold) -> None
     assert toolfold("team", "show", "rde").code == 4
 
 
-def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -> None:
+def test_command_for_an_unknown_user_or_team_exits_with_code_4_and_suggests_a_name(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "annette")
     for command in (("user", "show", "anette"), ("token", "add", "laptop", "--user", "anette")):
         done = toolfold(*command)
@@ -154,7 +156,9 @@ def test_unknown_user_or_team_is_reported_with_exit_code_4(toolfold: Toolfold) -
     assert toolfold("team", "join", "red", "annette").code == 4
 
 
-def test_team_shares_learned_messages_only_if_sharing_is_turned_on(toolfold: Toolfold) -> None:
+def test_team_set_share_learned_changes_learned_messages_of_a_team_from_private_to_shared(
+    toolfold: Toolfold,
+) -> None:
     toolfold("team", "add", "red")
     assert "private" in toolfold("team", "list").out
     assert toolfold("team", "set", "red", "--share-learned", "on").code == 0
@@ -180,7 +184,7 @@ def test_access_rules_of_users_and_teams_can_be_set_explained_and_removed(toolfo
     assert json.loads(toolfold("user", "show", "ann", "--json").out)["allowed"] == []
 
 
-def test_misspelt_access_rule_is_rejected(toolfold: Toolfold) -> None:
+def test_user_deny_rejects_an_access_rule_for_an_unknown_tool_server_or_toolset(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     for rule in ("wbe", "server:missing", "mcp-missing"):
         assert toolfold("user", "deny", "ann", rule).code == 4
