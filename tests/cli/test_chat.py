@@ -101,7 +101,7 @@ class TestTurn:
         )
 
     @pytest.mark.thorough
-    def test_chat_shows_a_running_tool_call_until_it_ends(
+    def test_chat_shows_a_tool_call_while_it_runs_and_marks_it_as_done_when_it_ends(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         model = write_script(call("terminal", command="while [ ! -e go ]; do sleep 0.1; done"), "It went.")
@@ -150,7 +150,7 @@ class TestTurn:
 class TestQuestions:
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize(("answer", "exists"), [("y", False), ("n", True)])
-    def test_chat_asks_for_approval_before_a_risky_call_runs(
+    def test_chat_asks_for_approval_and_runs_a_risky_call_only_after_the_answer_yes(
         self, answer: str, exists: bool, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -300,7 +300,7 @@ class TestInterruption:
         assert chat.wait_for_exit() == 0
 
     @pytest.mark.thorough
-    def test_termination_signal_ends_the_chat_in_the_middle_of_a_turn(
+    def test_sigterm_during_an_answer_ends_the_chat_and_the_session_stays_stored(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script(LONG_TEXT, delay_s=0.01))
@@ -327,7 +327,7 @@ def is_running(pid: int) -> bool:
 
 class TestInput:
     @pytest.mark.thorough
-    def test_chat_message_can_have_several_lines(
+    def test_chat_message_typed_with_alt_enter_or_a_backslash_has_several_lines(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("Seen."))
@@ -525,7 +525,7 @@ class TestTerminals:
         assert "toolfold scripted:" in chat.text  # the screen was not cleared
 
     @pytest.mark.thorough
-    def test_chat_prints_no_colours_if_no_color_is_set(
+    def test_chat_prints_no_colours_if_the_environment_variable_no_color_is_set(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script(call("todo", todos=[]), "Hello **you**."), env={"NO_COLOR": "1"})
@@ -704,7 +704,7 @@ class TestDemo:
             assert "That did not work" not in chat.text
 
     @pytest.mark.thorough
-    def test_lines_typed_while_the_demo_is_indexing_run_one_after_the_other(
+    def test_lines_typed_while_the_chat_demo_is_indexing_tools_are_processed_one_after_the_other(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -749,7 +749,9 @@ class TestDemo:
             assert banner[1] == turn[1] == listed[1]
 
     @pytest.mark.thorough
-    def test_chat_without_a_model_offers_the_demo(self, environment: dict[str, str], project: Path) -> None:
+    def test_chat_without_a_configured_model_offers_to_start_the_demo(
+        self, environment: dict[str, str], project: Path
+    ) -> None:
         with Terminal([TOOLFOLD, "chat"], env=environment, cwd=project) as chat:
             chat.wait_for("Start the demo now?")
             chat.send("n")

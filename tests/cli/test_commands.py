@@ -53,7 +53,7 @@ def test_toolfold_without_arguments_prints_its_commands_and_first_steps_for_new_
         assert command in done.out
 
 
-def test_unknown_command_is_a_usage_error(toolfold: Toolfold) -> None:
+def test_unknown_toolfold_command_exits_with_code_2_and_names_the_command(toolfold: Toolfold) -> None:
     done = toolfold("tolls")
     assert done.code == 2
     assert "tolls" in done.err
@@ -104,7 +104,7 @@ def test_tools_list_fits_80_columns_without_broken_words_and_shows_toolsets_on_w
     assert "toolset" not in narrow
 
 
-def test_tools_list_as_json_prints_only_one_document(toolfold: Toolfold) -> None:
+def test_tools_list_with_option_json_prints_one_json_list_sorted_by_name(toolfold: Toolfold) -> None:
     rows = toolfold("tools", "list", "--json").json
     names = [row["name"] for row in rows]
     assert names == sorted(names)
@@ -162,7 +162,7 @@ def test_disabling_an_unknown_tool_is_refused_and_writes_nothing(toolfold: Toolf
     assert not list(home.rglob("config.yaml"))
 
 
-def test_enabling_a_tool_that_is_not_disabled_is_an_error(toolfold: Toolfold) -> None:
+def test_tools_enable_of_a_tool_that_is_already_enabled_is_an_error(toolfold: Toolfold) -> None:
     done = toolfold("tools", "enable", "patch")
     assert done.code == 1
     assert "patch is not disabled" in done.err
@@ -219,7 +219,7 @@ def test_toolfold_call_writes_a_file_and_another_call_reads_it(toolfold: Toolfol
     assert read.json["lines"] == "1\thello"
 
 
-def test_toolfold_call_that_fails_exits_with_1_and_prints_json(toolfold: Toolfold) -> None:
+def test_toolfold_call_of_a_tool_that_fails_exits_with_code_1_and_prints_json(toolfold: Toolfold) -> None:
     done = toolfold("call", "read_file", '{"path": "../secret"}')
     assert done.code == 1
     assert "error" in done.json
@@ -250,7 +250,9 @@ def test_secret_from_the_environment_in_a_tool_error_is_not_printed(
     assert "correct-horse" not in done.out + done.err
 
 
-def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_directory: Path) -> None:
+def test_plugins_command_lists_each_plugin_with_its_state_and_error(
+    toolfold: Toolfold, plugins_directory: Path
+) -> None:
     assert "no plugins" in toolfold("plugins").out
     (plugins_directory / "shop.py").write_text(PLUGIN)
     (plugins_directory / "broken.py").write_text("import a_package_nobody_has")
@@ -262,7 +264,9 @@ def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_dir
     assert "a_package_nobody_has" in toolfold("plugins", "list").out
 
 
-def test_plugin_of_a_project_loads_only_after_the_directory_is_trusted(toolfold: Toolfold) -> None:
+def test_plugin_in_a_project_directory_is_loaded_only_after_the_user_trusts_the_project(
+    toolfold: Toolfold,
+) -> None:
     directory = Path(".toolfold/plugins")
     directory.mkdir(parents=True)
     (directory / "shop.py").write_text(PLUGIN)

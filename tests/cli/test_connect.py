@@ -354,7 +354,9 @@ class TestCommand:
         assert read_servers(person, "claude-code")["git"]["command"] == "other"
         assert read_servers(person, "claude-code")["toolfold"]["command"] != "uvx"
 
-    def test_entry_written_by_connect_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
+    def test_command_that_connect_wrote_to_a_client_file_starts_a_working_gateway(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         toolfold("connect", "cursor", "--yes")
         entry = read_servers(person, "cursor")["toolfold"]
         hello = {
@@ -403,7 +405,7 @@ class TestCommand:
         ],
         ids=str,
     )
-    def test_conflicting_options_of_connect_are_usage_errors(
+    def test_connect_with_conflicting_options_is_a_usage_error(
         self, person: Path, toolfold: Toolfold, words: tuple[str, ...]
     ) -> None:
         before = read_all_files(person)
@@ -417,7 +419,7 @@ class TestCommand:
     ) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
 
-    def test_connect_changes_the_file_given_by_the_file_option(
+    def test_connect_with_option_file_changes_that_file_instead_of_the_default_client_file(
         self, person: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         file = tmp_path / "profile.json"

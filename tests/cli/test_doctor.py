@@ -235,7 +235,9 @@ def test_doctor_warns_of_disabled_approval_and_trust_with_the_command_to_change_
     assert "approval.mode manual" in find_lines(done, "approval", "warn")[0]
 
 
-def test_doctor_reports_a_gateway_reachable_from_other_machines(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_failure_for_a_gateway_that_other_machines_can_reach_without_any_token(
+    toolfold: Toolfold,
+) -> None:
     assert find_lines(toolfold("doctor", "--json"), "gateway", "ok")
     change_setting("gateway.host", "0.0.0.0")
     assert "toolfold token add" in find_lines(toolfold("doctor", "--json"), "gateway", "fail")[0]
@@ -243,7 +245,7 @@ def test_doctor_reports_a_gateway_reachable_from_other_machines(toolfold: Toolfo
     assert "other machines; 1 token issued" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_doctor_reports_a_model_proxy_that_cannot_start(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_model_proxy_whose_settings_name_an_unknown_provider(toolfold: Toolfold) -> None:
     assert "tools are folded" in find_lines(toolfold("doctor", "--json"), "proxy", "ok")[0]
     change_setting("proxy.upstreams", {"*": {"provider": "opnai"}})
     assert (
@@ -252,7 +254,7 @@ def test_doctor_reports_a_model_proxy_that_cannot_start(toolfold: Toolfold) -> N
     )
 
 
-def test_doctor_reports_a_base_url_of_a_model_proxy_that_is_not_running(
+def test_doctor_warns_of_a_base_url_variable_that_points_to_a_model_proxy_that_is_not_running(
     toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
@@ -279,7 +281,7 @@ def test_doctor_reports_whether_the_gateway_requires_a_token(toolfold: Toolfold)
     assert "none has been created" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_doctor_recommends_an_available_sandbox(
+def test_doctor_recommends_the_sandbox_backend_if_it_is_available_but_not_configured(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_lines(toolfold("doctor", "--json"), "terminal", "warn") == []

@@ -106,7 +106,7 @@ def test_enrich_without_a_terminal_does_not_call_the_model_unless_the_option_yes
 
 
 @pytest.mark.thorough  # embeds the sample catalog
-def test_openai_compatible_server_writes_example_messages_in_batches(
+def test_enrich_requests_example_messages_from_an_openai_compatible_server_in_batches(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
     server.failures.append((429, {"retry-after": "0"}, {"error": {"message": "slow down"}}))
@@ -121,7 +121,7 @@ def test_openai_compatible_server_writes_example_messages_in_batches(
     assert "Polish" in json.dumps(server.requests[0][1])
 
 
-def test_interrupted_enrich_continues_with_the_remaining_tools(
+def test_enrich_that_failed_halfway_continues_with_the_remaining_tools_when_run_again(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
     model = ("--endpoint", f"{server.url}/v1", "--model", "m-1")

@@ -140,7 +140,7 @@ def test_eval_searches_all_tools_if_a_message_lists_candidates_without_a_scope(
 
 
 @pytest.mark.thorough
-def test_eval_accepts_gzipped_files(
+def test_eval_reads_gzipped_catalog_and_queries_files_like_plain_ones(
     run_eval: RunEval, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     for file in (catalog, queries):
@@ -175,7 +175,7 @@ def test_eval_warns_on_stderr_about_duplicate_ids_and_tools_missing_from_the_cat
     assert missing == f"warning: {queries}: {problem}"
 
 
-def test_eval_catalog_may_contain_the_name_of_a_built_in_tool(
+def test_eval_ranks_a_catalog_tool_that_has_the_name_of_a_built_in_tool(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(lines([definition("read_file", "Read aloud a file, as an actor would.")]))
@@ -184,7 +184,7 @@ def test_eval_catalog_may_contain_the_name_of_a_built_in_tool(
     assert row["ranked"] == ["read_file"]
 
 
-def test_eval_catalog_may_contain_names_that_the_registry_rejects(
+def test_eval_ranks_a_catalog_tool_with_a_reserved_name_like_tool_search(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(lines([definition("tool_search", "Find a tool in the shed."), definition("a", "b")]))
@@ -279,7 +279,7 @@ def test_eval_report_has_recall_mrr_and_ndcg_for_all_messages_and_for_each_kind(
     assert [row.split()[:2] for row in rows[1:3]] == [["odd", "2"], ["plain", "2"]]
 
 
-def test_eval_reports_recall_at_the_requested_number_of_tools(run_eval: RunEval) -> None:
+def test_eval_report_has_a_recall_column_for_the_number_of_tools_given_by_option_k(run_eval: RunEval) -> None:
     header = report_lines(run_eval("--k", "3"))[2]
     assert header.split()[2:6] == ["R@1", "R@3", "R@5", "R@8"]
 
@@ -304,7 +304,9 @@ def test_eval_report_has_rates_of_wrong_selections_and_the_tokens_and_time_used(
     assert any(re.fullmatch(r"CPU time per message \S+ ms p50, \S+ ms p99", row) for row in rows)
 
 
-def test_eval_reports_no_recall_for_messages_that_need_no_tool(run_eval: RunEval, queries: Path) -> None:
+def test_eval_report_says_that_recall_cannot_be_measured_if_no_message_needs_a_tool(
+    run_eval: RunEval, queries: Path
+) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     rows = report_lines(run_eval())
     assert any("recall cannot be measured" in row for row in rows)

@@ -48,7 +48,7 @@ def test_explain_json_contains_ranks_and_reason_of_every_tool(toolfold: Toolfold
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
-def test_number_of_tools_selected_in_explain_follows_the_settings(
+def test_explain_selects_as_many_tools_as_the_setting_rag_top_k_says(
     toolfold: Toolfold, catalog: str, mode: str
 ) -> None:
     given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)
@@ -76,7 +76,9 @@ def test_explain_in_tool_search_mode_shows_built_in_and_bridge_tools_as_sent(
     assert not {*report["selected"]} & TOOLS.keys()
 
 
-def test_explain_prints_its_report_as_a_table(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_prints_the_selected_tools_with_reasons_and_token_counts(
+    toolfold: Toolfold, catalog: str
+) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both")
     assert done.code == 0
     assert "invoice_create" in done.out
@@ -158,7 +160,7 @@ class TestConversations:
         rows_by_name = {each["name"]: each for each in later.json["tools"]}
         assert rows_by_name["invoice_create"]["why"] == "fits the conversation"
 
-    def test_explain_uses_the_latest_user_message_of_the_history(
+    def test_explain_without_a_message_uses_the_latest_user_message_of_the_history_file(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path
     ) -> None:
         file = tmp_path / "history.json"

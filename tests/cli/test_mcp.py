@@ -357,7 +357,7 @@ class TestListAndRemove:
         assert done.code == 4
         assert "'a.b' cannot be the name of a server" in done.err
 
-    def test_mcp_remove_works_for_a_server_with_invalid_settings(self, toolfold: Toolfold) -> None:
+    def test_mcp_remove_removes_a_server_whose_settings_are_invalid(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "good", "run")
         file = load_config().paths.user_file
         file.write_text(file.read_text() + "    bad: {command: x, url: y}\n")
@@ -446,7 +446,7 @@ class TestTest:
         )
         assert toolfold("mcp", "test", "small").code == 0
 
-    def test_mcp_test_and_mcp_list_and_mcp_logs_give_the_reason_for_a_dropped_tool(
+    def test_mcp_test_and_list_and_logs_print_why_an_invalid_tool_of_a_server_was_left_out(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         small.set_tools(
@@ -698,7 +698,7 @@ class TestImport:
         assert str(Path.cwd()) not in text
         assert servers() == {}
 
-    def test_mcp_import_reads_the_file_given_by_the_file_option(
+    def test_mcp_import_with_option_file_imports_the_servers_of_that_file(
         self, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         file = tmp_path / "some.json"
@@ -752,7 +752,7 @@ class TestImport:
     @pytest.mark.parametrize(
         "options", [(), ("--uvx",), ("--http", "http://127.0.0.1:8765"), ("--http", "http://localhost:1234")]
     )
-    def test_mcp_import_does_not_import_the_gateway_itself(
+    def test_mcp_import_skips_the_entry_of_the_toolfold_gateway_in_a_client_file(
         self, person: Path, toolfold: Toolfold, options: tuple[str, ...]
     ) -> None:
         assert toolfold("connect", "cursor", "--name", "fold", *options, "--yes").code == 0
@@ -832,7 +832,9 @@ class TestLogin:
         assert list((home / "state/oauth").glob("web-*.json")) == []
 
     @pytest.mark.thorough
-    def test_mcp_login_accepts_the_pasted_final_url(self, toolfold: Toolfold, issuer: OAuthSetup) -> None:
+    def test_mcp_login_without_a_browser_accepts_the_redirect_url_that_the_user_pastes(
+        self, toolfold: Toolfold, issuer: OAuthSetup
+    ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", issuer.url)
         words = ("mcp", "login", "web", "--no-browser")
         shown = run_at_terminal(*words, typed=follow_redirect, after=b"browser ended")

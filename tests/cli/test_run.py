@@ -72,7 +72,9 @@ def test_run_with_option_json_prints_tool_calls_of_sub_agents(
     assert planned[0]["session_id"] != events[0]["session_id"]
 
 
-def test_run_reads_the_message_from_standard_input(tmp_path: Path, write_script: WriteScript) -> None:
+def test_run_with_a_dash_reads_the_message_from_standard_input(
+    tmp_path: Path, write_script: WriteScript
+) -> None:
     done = subprocess.run(
         [TOOLFOLD, "run", "-", "--json", "--model", write_script("Fine.")],
         input="first line\nsecond line\n",

@@ -46,7 +46,9 @@ def test_search_ranks_the_tool_named_in_the_message_first(toolfold: Toolfold, ca
     assert "named in the message" in first
 
 
-def test_search_as_json_prints_only_one_document(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_with_option_json_prints_one_list_of_tools_in_order_of_rank(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     done = toolfold(*LIGHT, "search", "send an email to Anna", "--catalog", str(catalog), "--json")
     hits = done.json
     assert [hit["rank"] for hit in hits] == list(range(1, len(hits) + 1))
@@ -128,7 +130,7 @@ def test_search_escapes_control_characters_of_a_catalog(toolfold: Toolfold, cata
 
 
 @pytest.mark.parametrize("message", ["", " \n\t"])
-def test_search_for_an_empty_message_prints_an_example(toolfold: Toolfold, message: str) -> None:
+def test_search_for_an_empty_message_says_that_the_message_is_empty(toolfold: Toolfold, message: str) -> None:
     done = toolfold(*LIGHT, "search", message)
     assert done.code == 0
     assert "the message is empty" in done.out
@@ -183,7 +185,7 @@ def test_embedding_endpoint_gets_each_tool_text_only_once_and_each_message_once(
     assert first.json[0]["similarity"] == pytest.approx(second.json[0]["similarity"], abs=0.02)
 
 
-def test_embedding_provider_is_called_with_its_api_key(
+def test_search_sends_the_api_key_from_the_environment_to_the_embedding_provider(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")

@@ -167,7 +167,9 @@ def test_team_set_share_learned_changes_learned_messages_of_a_team_from_private_
     assert json.loads(toolfold("team", "list", "--json").out) == []
 
 
-def test_access_rules_of_users_and_teams_can_be_set_explained_and_removed(toolfold: Toolfold) -> None:
+def test_access_rules_of_users_and_teams_can_be_set_and_explained_and_removed_by_commands(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")

@@ -68,7 +68,7 @@ def class_name(row: Row) -> str:
     return row[TEST].strip("`").partition("::")[2]
 
 
-def test_every_row_of_the_client_table_names_a_test_class_and_every_test_class_has_a_row() -> None:
+def test_client_table_of_the_documentation_has_exactly_one_row_for_each_test_class() -> None:
     assert sorted(row[TEST].strip("`") for row in read_table()) == sorted(find_test_classes())
 
 

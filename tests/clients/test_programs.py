@@ -116,7 +116,9 @@ class ProgramTests:
 class AskingProgramTests(ProgramTests):
     """The tests of a program that shows approval forms in its text interface."""
 
-    def test_approval_form_in_a_real_client_allows_one_call_or_refuses_it(self, tmp_path: Path) -> None:
+    def test_accepting_an_approval_form_in_a_real_client_program_allows_one_call_and_declining_none(
+        self, tmp_path: Path
+    ) -> None:
         script = (delete_note("draft"), Say(FIRST_END), delete_note("letter"), Say(END))
         with connect(self.program, tmp_path, script) as client, client.open_terminal() as terminal:
             wait_for_question(client, terminal, "draft")

@@ -122,7 +122,9 @@ def test_dashboard_requests_are_refused_after_signing_out(
 
 
 @pytest.mark.parametrize("path", ["../app.py", "..%2fapp.py", "%2e%2e/access.py", "missing.js"])
-def test_dashboard_serves_only_the_built_files_of_its_page(visitor: Visitor, path: str) -> None:
+def test_dashboard_does_not_serve_source_files_or_paths_with_parent_directories(
+    visitor: Visitor, path: str
+) -> None:
     response = visitor.http.get(f"/ui/{path}")
     assert response.status_code in (403, 404)
 
@@ -166,7 +168,7 @@ def test_dashboard_request_with_invalid_values_gets_an_error_status_and_a_reason
         assert (response.status_code, bool(response.json()["error"])) == (status, True), (path, body)
 
 
-def test_sign_in_code_and_browser_session_expire() -> None:
+def test_sign_in_code_and_browser_session_are_refused_after_they_expired() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     code = sign_in.create_code()
@@ -179,7 +181,7 @@ def test_sign_in_code_and_browser_session_expire() -> None:
     assert not sign_in.use_session(signed_in.cookie, signed_in.page_key)
 
 
-def test_gateway_serves_the_dashboard_on_its_own_port(tmp_path: Path) -> None:
+def test_dashboard_can_be_used_on_the_port_of_the_gateway(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with gateway_process(home) as gateway:
         code = _wait_for_code(gateway)

@@ -78,7 +78,9 @@ def test_secret_split_between_two_pieces_of_a_streamed_answer_is_redacted(
     assert shown == "The key is [redacted]. Anything else?"
 
 
-def test_streamed_texts_of_concurrent_sessions_are_not_mixed(bus: EventBus, feed: ActivityFeed) -> None:
+def test_streamed_texts_of_two_concurrent_sessions_are_not_mixed_in_the_activity_feed(
+    bus: EventBus, feed: ActivityFeed
+) -> None:
     pieces = [("a", "one"), ("b", "two"), ("a", " three"), ("b", "fold ")]
     for session, text in pieces:
         bus.publish(TextReceived(session_id=session, turn=1, text=text))

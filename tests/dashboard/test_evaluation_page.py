@@ -98,7 +98,9 @@ def test_evaluation_page_accepts_a_gzipped_file_of_messages(checked_page: Checke
     assert rows.count() == 2
 
 
-def test_invalid_line_of_an_evaluation_file_is_reported_with_its_number(checked_page: CheckedPage) -> None:
+def test_evaluation_page_shows_the_number_of_an_invalid_line_in_the_messages(
+    checked_page: CheckedPage,
+) -> None:
     page = checked_page.open("evaluation")
     fill_in(page, describe_tools(TOOLS), write_lines(MESSAGES) + "\n{not json")
     page.get_by_role("button", name="Run").click()
@@ -106,7 +108,7 @@ def test_invalid_line_of_an_evaluation_file_is_reported_with_its_number(checked_
     checked_page.problems.clear()  # the browser reports the status 400 of the refused request
 
 
-def test_running_evaluation_can_be_cancelled_in_the_page(checked_page: CheckedPage) -> None:
+def test_evaluation_page_can_cancel_a_running_evaluation(checked_page: CheckedPage) -> None:
     many = [
         {"id": number, "query": f"where is parcel {number}?", "gold": ["track_parcel"]}
         for number in range(5_000)

@@ -50,7 +50,9 @@ def test_one_time_link_signs_in_one_browser_and_is_refused_in_the_next(
 @pytest.mark.parametrize(
     ("scheme", "name"), [(scheme, name) for scheme in ("light", "dark") for name in PAGES]
 )
-def test_page_has_no_serious_accessibility_finding(checked_page: CheckedPage, name: str, scheme: Any) -> None:
+def test_dashboard_page_has_no_serious_accessibility_problem_in_light_or_dark_mode(
+    checked_page: CheckedPage, name: str, scheme: Any
+) -> None:
     if not AXE.exists():
         pytest.skip("axe-core is not installed; run: cd ui && npm ci")
     checked_page.page.emulate_media(color_scheme=scheme)
@@ -209,7 +211,7 @@ def test_html_in_a_tool_name_or_description_is_shown_as_text_on_the_catalog_page
     assert page.title() == "Catalog · Toolfold"
 
 
-def test_list_of_ten_thousand_tools_scrolls_with_few_page_elements(
+def test_catalog_page_with_ten_thousand_tools_scrolls_and_contains_only_few_rows_at_a_time(
     checked_page: CheckedPage, dashboard: DashboardProcess, record_property: Any
 ) -> None:
     assert dashboard.run("add_tools", count=10_000) == 10_000
@@ -248,7 +250,9 @@ def test_list_of_ten_thousand_tools_scrolls_with_few_page_elements(
         assert longest < 200
 
 
-def test_tool_catalog_can_be_used_with_the_keyboard(checked_page: CheckedPage) -> None:
+def test_tool_can_be_opened_and_closed_with_the_keyboard_on_the_catalog_page(
+    checked_page: CheckedPage,
+) -> None:
     page = checked_page.open("catalog")
     page.get_by_role("grid", name="Tools").get_by_role("row").nth(3).wait_for()
     page.get_by_role("grid", name="Tools").focus()
@@ -260,7 +264,7 @@ def test_tool_catalog_can_be_used_with_the_keyboard(checked_page: CheckedPage) -
     page.wait_for_url("**/ui/catalog")
 
 
-def test_server_can_be_added_tested_and_removed_in_the_page(
+def test_servers_page_can_add_and_test_and_remove_an_mcp_server(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("servers")
@@ -282,7 +286,7 @@ def test_server_can_be_added_tested_and_removed_in_the_page(
     assert not dashboard.run("call", tool="more_add_note", arguments={"text": "a"})["ok"]
 
 
-def test_client_token_can_be_created_and_revoked_in_the_page(
+def test_dashboard_page_can_create_and_revoke_a_client_token(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("clients")

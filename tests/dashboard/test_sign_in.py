@@ -76,7 +76,9 @@ class Site:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_revoking_a_token_ends_the_browser_sessions_opened_with_it(tmp_path: Path, host: str) -> None:
+def test_dashboard_session_that_was_opened_with_a_token_ends_when_the_token_is_revoked(
+    tmp_path: Path, host: str
+) -> None:
     async def check() -> None:
         site = Site(tmp_path, host)
         assert (await site.sign_in(site.token)).status_code == 200
@@ -89,7 +91,9 @@ def test_revoking_a_token_ends_the_browser_sessions_opened_with_it(tmp_path: Pat
     asyncio.run(check())
 
 
-def test_revoking_a_token_ends_an_open_event_stream(tmp_path: Path) -> None:
+def test_open_event_stream_of_the_dashboard_ends_when_the_token_of_its_session_is_revoked(
+    tmp_path: Path,
+) -> None:
     async def check() -> None:
         site = Site(tmp_path, "0.0.0.0")
         await site.sign_in(site.token)

@@ -144,7 +144,7 @@ def test_usage_entries_that_could_not_be_stored_are_stored_exactly_once_when_the
     store.close()
 
 
-def test_usage_entries_that_do_not_fit_into_memory_are_stored_from_the_journal_file(
+def test_usage_entries_above_the_memory_limit_are_kept_in_a_journal_file_while_the_store_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.dashboard.recorder.MAX_WAITING_ENTRIES", 5)
@@ -188,7 +188,7 @@ os.kill(os.getpid(), 9)
     store.close()
 
 
-def test_usage_journal_of_a_running_process_is_left_unchanged(tmp_path: Path) -> None:
+def test_usage_journal_of_another_running_process_is_not_recovered_or_deleted(tmp_path: Path) -> None:
     running, other = UsageJournal(tmp_path), UsageJournal(tmp_path)
     running.append(UsageEntry(at=1.0, kind="call", name="open"))
     assert list(other.recover()) == []
@@ -198,7 +198,9 @@ def test_usage_journal_of_a_running_process_is_left_unchanged(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_usage_journal_is_recovered_again_if_its_entries_could_not_be_stored(tmp_path: Path) -> None:
+def test_entries_of_an_abandoned_usage_journal_are_recovered_again_if_storing_them_failed(
+    tmp_path: Path,
+) -> None:
     ended, other = UsageJournal(tmp_path), UsageJournal(tmp_path)
     ended.append(UsageEntry(at=1.0, kind="call", name="saved"))
     ended.close()

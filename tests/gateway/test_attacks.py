@@ -75,7 +75,7 @@ async def wait_for(condition: Any) -> None:
 
 
 @both_revisions
-async def test_client_without_a_token_cannot_use_the_session_of_a_client_with_one(
+async def test_client_without_a_token_does_not_get_the_tools_of_a_client_whose_token_is_named_local(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"local{'' if revision == NEWEST else '-'}"
@@ -349,7 +349,9 @@ async def test_injected_instructions_are_marked_in_tool_results_resources_and_pr
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_secret_in_a_server_error_is_redacted_for_clients(tmp_path: Path, revision: str) -> None:
+async def test_secret_in_an_error_of_a_server_is_redacted_before_it_reaches_the_client(
+    tmp_path: Path, revision: str
+) -> None:
     secret = "hunter2-hunter2-hunter2"
     with serve_gateway(tmp_path, {"one": attacker("one", env={"API_KEY": secret})}) as served:
         async with served.client(revision) as client:
@@ -363,7 +365,9 @@ async def test_secret_in_a_server_error_is_redacted_for_clients(tmp_path: Path, 
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_log_messages_of_a_call_reach_only_the_calling_client(tmp_path: Path, revision: str) -> None:
+async def test_log_messages_that_a_server_sends_during_a_call_reach_only_the_calling_client(
+    tmp_path: Path, revision: str
+) -> None:
     received: dict[str, list[str]] = {"a": [], "b": []}
 
     def hears(who: str) -> Any:
@@ -432,7 +436,7 @@ async def test_elicitation_is_declined_if_it_is_unclear_which_client_made_the_ca
 
 
 @pytest.mark.thorough
-async def test_client_that_does_not_read_does_not_delay_notifications_to_other_clients(
+async def test_clients_get_notifications_in_time_although_another_client_does_not_read_its_stream(
     tmp_path: Path,
 ) -> None:
     notified = asyncio.Event()
@@ -574,7 +578,9 @@ async def test_http_request_with_a_body_above_the_size_limit_is_refused(two_serv
     assert answer.status_code == 413
 
 
-async def test_long_client_names_are_shortened_before_they_are_stored(two_servers: RunningGateway) -> None:
+async def test_client_name_of_a_million_characters_is_shortened_before_it_is_stored(
+    two_servers: RunningGateway,
+) -> None:
     info = mcp_types.Implementation(name="n" * 1_000_000, version="1")
     async with two_servers.client(NEWEST, client_info=info) as client:
         await client.call_tool("one_echo", {"text": "x"})
@@ -688,7 +694,7 @@ async def test_client_cannot_approve_a_call_of_another_client_by_sending_its_req
     assert victim.exists()
 
 
-async def test_client_token_appears_in_no_log_error_or_file(
+async def test_client_token_appears_in_no_log_record_error_message_or_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

@@ -103,7 +103,7 @@ async def test_approving_a_tool_for_the_session_allows_later_calls_with_other_ar
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_setting_trust_client_approval_skips_the_approval_question(
+async def test_destructive_tool_runs_unasked_with_trust_client_approval_but_a_dangerous_command_does_not(
     tmp_path: Path, trusted: bool
 ) -> None:
     setting = {"gateway.trust_client_approval": trusted}
@@ -132,7 +132,7 @@ def test_gateway_counts_as_local_only_on_a_loopback_address_without_other_allowe
     assert make_access_policy(host, tokens, toolsets=None, hosts=hosts, origins=()).is_local is is_local
 
 
-async def test_setting_trust_client_approval_has_no_effect_beyond_loopback(
+async def test_setting_trust_client_approval_has_no_effect_for_a_gateway_that_other_machines_can_reach(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     import tests.gateway.harness as harness

@@ -162,7 +162,9 @@ def limited_gateway(home: Path, files: int) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-def test_silent_connections_do_not_block_other_clients(tmp_path: Path) -> None:
+def test_client_is_answered_while_more_silent_connections_are_open_than_the_gateway_allows(
+    tmp_path: Path,
+) -> None:
     with limited_gateway(tmp_path, 120) as gateway, contextlib.ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(connect(gateway))
@@ -192,7 +194,7 @@ async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
         await task
 
 
-async def test_bursts_of_connections_do_not_exceed_the_connection_limit(
+async def test_number_of_open_connections_stays_within_the_limit_after_bursts_of_new_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All connections of a burst are accepted in one turn of the loop."""
@@ -238,7 +240,7 @@ def test_gateway_without_free_file_descriptors_logs_it_once_and_answers_again_wh
     assert "Traceback" not in log
 
 
-def test_gateway_listens_on_its_port_before_its_modules_are_loaded() -> None:
+def test_listening_socket_accepts_connections_and_a_second_one_on_its_port_is_an_error() -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         address = listening.getsockname()
         with (

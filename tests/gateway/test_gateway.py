@@ -56,7 +56,7 @@ async def test_client_of_a_gateway_with_few_tools_lists_all_of_them_by_names_wit
 
 
 @both_revisions
-async def test_tool_search_is_annotated_as_read_only_but_tool_call_is_not(
+async def test_bridge_tools_tool_search_and_tool_describe_have_a_read_only_hint_but_tool_call_has_none(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -376,7 +376,7 @@ async def test_dangerous_call_sends_an_approval_form_to_the_user_through_the_cli
         ("cancel", None, False),
     ],
 )
-async def test_accepting_the_approval_form_allows_the_call(
+async def test_call_runs_only_if_the_approval_form_is_accepted_with_a_valid_answer(
     tmp_path: Path, revision: str, action: Any, content: Any, runs: bool
 ) -> None:
     victim = tmp_path / "victim"
@@ -400,7 +400,9 @@ async def test_accepting_the_approval_form_allows_the_call(
 
 
 @both_revisions
-async def test_call_is_refused_if_the_client_cannot_ask_a_user(tmp_path: Path, revision: str) -> None:
+async def test_dangerous_call_is_refused_if_the_client_does_not_support_elicitation(
+    tmp_path: Path, revision: str
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     with serve_gateway(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:

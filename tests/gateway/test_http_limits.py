@@ -82,7 +82,7 @@ TINY = chunk(b" ") * (3 * MAX_SMALL_CHUNKS)
 CHUNKED = (*KINDS, "Transfer-Encoding: chunked")
 
 
-async def test_request_body_in_tiny_chunks_is_refused_while_another_client_is_served(
+async def test_request_body_in_tiny_chunks_is_refused_and_other_clients_are_answered_meanwhile(
     served: RunningGateway,
 ) -> None:
     async with served.client() as other:
@@ -155,7 +155,7 @@ def test_pipelined_http_requests_are_answered_in_order(served: RunningGateway) -
 
 
 @check_cases("place", ["headers", "trailers"])
-def test_endless_http_headers_are_refused(served: RunningGateway, place: str) -> None:
+def test_request_with_endless_http_headers_or_trailers_is_refused(served: RunningGateway, place: str) -> None:
     flood = b"a: b\r\n" * 200_000
     with RawClient(served) as raw:
         if place == "trailers":
@@ -265,7 +265,7 @@ def test_get_delete_or_options_request_with_a_body_is_refused(served: RunningGat
 
 
 @pytest.mark.thorough
-async def test_large_call_arguments_within_the_limits_are_accepted(served: RunningGateway) -> None:
+async def test_tool_call_with_arguments_of_several_megabytes_is_accepted(served: RunningGateway) -> None:
     text = "1,2:[3]{4}\n" * 400_000
     async with served.client() as client:
         assert "truncated" in result_text(await client.call_tool("one_echo", {"text": text}))

@@ -44,7 +44,9 @@ async def test_mcp_server_added_to_a_running_gateway_can_be_used_by_connected_cl
             assert (await client.list_resources()).resources == []
 
 
-async def test_gateway_notifies_only_clients_whose_tool_list_has_changed(tmp_path: Path) -> None:
+async def test_clients_that_may_not_use_an_added_server_are_not_notified_of_a_changed_tool_list(
+    tmp_path: Path,
+) -> None:
     with serve_gateway(tmp_path, {"one": fault_server()}) as served:
         token = served.tokens.add("narrow", ["mcp-one"])
         wide, narrow = ListChanges(), ListChanges()
@@ -93,7 +95,7 @@ async def test_mcp_and_config_commands_change_the_tool_list_of_a_running_gateway
 
 @pytest.mark.thorough(keep=1)
 @each_transport
-async def test_running_gateway_applies_edited_settings_and_ignores_an_invalid_file(
+async def test_running_gateway_applies_an_edited_settings_file_and_ignores_an_invalid_one(
     tmp_path: Path, transport: str
 ) -> None:
     home, changes = tmp_path / "home", ListChanges()

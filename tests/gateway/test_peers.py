@@ -161,7 +161,7 @@ asyncio.run(main())
     assert decisions(tmp_path / "home", victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_process_started_by_a_tool_call_is_detected_by_its_environment_variables() -> None:
+def test_process_with_the_environment_variable_toolfold_run_is_taken_for_one_started_by_a_tool_call() -> None:
     words = ["sleep", "60"]
     for marks, is_marked in (({"TOOLFOLD_RUN": "x"}, True), ({}, False)):
         with subprocess.Popen(words, env={"PATH": os.environ["PATH"], **marks}) as process:
@@ -186,7 +186,9 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Pee
 
 
 @check_cases(("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")])
-def test_client_process_is_found_by_the_socket_of_its_connection(host: str, listening_on: str) -> None:
+def test_process_of_a_local_client_is_identified_by_the_socket_of_its_connection(
+    host: str, listening_on: str
+) -> None:
     with connected(host, listening_on) as (client, connection):
         inode = find_socket(connection)
         assert str(Path(f"/proc/self/fd/{client.fileno()}").readlink()) == f"socket:[{inode}]"

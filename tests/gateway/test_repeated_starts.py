@@ -61,6 +61,6 @@ def test_gateway_with_dead_and_slow_servers_answers_after_each_of_many_starts(tm
 
 
 @pytest.mark.thorough
-def test_mcp_sdk_can_be_loaded_by_several_threads_at_once() -> None:
+def test_mcp_sdk_can_be_imported_by_several_threads_concurrently_without_an_error() -> None:
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

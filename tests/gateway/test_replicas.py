@@ -211,7 +211,7 @@ async def test_call_that_needs_approval_is_refused_if_no_replica_has_an_open_das
         await repeat_until(is_refused)
 
 
-async def test_tool_accepted_on_one_replica_can_be_used_on_the_other(
+async def test_tool_that_a_person_accepts_on_one_replica_can_be_used_on_the_other(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas
@@ -301,7 +301,7 @@ def test_session_that_was_ended_on_one_replica_is_ended_on_all(replicas: tuple[R
     assert post(one, ping, "0" * 32).status_code == 404
 
 
-async def test_client_continues_on_another_replica_if_its_replica_is_killed(
+async def test_client_session_continues_on_another_replica_after_its_replica_was_killed(
     replicas: tuple[Replica, Replica], tmp_path: Path
 ) -> None:
     write_settings(tmp_path, json.loads((replicas[0].home / "config.yaml").read_text()))

@@ -30,7 +30,7 @@ async def tool_names(client: Client) -> set[str]:
 @pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
-async def test_denied_tool_is_refused_to_clients_under_each_of_its_names(
+async def test_tool_denied_by_the_setting_approval_deny_is_refused_to_clients_under_each_of_its_names(
     tmp_path: Path, revision: str, entry: str
 ) -> None:
     with serve_gateway(
@@ -45,7 +45,7 @@ async def test_denied_tool_is_refused_to_clients_under_each_of_its_names(
 @pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("name", ["mcp_one_tool_2", "one_tool_2"])
-async def test_disabled_tool_is_neither_listed_to_clients_nor_callable(
+async def test_tool_in_the_setting_tools_disabled_is_neither_listed_to_clients_nor_callable(
     tmp_path: Path, revision: str, name: str
 ) -> None:
     settings = {"tools.disabled": [name]}

@@ -442,7 +442,7 @@ def test_file_of_recorded_tool_lists_is_unchanged_after_a_client_left_during_gat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_during_startup_ends_the_gateway(home: GatewayHome, number: signal.Signals) -> None:
+def test_sigterm_or_sigint_during_startup_ends_the_gateway(home: GatewayHome, number: signal.Signals) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()

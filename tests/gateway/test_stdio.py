@@ -119,7 +119,7 @@ async def test_server_with_isolation_per_client_is_not_restarted_between_calls_o
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_stdio_gateway_requests_approval_through_the_client(
+async def test_stdio_gateway_asks_its_client_for_approval_of_a_dangerous_call(
     revision: str, tmp_path: Path, settings: dict[str, str]
 ) -> None:
     victim = tmp_path / "victim"

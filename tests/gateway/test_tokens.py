@@ -36,7 +36,7 @@ def test_token_file_is_readable_only_by_its_owner_and_contains_no_token_in_plain
 
 
 @pytest.mark.parametrize("wrong", ["", "tf_", "bob", "sha256:", "\ud800", "tf_" + "x" * 43])
-def test_unknown_client_token_is_not_found(tokens: Tokens, wrong: str) -> None:
+def test_looking_up_an_unknown_client_token_returns_none(tokens: Tokens, wrong: str) -> None:
     tokens.add("bob")
     assert tokens.find(wrong) is None
 
@@ -74,7 +74,9 @@ def test_token_for_an_invalid_client_name_is_rejected(tokens: Tokens, name: str)
 @pytest.mark.parametrize(
     "broken", ["", "{", "[]", '{"bob": {}}', '{"bob": {"hash": 1, "toolsets": [], "created": 0}}']
 )
-def test_damaged_token_file_is_an_error(tokens: Tokens, tmp_path: Path, broken: str) -> None:
+def test_looking_up_a_token_in_a_damaged_token_file_raises_config_error(
+    tokens: Tokens, tmp_path: Path, broken: str
+) -> None:
     token = tokens.add("bob")
     (tmp_path / "gateway" / "tokens.json").write_text(broken)
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -102,7 +102,7 @@ def make_directory(*teams: Team, **rules: tuple[str, ...]) -> Directory:
     return Directory({"1": user}, {each.name: replace(each, members=members) for each in teams})
 
 
-def test_access_rules_of_a_user_and_all_their_teams_are_combined() -> None:
+def test_user_gets_the_allow_and_deny_rules_of_the_user_and_of_all_teams_together() -> None:
     red, blue = Team("red", allowed=("a",), denied=("x",)), Team("blue", allowed=("b",), denied=("y",))
     assert make_directory(red, blue).find_limit("1") == GrantLimit(("a", "b"), ("x", "y"))
     assert make_directory(red, allowed=("c",), denied=("a",)).find_limit("1") == GrantLimit(
@@ -116,7 +116,9 @@ def test_access_rules_of_a_user_and_all_their_teams_are_combined() -> None:
 
 
 @pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
-async def test_changed_access_rules_apply_to_an_open_session(served: RunningGateway, revision: str) -> None:
+async def test_tools_denied_by_a_changed_access_rule_disappear_from_an_open_client_session(
+    served: RunningGateway, revision: str
+) -> None:
     users = served.tokens.users
     user = add_user(served.tokens, "ann")
     users.add_team("red")

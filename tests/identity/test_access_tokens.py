@@ -91,7 +91,9 @@ def test_request_with_an_access_token_issued_for_the_gateway_is_accepted(gateway
     assert response.headers["mcp-session-id"]
 
 
-def test_response_to_a_request_without_a_token_contains_the_metadata_url(gateway: ProtectedGateway) -> None:
+def test_request_without_a_token_gets_status_401_and_the_url_of_the_resource_metadata(
+    gateway: ProtectedGateway,
+) -> None:
     response = gateway.send("")
     assert response.status_code == 401
     challenge = response.headers["www-authenticate"]
@@ -104,7 +106,7 @@ def test_response_to_a_request_without_a_token_contains_the_metadata_url(gateway
 
 
 @pytest.mark.parametrize("suffix", ["", "/mcp"])
-def test_protected_resource_metadata_name_the_identity_provider(
+def test_protected_resource_metadata_of_the_gateway_name_the_identity_provider(
     gateway: ProtectedGateway, suffix: str
 ) -> None:
     response = httpx2.get(f"{gateway.origin()}/.well-known/oauth-protected-resource{suffix}")
@@ -205,13 +207,17 @@ def test_token_signed_with_a_key_that_its_own_header_contains_or_links_to_is_ref
 
 
 @pytest.mark.parametrize("kind", ["dpop+jwt", "logout+jwt", "token-introspection+jwt", "secevent+jwt"])
-def test_token_of_a_type_other_than_access_token_is_refused(gateway: ProtectedGateway, kind: str) -> None:
+def test_json_web_token_whose_type_header_is_not_that_of_an_access_token_is_refused(
+    gateway: ProtectedGateway, kind: str
+) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), typ=kind)
     assert refused(gateway.send(token), "it is a token for another purpose")
 
 
 @pytest.mark.parametrize("claims", [{"nonce": "n"}, {"at_hash": "x"}, {"c_hash": "x"}, {"typ": "ID"}])
-def test_id_token_is_refused(gateway: ProtectedGateway, claims: dict[str, str]) -> None:
+def test_id_token_sent_instead_of_an_access_token_is_refused_with_advice(
+    gateway: ProtectedGateway, claims: dict[str, str]
+) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(**claims), typ="JWT")
     assert refused(gateway.send(token), "it is an ID token; send the access token instead")
 
@@ -238,7 +244,9 @@ def test_token_without_the_required_scope_gets_status_403(gateway: ProtectedGate
     assert 'scope="toolfold"' in challenge
 
 
-def test_scopes_in_the_claim_scp_of_some_providers_are_accepted(gateway: ProtectedGateway) -> None:
+def test_token_whose_scopes_are_in_the_claim_scp_instead_of_scope_is_accepted(
+    gateway: ProtectedGateway,
+) -> None:
     assert gateway.send(gateway.issuer.token(scope=None, scp=["toolfold"])).status_code == 200
     assert gateway.send(gateway.issuer.token(scope=None, scp="x toolfold")).status_code == 200
     assert gateway.send(gateway.issuer.token(scope={"toolfold": True})).status_code == 403

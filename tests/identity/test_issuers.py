@@ -55,13 +55,15 @@ async def test_signing_keys_are_found_through_oauth_metadata_if_there_are_no_ope
     assert (await load_key(issuer)).find_key("one") is not None
 
 
-async def test_metadata_that_name_another_issuer_are_refused(issuer: IssuerServer) -> None:
+async def test_identity_provider_metadata_that_name_another_issuer_are_refused(issuer: IssuerServer) -> None:
     set_metadata(issuer, issuer="https://other.example")
     with pytest.raises(IssuerUnavailable, match="describes another issuer"):
         await load_key(issuer)
 
 
-async def test_huge_list_of_signing_keys_is_refused(issuer: IssuerServer, key: SigningKey) -> None:
+async def test_signing_keys_document_above_the_size_limit_is_refused(
+    issuer: IssuerServer, key: SigningKey
+) -> None:
     body = json.dumps({"keys": [key.to_jwk()], "x": "y" * issuers.MAX_DOCUMENT_BYTES}).encode()
     issuer.replies["/jwks"] = 200, {}, body
     with pytest.raises(IssuerUnavailable, match="sent more than"):
@@ -74,7 +76,7 @@ async def test_deeply_nested_json_of_signing_keys_is_refused(issuer: IssuerServe
         await load_key(issuer)
 
 
-async def test_request_to_a_slow_identity_provider_times_out(
+async def test_loading_signing_keys_fails_after_a_timeout_if_the_identity_provider_is_slow(
     issuer: IssuerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(issuers, "FETCH_TIMEOUT_S", 0.3)

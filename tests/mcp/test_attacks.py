@@ -138,7 +138,7 @@ def test_server_requests_above_the_limit_per_second_are_dropped_and_logged_as_re
     assert len(parsed) == count
 
 
-def test_server_requests_do_not_count_against_the_notification_limit() -> None:
+def test_requests_of_a_server_are_accepted_beyond_the_limit_for_its_notifications() -> None:
     asked = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
     assert (
         count_accepted(NotificationLimiter(lambda _: None), asked, 3 * MAX_NOTIFICATIONS_PER_SECOND)
@@ -262,7 +262,9 @@ def test_cli_commands_print_no_terminal_escape_sequences_from_texts_of_a_server(
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )
-def test_injection_at_the_boundary_between_two_parts_of_a_long_result_is_marked(before: int) -> None:
+def test_injection_across_the_boundary_of_two_separately_scanned_parts_of_a_long_result_is_marked(
+    before: int,
+) -> None:
     filler = "A note of the day. "
     text = (filler * (before // len(filler) + 1))[:before] + ORDER + " " + filler * 400
     marked = mark_injections(text)

@@ -67,7 +67,7 @@ def test_documentation_page_about_conformance_lists_failing_scenarios_with_reaso
     [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
-def test_conformance_scenario_with_warnings_or_errors_does_not_count_as_passed(
+def test_conformance_scenario_with_warnings_or_errors_is_counted_as_not_passed(
     checks: dict[str, int], exit_code: int
 ) -> None:
     assert not make_outcome("2026-07-28", "tools_call", checks=checks, exit_code=exit_code).is_passed

@@ -168,7 +168,7 @@ def test_label_of_an_image_appears_between_the_texts_before_and_after_the_image(
     )
 
 
-def test_image_type_is_detected_from_its_content() -> None:
+def test_image_with_a_wrong_declared_type_gets_the_type_detected_from_its_bytes() -> None:
     (shown,) = read_result(image(GIF, "image/jpeg")).blocks
     assert (shown.kind, shown.mime_type) == ("image", "image/gif")
 
@@ -198,7 +198,7 @@ def test_images_of_a_result_above_the_maximum_number_of_images_become_files() ->
     assert [each.kind for each in content.blocks] == ["image"] * MAX_IMAGES + ["file"] * 2
 
 
-def test_audio_type_is_detected_from_its_content() -> None:
+def test_audio_type_is_detected_from_its_bytes_or_else_taken_from_the_declared_type() -> None:
     (heard,) = read_result({"type": "audio", "data": encode_base64(WAV), "mimeType": "audio/x-wav"}).blocks
     assert (heard.kind, heard.mime_type, heard.label) == ("audio", "audio/wav", "audio 1")
     (odd,) = read_result({"type": "audio", "data": encode_base64(b"?"), "mimeType": "audio/midi"}).blocks
@@ -224,7 +224,7 @@ def resource(**content_text: Any) -> Json:
     return {"type": "resource", "resource": {"uri": "file:///notes.txt", **content_text}}
 
 
-def test_embedded_text_resource_is_shown_with_its_uri() -> None:
+def test_embedded_text_resource_in_a_result_becomes_its_text_below_a_line_with_its_uri() -> None:
     content = read_result(resource(text="hello", mimeType="text/plain"))
     assert content.value == "(resource, file:///notes.txt, text/plain)\nhello"
 
@@ -250,7 +250,7 @@ def test_text_resource_with_invalid_base64_data_is_replaced_by_a_text_that_says_
     assert "unreadable" in read_result(resource(blob="?", mimeType="text/plain")).value
 
 
-def test_resource_link_in_a_result_is_described() -> None:
+def test_resource_link_in_a_result_becomes_a_line_with_its_uri_type_and_title() -> None:
     link = {
         "type": "resource_link",
         "uri": "db://a",
@@ -289,7 +289,7 @@ def test_images_are_numbered_across_all_messages_of_a_prompt() -> None:
 # -- marked texts ---------------------------------------------------------------------------------------
 
 
-def test_injections_are_marked_in_all_texts_of_the_server() -> None:
+def test_injection_marker_is_applied_to_tool_results_resources_prompts_and_their_lists() -> None:
     def loud(content_text: str) -> str:
         return content_text.upper()
 
@@ -384,7 +384,9 @@ def session(open_test_runtime: RuntimeOpener, tmp_path: Path) -> Session:
     return runtime.session()
 
 
-def test_images_structured_values_and_resources_of_a_server_reach_the_model(session: Session) -> None:
+def test_images_structured_values_and_resources_of_a_real_server_are_sent_to_the_model(
+    session: Session,
+) -> None:
     pictured = session.call_sync("mcp_everything_get-tiny-image", {})
     assert [(each.kind, each.mime_type) for each in pictured.media] == [("image", "image/png")]
     assert "(image 1, image/png, " in pictured.text
@@ -431,7 +433,7 @@ def test_image_type_and_size_are_read_from_the_image_header(data: bytes, found: 
     st.binary(max_size=60),
     st.data(),
 )
-def test_media_type_detection_never_raises_for_any_bytes(
+def test_media_type_detection_raises_no_error_for_any_bytes(
     start: bytes, more: bytes, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(start)))

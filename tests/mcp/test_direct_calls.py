@@ -44,7 +44,9 @@ async def test_consecutive_calls_to_an_http_server_reuse_one_tcp_connection(
         assert server.connections == before
 
 
-async def test_call_that_is_redirected_within_its_origin_is_sent_to_the_new_url(tmp_path: Path) -> None:
+async def test_call_that_the_server_redirects_to_another_url_of_its_origin_is_sent_there(
+    tmp_path: Path,
+) -> None:
     async with connected_server("moved", tmp_path) as (_, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "moved"
         assert (await call_echo(supervisor, "again"))[0] == "again"
@@ -58,7 +60,7 @@ async def test_cookie_that_a_server_sets_in_a_call_is_sent_with_the_next_call(tm
         assert server.cookie == "route=7"
 
 
-async def test_call_uses_a_new_connection_if_the_server_has_closed_the_last_one(tmp_path: Path) -> None:
+async def test_call_opens_a_new_connection_if_the_server_has_closed_the_previous_one(tmp_path: Path) -> None:
     async with connected_server("close-afterwards", tmp_path) as (server, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "closed"
         assert await asyncio.to_thread(server.has_closed_connection.wait, TIMEOUT_S)
@@ -66,7 +68,7 @@ async def test_call_uses_a_new_connection_if_the_server_has_closed_the_last_one(
         assert server.calls == 3
 
 
-async def test_large_call_and_its_large_result_arrive_complete(tmp_path: Path) -> None:
+async def test_call_with_very_long_arguments_and_a_very_long_result_arrive_complete(tmp_path: Path) -> None:
     async with connected_server("large-result", tmp_path) as (server, supervisor):
         sent = "y" * (MAX_DIRECT_REQUEST_BYTES + 1)
         assert (await call_echo(supervisor, sent))[0] == sent

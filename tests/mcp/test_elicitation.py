@@ -124,7 +124,7 @@ def create_asking_server() -> MCPServer:
     return server
 
 
-async def test_elicitation_form_shows_the_server_name_and_the_reply_is_returned() -> None:
+async def test_elicitation_callback_gets_the_form_of_the_server_and_the_server_gets_its_reply() -> None:
     elicit = ScriptedUser(ElicitationReply("accept", {"name": "Ada", "note": "not asked for"}))
     answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
@@ -163,7 +163,7 @@ async def test_form_values_returned_by_an_async_elicitation_callback_are_sent_as
     assert answer == {"action": "accept", "content": {"name": "notes"}}
 
 
-async def test_elicitation_with_an_invalid_reply_is_asked_again_up_to_the_limit() -> None:
+async def test_elicitation_is_asked_again_after_an_invalid_reply_and_cancelled_after_three() -> None:
     elicit = ScriptedUser({"name": 5}, {}, {"name": "Ada"})
     assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME))["content"] == {
         "name": "Ada"
@@ -263,7 +263,7 @@ async def test_elicitation_form_with_unsupported_or_too_many_fields_gets_an_erro
     assert elicit.asked == []
 
 
-async def test_url_elicitation_shows_the_whole_url_and_only_asks_for_consent() -> None:
+async def test_url_elicitation_asks_the_user_for_consent_and_shows_the_whole_url() -> None:
     elicit = ScriptedUser(True)
     assert await call_asking_tool(
         InteractionCallbacks(elicit=elicit), "go", url="https://login.example.com/a?b=c"
@@ -287,7 +287,7 @@ async def test_url_elicitation_shows_the_whole_url_and_only_asks_for_consent() -
         "https://example.com/" + "x" * 5_000,
     ],
 )
-async def test_elicitation_with_a_deceptive_url_is_refused(url: str) -> None:
+async def test_elicitation_with_a_deceptive_or_invalid_url_is_refused(url: str) -> None:
     elicit = ScriptedUser()
     assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "go", url=url))["code"] == -32602
     assert elicit.asked == []
@@ -316,7 +316,7 @@ def test_elicitation_form_that_asks_for_a_secret_has_a_warning() -> None:
     assert [w.split("'")[1] for w in parse_form("notes", "", asked).warnings] == ["key"]
 
 
-def test_elicitation_texts_are_truncated_and_have_no_invisible_characters() -> None:
+def test_long_texts_of_an_elicitation_form_are_truncated_and_invisible_characters_removed() -> None:
     asked = {"properties": {"a": {"type": "string", "title": "x" * 9_000, "description": "see\u200bn\u202e"}}}
     request = parse_form("notes", "hi\u2066dden" + "y" * 9_000, asked)
     assert request.message.startswith("hidden")
@@ -382,7 +382,7 @@ def test_default_value_of_an_elicitation_field_is_sent_unless_the_reply_sets_it_
         ("mail", "a" * 200_000 + "@example.com"),
     ],
 )
-def test_error_for_an_invalid_form_value_names_the_field(name: str, value: Any) -> None:
+def test_error_for_an_invalid_value_of_an_elicitation_field_names_the_field(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
         validate_values(parse_form("notes", "", ALL_KINDS), {name: value})
 
@@ -401,7 +401,9 @@ def test_error_for_an_invalid_form_value_names_the_field(name: str, value: Any) 
         ("text", " as it is ", " as it is "),
     ],
 )
-def test_text_typed_into_a_form_field_is_converted_to_its_type(name: str, typed: str, value: Any) -> None:
+def test_text_typed_into_an_elicitation_field_is_converted_to_the_type_of_the_field(
+    name: str, typed: str, value: Any
+) -> None:
     fields = {f.name: f for f in parse_form("notes", "", ALL_KINDS).fields}
     assert fields[name].parse_input(typed) == value
 
@@ -520,7 +522,7 @@ async def test_sampling_request_runs_without_asking_the_user_if_the_server_setti
     assert answer["content"]["text"] == "fine"
 
 
-async def test_failing_sampling_function_gives_an_error_without_details() -> None:
+async def test_server_gets_an_error_without_details_if_the_sampling_callback_fails() -> None:
     def failing(request: SamplingRequest) -> str:
         raise RuntimeError(SECRET)
 

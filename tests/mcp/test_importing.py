@@ -74,7 +74,7 @@ def import_entry(
     return result.servers[0]
 
 
-def test_servers_are_imported_from_claude_desktop(tmp_path: Path) -> None:
+def test_servers_are_imported_from_the_configuration_file_of_claude_desktop(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "claude-desktop",
@@ -92,7 +92,7 @@ def test_servers_are_imported_from_claude_desktop(tmp_path: Path) -> None:
     }
 
 
-def test_user_and_project_servers_are_imported_from_claude_code(tmp_path: Path) -> None:
+def test_user_and_project_servers_are_imported_from_the_files_of_claude_code(tmp_path: Path) -> None:
     text = json.dumps(
         {
             "history": ["anything"],
@@ -394,7 +394,7 @@ def test_size_limit_of_client_files_is_higher_for_the_claude_code_file_which_con
     assert "larger" in import_text(tmp_path, "claude-code", text, scope="project").problem
 
 
-def test_import_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
+def test_importing_from_a_path_that_is_not_a_regular_file_gives_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a regular file"):
         read_document(tmp_path)
     assert read_client_file(
@@ -403,7 +403,7 @@ def test_import_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
-def test_configuration_files_of_all_clients_are_found_on_every_platform(
+def test_configuration_files_of_all_client_programs_are_found_on_linux_macos_and_windows(
     tmp_path: Path, platform: str
 ) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
@@ -461,7 +461,7 @@ def test_project_file_in_the_home_directory_is_not_found_if_the_home_directory_i
     assert find_config_files(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
 
 
-def test_client_is_guessed_from_the_name_of_its_configuration_file() -> None:
+def test_client_program_is_guessed_from_the_path_of_its_configuration_file() -> None:
     names = {
         "a/.vscode/mcp.json": "vscode",
         "a/.cursor/mcp.json": "cursor",
@@ -653,7 +653,7 @@ def test_strip_comments_preserves_json_without_comments(value: Any) -> None:
 
 
 @given(JSON_VALUES)
-def test_comments_and_trailing_commas_do_not_change_the_parsed_document(value: Any) -> None:
+def test_json_document_with_comments_and_trailing_commas_is_parsed_like_the_plain_one(value: Any) -> None:
     plain = json.dumps({"it": value}, indent=1)
     commented = plain.replace("\n", " // a comment, with a comma,\n").replace("\n}", ", /* } */\n}")
     assert repr(parse_document(commented, Path("x.json"))) == repr(parse_document(plain, Path("x.json")))
@@ -687,7 +687,7 @@ def test_any_json_value_as_server_entry_is_either_imported_or_rejected_without_a
         replace_secrets("it", each.settings)
 
 
-def test_servers_are_imported_from_gemini_cli(tmp_path: Path) -> None:
+def test_servers_are_imported_from_the_settings_file_of_gemini_cli(tmp_path: Path) -> None:
     text = """{"mcpServers": {
         "git": {"command": "uvx", "args": ["git"], "env": {"GH": "${GH_TOKEN}"}, "timeout": 30000,
                 "trust": true},
@@ -707,7 +707,7 @@ def test_servers_are_imported_from_gemini_cli(tmp_path: Path) -> None:
     assert any("automatic approvals" in remark for each in result.servers for remark in each.remarks)
 
 
-def test_servers_are_imported_from_opencode(tmp_path: Path) -> None:
+def test_servers_are_imported_from_the_configuration_file_of_opencode(tmp_path: Path) -> None:
     text = """{"mcp": { // mine
         "git": {"type": "local", "command": ["uvx", "git"], "environment": {"GH": "{env:GH_TOKEN}"}},
         "docs": {"type": "remote", "url": "https://docs.example/mcp", "enabled": false,

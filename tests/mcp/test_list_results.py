@@ -105,7 +105,7 @@ async def test_listed_tool_without_an_input_schema_is_accepted(tmp_path: Path) -
     ],
     ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else None,
 )
-async def test_unusable_listed_tool_is_dropped_and_reported_without_affecting_other_tools(
+async def test_listed_tool_with_an_invalid_schema_or_name_is_dropped_with_a_reason_and_others_are_kept(
     tool: Any, reason: str, tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[tool, GOOD])
@@ -114,7 +114,9 @@ async def test_unusable_listed_tool_is_dropped_and_reported_without_affecting_ot
     assert reason in (tmp_path / "some.log").read_text()
 
 
-async def test_too_deeply_nested_listed_tool_is_dropped_without_affecting_other_tools(tmp_path: Path) -> None:
+async def test_listed_tool_with_a_too_deeply_nested_schema_is_dropped_and_others_are_kept(
+    tmp_path: Path,
+) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -139,7 +141,7 @@ async def test_too_deeply_nested_listed_tool_is_dropped_without_affecting_other_
     ],
     ids=json.dumps,
 )
-async def test_malformed_optional_field_of_a_listed_tool_is_ignored_and_reported(
+async def test_listed_tool_with_a_malformed_optional_field_is_kept_without_it_and_a_problem_is_reported(
     fields: Any, tmp_path: Path
 ) -> None:
     async with open_supervisor(
@@ -152,7 +154,9 @@ async def test_malformed_optional_field_of_a_listed_tool_is_ignored_and_reported
         assert (await it.call_tool("odd", {})).is_error is not True
 
 
-async def test_second_listed_tool_of_the_same_name_is_dropped_and_reported(tmp_path: Path) -> None:
+async def test_second_tool_of_the_same_name_in_a_tool_list_is_dropped_and_a_problem_is_reported(
+    tmp_path: Path,
+) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
     assert [each.description for each in listing.tools] == [""]
     assert any("'good' twice" in each for each in listing.problems)
@@ -192,7 +196,7 @@ async def test_malformed_tool_list_result_gives_no_tools_and_a_problem_report_in
         ("prompts/list", {"name": "p"}, [{"description": "nameless"}, {"name": 7}, []]),
     ],
 )
-async def test_malformed_resources_and_prompts_are_dropped_without_affecting_others(
+async def test_malformed_resource_or_prompt_in_a_list_is_dropped_and_the_others_are_kept(
     method: str, good: Any, bad: list[Any], tmp_path: Path
 ) -> None:
     odd = {

@@ -50,7 +50,7 @@ def collect_changes(runtime: Runtime) -> list[str]:
     return changes
 
 
-def test_server_added_to_an_open_runtime_is_used_in_the_next_turn_of_a_session(
+def test_session_is_offered_the_tools_of_a_server_added_to_the_open_runtime_in_its_next_turn(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -89,7 +89,7 @@ def test_server_can_be_added_under_a_new_name_with_the_settings_object_of_anothe
         ("a server", {"command": "x"}, "cannot be the name of a server"),
     ],
 )
-def test_server_with_invalid_settings_is_not_added(
+def test_adding_a_server_with_invalid_settings_to_an_open_runtime_raises_config_error(
     open_test_runtime: RuntimeOpener, name: str, settings: dict[str, Any], message: str
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -98,13 +98,15 @@ def test_server_with_invalid_settings_is_not_added(
     assert list(runtime.mcp.servers) == ["one"]
 
 
-def test_no_server_is_added_while_mcp_servers_are_disabled(open_test_runtime: RuntimeOpener) -> None:
+def test_adding_a_server_raises_config_error_if_the_setting_mcp_enabled_is_false(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime({"mcp.enabled": False})
     with pytest.raises(ConfigError, match="MCP servers are disabled"):
         runtime.mcp.add("one", server_entry())
 
 
-def test_added_server_that_cannot_start_does_not_affect_running_servers(
+def test_tools_of_running_servers_can_still_be_called_after_a_server_that_cannot_start_was_added(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -114,7 +116,7 @@ def test_added_server_that_cannot_start_does_not_affect_running_servers(
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_removed_server_is_stopped_and_its_tools_disappear(
+def test_removing_a_server_from_an_open_runtime_stops_its_process_and_removes_its_tools(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -227,7 +229,9 @@ def test_tools_get_the_same_names_whether_their_server_is_added_later_or_configu
     assert added_later == server_tools(open_with_servers(open_test_runtime, a=short, a_b=long))
 
 
-def test_removed_server_can_be_added_again(open_test_runtime: RuntimeOpener) -> None:
+def test_tool_can_be_called_after_its_server_was_removed_and_added_again(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     for _ in range(3):
         runtime.mcp.remove("one")

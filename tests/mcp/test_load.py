@@ -170,14 +170,14 @@ async def test_call_succeeds_although_the_event_stream_contains_many_comments_or
     assert json.loads(result.text) == {"result": kind}
 
 
-async def test_event_stream_in_tiny_chunks_fails_the_call(runtime: Runtime) -> None:
+async def test_call_fails_if_the_event_stream_of_the_server_arrives_in_tiny_chunks(runtime: Runtime) -> None:
     result = await load(runtime, "event chunks", server="web")
     assert result.error
     again = await load(runtime, "hello", server="web")
     assert json.loads(again.text) == {"result": "hello"}
 
 
-async def test_endless_response_headers_fail_the_call(runtime: Runtime) -> None:
+async def test_call_fails_if_the_http_server_sends_endless_response_headers(runtime: Runtime) -> None:
     result = await load(runtime, "headers", server="web")
     assert result.error
 

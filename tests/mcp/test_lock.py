@@ -52,7 +52,7 @@ def test_lock_file_has_the_same_bytes_whatever_order_tools_were_accepted_in(tmp_
     assert one.file.read_bytes() == other.file.read_bytes()
 
 
-def test_hidden_characters_are_escaped_in_the_lock_file(lock: LockFile) -> None:
+def test_invisible_characters_of_a_tool_description_are_escaped_in_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool(description="Reads\u200b a file.")])
     assert lock.file.read_bytes().isascii()
     assert b"\\u200b" in lock.file.read_bytes()
@@ -111,7 +111,7 @@ def test_accepting_an_already_accepted_tool_does_not_write_the_lock_file(lock: L
     assert lock.file.stat().st_ino == before.st_ino
 
 
-def test_oversized_tool_is_stored_in_the_lock_file_as_a_hash_only(lock: LockFile) -> None:
+def test_very_large_tool_definition_is_stored_in_the_lock_file_as_a_hash_only(lock: LockFile) -> None:
     long = make_tool(description="word " * 25_000)
     lock.accept("files", [long])
     assert lock.pins("files") == {"read": Pin(long.fingerprint, None)}

@@ -97,7 +97,7 @@ def test_tool_name_that_two_servers_claim_goes_to_the_server_with_the_longer_nam
 @given(st.lists(st.tuples(alike, alike), unique=True, min_size=1, max_size=20), st.randoms())
 @example([("a", "b_a"), ("a_b", "a")], Random(0))
 @example([("a__b", "a"), ("a", "b__a")], Random(0))
-def test_tool_names_are_unique_and_independent_of_server_order(
+def test_tools_of_any_servers_get_unique_names_that_do_not_depend_on_the_order_of_servers(
     offered: list[tuple[str, str]], random: Random
 ) -> None:
     listed = [server for server, _ in offered]
@@ -112,7 +112,9 @@ def test_tool_names_are_unique_and_independent_of_server_order(
 @given(servers, tools, tools)
 @example("s", "a.b", "a_b")
 @example("s", "a" * 100, "a" * 101)
-def test_tools_of_one_server_have_unique_names(server: str, one: str, other: str) -> None:
+def test_two_tools_of_one_server_never_get_the_same_name_even_if_they_differ_in_one_character(
+    server: str, one: str, other: str
+) -> None:
     assume(one != other)
     names = ToolNames([server])
     assert names.names_of(server, one).agent != names.names_of(server, other).agent

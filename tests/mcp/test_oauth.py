@@ -126,7 +126,7 @@ def notes(there: OAuthSetup, tmp_path: Path) -> NotesServer:
     return NotesServer(there, tmp_path / "oauth")
 
 
-async def test_all_tools_of_a_server_can_be_called_after_one_oauth_login(notes: NotesServer) -> None:
+async def test_tool_of_a_protected_server_can_be_called_after_one_oauth_login(notes: NotesServer) -> None:
     done = await notes.log_in()
     assert (done.issuer, done.scopes, done.is_usable) == (notes.there.auth_server.url, ("notes:read",), True)
     provider = create_auth("notes", notes.settings, notes.folder, False, environment={})
@@ -159,7 +159,9 @@ def test_runtime_reports_a_missing_oauth_login_and_later_refreshes_the_expired_t
     ]
 
 
-async def test_login_uses_pkce_and_the_resource_parameter(notes: NotesServer) -> None:
+async def test_oauth_login_sends_a_pkce_challenge_and_the_url_of_the_server_as_resource(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     query = notes.browser.query()
     assert (query["code_challenge_method"], query["response_type"]) == ("S256", "code")
@@ -179,7 +181,7 @@ async def test_interactive_request_without_a_login_opens_the_login_page_and_is_r
     assert await notes.send_request(interactive=False) == 200  # another process uses the same login
 
 
-async def test_error_for_a_missing_login_names_the_login_command(notes: NotesServer) -> None:
+async def test_error_for_a_request_without_a_stored_login_names_the_login_command(notes: NotesServer) -> None:
     with pytest.raises(NeedsLogin) as raised:
         await notes.send_request()
     assert str(raised.value) == (
@@ -189,7 +191,9 @@ async def test_error_for_a_missing_login_names_the_login_command(notes: NotesSer
     assert notes.there.auth_server.requests == []
 
 
-async def test_error_for_a_login_without_a_browser_names_the_login_command(notes: NotesServer) -> None:
+async def test_error_for_an_interactive_login_without_a_browser_names_the_login_command(
+    notes: NotesServer,
+) -> None:
     assert find_browser({}) is None
     assert find_browser({"DISPLAY": ":0"}) is not None
     provider = create_auth("notes", notes.settings, notes.folder, True, environment={})
@@ -239,7 +243,7 @@ async def test_login_file_readable_by_others_is_made_private_and_a_damaged_one_r
             await notes.send_request()
 
 
-async def test_symlinked_login_file_is_ignored(notes: NotesServer, tmp_path: Path) -> None:
+async def test_stored_login_is_not_used_if_its_file_is_a_symlink(notes: NotesServer, tmp_path: Path) -> None:
     await notes.log_in()
     (file,) = notes.files()
     moved = file.rename(tmp_path / "moved.json")
@@ -275,7 +279,9 @@ async def test_oauth_token_rejected_by_the_server_is_refreshed(notes: NotesServe
     assert len(notes.browser.visited) == 1
 
 
-async def test_concurrent_requests_refresh_the_oauth_token_once(notes: NotesServer) -> None:
+async def test_concurrent_requests_with_an_expired_oauth_token_refresh_it_only_once(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     assert await asyncio.gather(*(notes.send_request() for _ in range(6))) == [200] * 6
@@ -312,7 +318,9 @@ async def test_token_that_the_server_rejects_right_after_a_refresh_is_not_refres
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_unavailable_issuer_does_not_delete_the_stored_login(notes: NotesServer) -> None:
+async def test_stored_login_can_still_be_used_after_a_token_refresh_failed_with_status_503(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     notes.there.auth_server.overrides["/token"] = json_response(503)
@@ -335,7 +343,7 @@ async def test_login_registers_a_new_oauth_client_if_the_issuer_no_longer_knows_
     assert await notes.send_request() == 200
 
 
-async def test_second_login_reuses_the_oauth_client_registration(notes: NotesServer) -> None:
+async def test_second_login_uses_the_oauth_client_that_the_first_login_registered(notes: NotesServer) -> None:
     await notes.log_in()
     await notes.log_in()
     assert len(notes.there.auth_server.requests_to("/register")) == 1
@@ -343,7 +351,9 @@ async def test_second_login_reuses_the_oauth_client_registration(notes: NotesSer
     assert len(notes.files()) == 1
 
 
-async def test_second_login_registers_a_new_oauth_client_if_its_port_is_in_use(notes: NotesServer) -> None:
+async def test_second_login_registers_a_new_oauth_client_if_the_old_redirect_port_is_in_use(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     port = urlsplit(notes.browser.query()["redirect_uri"]).port
     with socket.create_server(("127.0.0.1", port or 0)):
@@ -352,7 +362,7 @@ async def test_second_login_registers_a_new_oauth_client_if_its_port_is_in_use(n
     assert len(notes.there.auth_server.requests_to("/register")) == 2
 
 
-async def test_configured_redirect_port_that_is_already_in_use_is_reported(
+async def test_login_error_names_the_configured_redirect_port_that_is_already_in_use(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -361,7 +371,7 @@ async def test_configured_redirect_port_that_is_already_in_use_is_reported(
             await NotesServer(there, tmp_path, redirect_port=port).log_in()
 
 
-async def test_login_denied_by_the_user_is_reported_and_stores_nothing(
+async def test_login_that_the_user_denies_raises_an_error_and_stores_nothing(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     notes.there.issuer.refuses = "consent"
@@ -393,7 +403,7 @@ async def test_forged_login_redirects_get_an_error_status_and_the_real_login_sti
     assert exchange.form["code"] != "stolen"
 
 
-async def test_login_redirect_with_another_state_is_rejected(notes: NotesServer) -> None:
+async def test_login_does_not_accept_a_redirect_with_a_wrong_state(notes: NotesServer) -> None:
     def redirect_with_wrong_state(address: str) -> None:
         back = parse_qs(urlsplit(address).query)["redirect_uri"][0]
         httpx2.get(f"{back}?code=stolen&state=guessed", timeout=TIMEOUT_S)
@@ -472,7 +482,7 @@ async def test_configured_oauth_client_id_is_used_without_registration(
     assert "secret-from-the-environment" not in notes.files()[0].read_text()
 
 
-async def test_oauth_client_secret_is_sent_in_the_request_body_if_the_issuer_supports_only_that(
+async def test_client_secret_is_sent_in_the_request_body_if_the_issuer_supports_only_client_secret_post(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -539,7 +549,9 @@ async def test_configured_oauth_scopes_are_requested(there: OAuthSetup, tmp_path
     assert done.scopes == ("notes:read", "notes:all")
 
 
-async def test_insufficient_scope_error_starts_a_login_with_added_scopes(notes: NotesServer) -> None:
+async def test_insufficient_scope_error_starts_a_login_that_also_requests_the_missing_scope(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     notes.there.demand_scopes("notes:write")
     assert await notes.send_request(interactive=True) == 200
@@ -596,7 +608,9 @@ async def test_oauth_token_is_not_sent_to_another_origin_after_a_redirect(notes:
     assert_no_secrets(notes, notes.there.elsewhere.dump_requests())
 
 
-async def test_refresh_token_is_sent_to_the_issuer_only(notes: NotesServer) -> None:
+async def test_refresh_token_is_sent_to_the_oauth_issuer_and_never_to_the_mcp_server(
+    notes: NotesServer,
+) -> None:
     notes.there.issuer.lifetime = 0
     await notes.log_in()
     notes.there.issuer.lifetime = 3600
@@ -655,7 +669,7 @@ async def test_oauth_metadata_with_a_wrong_issuer_or_without_encryption_or_pkce_
     assert notes.files() == []
 
 
-async def test_login_redirect_with_a_different_issuer_is_rejected(notes: NotesServer) -> None:
+async def test_login_redirect_that_names_a_different_oauth_issuer_is_rejected(notes: NotesServer) -> None:
     notes.there.issuer.iss = "https://attacker.example"
     with pytest.raises(NotStarted, match="iss mismatch"):
         await notes.log_in()
@@ -707,7 +721,7 @@ async def test_oversized_response_of_an_oauth_issuer_is_rejected(notes: NotesSer
         await notes.log_in()
 
 
-async def test_error_for_an_unreachable_oauth_issuer_names_it(notes: NotesServer) -> None:
+async def test_error_for_an_oauth_issuer_that_does_not_answer_names_the_issuer(notes: NotesServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
@@ -717,7 +731,7 @@ async def test_error_for_an_unreachable_oauth_issuer_names_it(notes: NotesServer
         await notes.log_in()
 
 
-async def test_login_at_an_unreachable_server_is_reported(tmp_path: Path) -> None:
+async def test_login_at_a_server_that_does_not_answer_raises_an_error_that_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     settings = parse_server_settings({"url": f"http://127.0.0.1:{port}/mcp"})
@@ -743,7 +757,9 @@ async def test_login_fails_after_its_timeout_while_another_process_is_still_logg
     await notes.log_in()  # the lock is released with its holder
 
 
-async def test_logout_deletes_the_login_and_revokes_its_token(notes: NotesServer) -> None:
+async def test_logout_deletes_the_stored_login_and_revokes_its_token_at_the_issuer(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     issued = list(notes.there.issuer.refresh_tokens)
     assert await log_out("notes", notes.settings, notes.folder, environment={}) is True
@@ -754,14 +770,18 @@ async def test_logout_deletes_the_login_and_revokes_its_token(notes: NotesServer
     assert await log_out("notes", notes.settings, notes.folder, environment={}) is False
 
 
-async def test_logout_deletes_the_login_even_if_revocation_fails(notes: NotesServer) -> None:
+async def test_logout_deletes_the_stored_login_even_if_the_issuer_fails_to_revoke_the_token(
+    notes: NotesServer,
+) -> None:
     await notes.log_in()
     notes.there.auth_server.overrides["/revoke"] = json_response(500)
     assert await log_out("notes", notes.settings, notes.folder, environment={}) is True
     assert notes.files() == []
 
 
-async def test_error_for_an_unset_client_secret_variable_names_it(notes: NotesServer) -> None:
+async def test_error_for_a_client_secret_that_refers_to_an_unset_variable_names_the_variable(
+    notes: NotesServer,
+) -> None:
     settings = parse_server_settings(
         {"url": notes.there.url, "oauth": {"client_id": "x", "client_secret": "${NOT_SET}"}}
     )
@@ -769,7 +789,9 @@ async def test_error_for_an_unset_client_secret_variable_names_it(notes: NotesSe
         create_auth("notes", settings, notes.folder, False, environment={})
 
 
-async def test_unwritable_login_directory_is_reported(notes: NotesServer, tmp_path: Path) -> None:
+async def test_login_fails_with_an_error_if_the_directory_for_logins_cannot_be_written(
+    notes: NotesServer, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     notes.folder = tmp_path / "file" / "oauth"
     with pytest.raises(NotStarted, match="logins cannot be stored"):
@@ -835,14 +857,14 @@ def test_login_file_with_any_json_content_is_read_or_ignored_without_an_error(
     assert login is None or isinstance(login.token, str)
 
 
-def test_login_redirect_with_repeated_parameters_is_rejected() -> None:
+def test_login_redirect_with_a_repeated_query_parameter_is_rejected() -> None:
     with pytest.raises(ValueError, match="neither a code nor an error"):
         parse_redirect("?state=s&code=a&code=b", "s")
     with pytest.raises(ValueError, match="another login"):
         parse_redirect("?state=s&state=s&code=a", "s")
 
 
-def test_oauth_token_is_refreshed_shortly_before_expiry() -> None:
+def test_oauth_token_counts_as_expired_thirty_seconds_before_its_expiry() -> None:
     assert compute_fresh_until(1000.0, 3600) == 1000 + 3600 - 30
     assert compute_fresh_until(1000.0, 10) == 1000 + 9
     assert compute_fresh_until(1000.0, None) is None

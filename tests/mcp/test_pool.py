@@ -46,7 +46,7 @@ def diary_lines(diary: Path) -> Counter[str]:
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
-def test_tools_of_mcp_servers_are_called_through_a_session(open_test_runtime: RuntimeOpener) -> None:
+def test_session_can_call_the_tools_of_a_configured_mcp_server(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("", "--tools", "3")))
     assert callable_tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
     session = runtime.session(["mcp-files"])
@@ -105,7 +105,9 @@ def test_cached_tool_list_is_not_used_after_the_arguments_of_the_server_changed(
     wait_until(lambda: callable_tools(runtime) == {"mcp_files_echo"})
 
 
-def test_broken_cached_tool_list_is_ignored(open_test_runtime: RuntimeOpener, home: Path) -> None:
+def test_tools_of_a_server_are_listed_anew_if_their_cache_file_is_damaged(
+    open_test_runtime: RuntimeOpener, home: Path
+) -> None:
     open_test_runtime(mcp_config(files=server_entry())).close()
     kept = list(home.rglob("mcp/files-*.json"))
     assert kept
@@ -114,7 +116,9 @@ def test_broken_cached_tool_list_is_ignored(open_test_runtime: RuntimeOpener, ho
     assert callable_tools(open_test_runtime(mcp_config(files=server_entry()))) == {"mcp_files_echo"}
 
 
-def test_dead_and_hanging_servers_do_not_delay_other_servers(open_test_runtime: RuntimeOpener) -> None:
+def test_tools_of_a_working_server_are_available_while_other_servers_crash_or_hang_at_start(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = mcp_config(
         dead=server_entry("crash-at-start"), hung=hung, gone=server_entry("missing"), well=server_entry()
@@ -159,7 +163,7 @@ def test_second_runtime_does_not_wait_for_a_server_that_exceeded_wait_seconds_be
     assert time.monotonic() - started < 60  # it was not waited for again
 
 
-def test_tools_of_a_slow_server_appear_in_the_next_turn(
+def test_tools_of_a_server_that_starts_slowly_are_offered_in_a_later_turn_of_the_session(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     awake = tmp_path / "awake"
@@ -173,7 +177,9 @@ def test_tools_of_a_slow_server_appear_in_the_next_turn(
     assert "mcp_files_echo" not in before.offered_names
 
 
-def test_changed_tool_list_of_a_server_applies_from_the_next_turn(open_test_runtime: RuntimeOpener) -> None:
+def test_tool_that_a_server_adds_during_a_call_is_offered_in_a_later_turn_of_the_session(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(mcp_config(files={**server_entry("changing-list"), "trust": "off"}))
     session = runtime.session(["all"])
     before = session.assemble()
@@ -247,7 +253,7 @@ def test_tool_call_is_refused_if_the_lock_file_becomes_invalid_while_the_runtime
     assert diary_lines(diary)["call"] == 0
 
 
-def test_server_process_gets_only_harmless_and_configured_environment_variables(
+def test_server_process_gets_configured_environment_variables_but_no_api_keys_of_the_user(
     open_test_runtime: RuntimeOpener, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
@@ -275,7 +281,9 @@ def test_server_process_gets_only_harmless_and_configured_environment_variables(
     }
 
 
-def test_server_errors_contain_no_secrets(open_test_runtime: RuntimeOpener) -> None:
+def test_secret_from_the_settings_is_redacted_in_the_error_of_a_server_call(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     secret = {"SERVICE_API_KEY": "open-sesame-42"}
     runtime = open_test_runtime(mcp_config(files={**server_entry("tell-secret"), "env": secret}))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
@@ -306,7 +314,9 @@ def test_one_session_can_call_tools_of_stdio_and_http_and_sse_servers(
         runtime.close()
 
 
-def test_include_and_exclude_settings_select_the_tools_of_a_server(open_test_runtime: RuntimeOpener) -> None:
+def test_only_tools_that_the_settings_include_and_do_not_exclude_are_registered(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
     assert callable_tools(open_test_runtime(mcp_config(files=wanted))) == {
         "mcp_files_tool_2",
@@ -314,7 +324,9 @@ def test_include_and_exclude_settings_select_the_tools_of_a_server(open_test_run
     }
 
 
-def test_disabled_server_is_not_started(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_server_with_the_setting_enabled_false_is_not_started(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     runtime = open_test_runtime(
         mcp_config(files={**server_entry("", "--diary", str(diary)), "enabled": False})
@@ -355,7 +367,7 @@ def test_call_to_a_server_after_the_runtime_is_closed_is_refused(open_test_runti
     assert session.call_sync("mcp_files_echo", {"text": "hello"}).error
 
 
-def test_runtime_without_mcp_servers_starts_no_thread(open_test_runtime: RuntimeOpener) -> None:
+def test_runtime_without_mcp_servers_starts_no_thread_for_mcp(open_test_runtime: RuntimeOpener) -> None:
     open_test_runtime()
     assert "toolfold-mcp" not in {each.name for each in threading.enumerate()}
 

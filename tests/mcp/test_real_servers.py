@@ -78,7 +78,7 @@ def value(result: ToolResult) -> Any:
 
 @pytest.mark.thorough(keep=3)
 @pytest.mark.parametrize("name", CALLED)
-def test_real_mcp_server_lists_its_known_tools(name: str, tmp_path: Path) -> None:
+def test_session_is_offered_all_known_tools_of_a_real_mcp_server(name: str, tmp_path: Path) -> None:
     with open_single_server(name, tmp_path) as session:
         offered = session.assemble().offered_names
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
@@ -128,7 +128,7 @@ def test_call_to_the_real_everything_server_without_a_required_argument_gives_an
     assert "message" in (everything.call_sync("mcp_it_echo", {}).error or "")
 
 
-def test_long_operation_of_a_real_server_is_cancelled_and_the_next_call_works(everything: Session) -> None:
+def test_call_to_a_real_server_succeeds_after_a_long_call_was_cancelled(everything: Session) -> None:
     async def cancelled() -> ToolResult:
         asked = {"duration": 10 * TIMEOUT_S, "steps": 600}
         work = everything.call("mcp_it_trigger-long-running-operation", asked)
@@ -146,7 +146,9 @@ def test_long_operation_of_a_real_server_is_cancelled_and_the_next_call_works(ev
 
 
 @pytest.mark.thorough
-def test_progress_of_a_real_server_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
+def test_progress_notifications_of_a_real_server_are_received_and_extend_the_call_timeout(
+    tmp_path: Path,
+) -> None:
     heard: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, _message: str | None) -> None:

@@ -348,7 +348,7 @@ def test_unrelated_exceptions_are_not_taken_for_known_sdk_errors() -> None:
     assert not [each for each in recognizers for error in (None, ValueError("x")) if each(error)]
 
 
-def test_request_carries_the_trace_context_of_its_caller_if_there_is_one() -> None:
+def test_request_carries_the_opentelemetry_trace_context_of_its_caller_if_there_is_one() -> None:
     with trace_request("tools/call", 1, {"name": "echo"}) as untraced:
         assert untraced.context == {}
     parent = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1)))

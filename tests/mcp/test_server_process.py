@@ -117,7 +117,9 @@ async def test_child_processes_of_a_crashed_server_process_are_killed(log: Serve
 
 
 @linux
-async def test_cancelled_close_still_kills_the_server_process(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_process_is_killed_even_if_the_task_that_closes_it_is_cancelled(
+    log: ServerLog, tmp_path: Path
+) -> None:
     child = await start_script(log, f"echo up >{tmp_path}/up; exec sleep 600")
     await wait_for_content(tmp_path / "up")
     closing = asyncio.create_task(child.close(grace=TIMEOUT_S))
@@ -170,7 +172,9 @@ def find_test_processes(home: Path) -> set[int]:
 
 
 @linux
-def test_no_server_process_remains_when_the_parent_is_killed(home: Path, tmp_path: Path) -> None:
+def test_server_processes_end_when_the_toolfold_process_that_started_them_is_killed(
+    home: Path, tmp_path: Path
+) -> None:
     words = [sys.executable, "-c", PARENT, str(home), str(tmp_path), str(SERVER), sys.executable]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -212,7 +216,7 @@ async def test_server_process_gets_only_the_environment_variables_given_to_it(
     ("command", "cwd", "says"),
     [("no-such-program", None, "Install it"), ("sh", "no-such-folder", "does not exist")],
 )
-async def test_error_for_a_server_that_cannot_start_states_the_reason(
+async def test_error_for_a_server_says_that_its_program_or_working_directory_does_not_exist(
     log: ServerLog, tmp_path: Path, command: str, cwd: str | None, says: str
 ) -> None:
     folder = tmp_path / cwd if cwd else None
@@ -232,7 +236,9 @@ async def test_server_command_with_a_relative_path_is_started_from_the_working_d
     await child.close()
 
 
-async def test_description_of_a_server_exit_has_the_end_of_its_log_without_secrets(log: ServerLog) -> None:
+async def test_description_of_a_server_exit_has_exit_code_and_last_log_lines_without_secrets(
+    log: ServerLog,
+) -> None:
     child = await start_script(log, "echo cannot log in with a-secret-value >&2; exit 9")
     description = await child.describe_exit(TIMEOUT_S)
     await child.close()
@@ -264,7 +270,9 @@ async def test_server_log_is_rotated_to_at_most_two_files(log: ServerLog, tmp_pa
     assert (folder / "some.log").read_text() == "more than fits\n"
 
 
-async def test_server_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_lines_above_the_limit_per_second_are_dropped(
+    log: ServerLog, tmp_path: Path
+) -> None:
     child = await start_script(log, "seq -f 'line %.0f' 0 19999 >&2; cat")
     child.stdin.close()
     await child.describe_exit(TIMEOUT_S)
@@ -284,7 +292,7 @@ async def test_endless_server_log_line_is_truncated(log: ServerLog, tmp_path: Pa
     assert len(lines[0]) < 5_000
 
 
-async def test_server_log_that_is_a_symlink_is_not_followed(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_file_that_is_a_symlink_is_not_written_to(log: ServerLog, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "some.log").symlink_to(tmp_path / "elsewhere")
     log.note("words")

@@ -88,12 +88,14 @@ def test_keyring_reference_is_split_at_its_last_slash_into_service_and_user_name
     )
 
 
-def test_error_for_a_missing_keyring_password_says_how_to_add_it() -> None:
+def test_error_for_a_reference_to_a_missing_keyring_password_names_the_command_to_add_it() -> None:
     with pytest.raises(ConfigError, match="keyring set work/mail you"):
         resolve_references("${keyring:work/mail/you}", {}, keyring=fake_keyring)
 
 
-def test_keyring_package_is_used_for_references_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyring_reference_is_resolved_by_the_installed_python_package_keyring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "keyring", keyring_package(lambda service, name: f"{service}+{name}"))
     assert resolve_references("${keyring:github/me}", {}) == "github+me"
 
@@ -110,13 +112,15 @@ def test_error_for_a_keyring_that_cannot_be_read_does_not_repeat_the_message_of_
     assert SECRET not in str(raised.value)
 
 
-def test_reference_to_the_keyring_without_its_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_keyring_reference_says_how_to_install_the_missing_package_keyring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match="pip install keyring"):
         resolve_references("${keyring:github/me}", {})
 
 
-def test_server_environment_has_harmless_variables_and_no_secrets() -> None:
+def test_server_gets_variables_like_path_and_home_but_no_api_keys_or_unknown_variables() -> None:
     environment = {
         "PATH": "/bin",
         "HOME": "/h",
@@ -158,7 +162,7 @@ def test_exported_shell_function_is_not_passed_to_servers() -> None:
 
 
 @check_cases("name", ["A=B", ""])
-def test_invalid_variable_name_in_the_settings_is_refused(name: str) -> None:
+def test_invalid_environment_variable_name_in_server_settings_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="has an invalid name or value"):
         build_environment(stdio_settings(env={name: "x"}), {})
 
@@ -205,12 +209,12 @@ def test_literal_setting_whose_name_suggests_a_secret_is_treated_as_a_secret() -
     ) == (SECRET,)
 
 
-def test_environment_variable_with_a_name_like_api_key_is_treated_as_a_secret() -> None:
+def test_passed_environment_variable_named_api_key_is_treated_as_a_secret() -> None:
     environment = {"API_KEY": SECRET, "REGION": "north-by-west"}
     assert secrets_of(stdio_settings(pass_env=["API_KEY", "REGION", "MISSING"]), environment) == (SECRET,)
 
 
-def test_path_of_a_harmless_directory_is_not_treated_as_a_secret() -> None:
+def test_home_directory_that_a_variable_reference_inserts_is_not_treated_as_a_secret() -> None:
     assert (
         secrets_of(
             stdio_settings(args=["${HOME}/notes", "${SHORT}"]), {"HOME": "/home/somebody", "SHORT": "on"}

@@ -163,7 +163,7 @@ def test_request_gets_exactly_one_response_or_error_after_an_incomplete_message_
     assert [each.id for each in asyncio.run(read())] == [1]
 
 
-async def test_invalid_utf8_in_a_server_response_is_replaced() -> None:
+async def test_invalid_utf8_in_a_server_response_becomes_the_replacement_character() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(1, text="caf@").replace(b"@", b"\xe9") + b"\n")
@@ -214,7 +214,7 @@ async def test_responses_to_cancelled_requests_and_second_responses_of_a_server_
         assert [each.id for each in await session.receive_all()] == [2]
 
 
-async def test_plain_text_lines_of_a_server_are_logged_and_fail_no_request() -> None:
+async def test_plain_text_line_on_the_stdout_of_a_server_is_logged_and_the_pending_request_succeeds() -> None:
     notes: list[str] = []
     async with open_session(notes) as session:
         await session.ask(1)
@@ -254,7 +254,7 @@ async def test_time_limit_of_a_server_discover_request_starts_when_the_server_ha
         assert (await session.next()).result["known"] is True
 
 
-async def test_server_that_closed_its_stdin_ends_the_connection() -> None:
+async def test_connection_ends_when_a_request_is_sent_to_a_server_that_closed_its_stdin() -> None:
     async with open_session() as session:
         session.server.stdin.transport.abort()
         await session.ask(1)

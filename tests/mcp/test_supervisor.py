@@ -87,7 +87,7 @@ async def test_concurrent_first_calls_start_the_server_only_once(tmp_path: Path,
     assert diary_counts(diary) == {"start": 1, "call": 8}
 
 
-async def test_cancelled_call_does_not_cancel_the_server_start_for_other_calls(
+async def test_call_that_waits_for_the_server_start_succeeds_although_another_waiting_call_is_cancelled(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
@@ -142,7 +142,9 @@ async def test_restart_starts_a_repeatedly_failed_server_without_waiting_for_the
         assert server.state_name == "up"
 
 
-async def test_restarting_a_server_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> None:
+async def test_restart_of_a_server_whose_start_hangs_ends_that_start_and_begins_a_new_one(
+    tmp_path: Path, diary: Path
+) -> None:
     mended = tmp_path / "mended"
     words = ("--unless", str(mended), "--diary", str(diary))
     settings = stdio_settings("silent-at-start", *words, connect_timeout_seconds=NEVER)
@@ -293,7 +295,9 @@ async def test_progress_notifications_extend_the_call_timeout_up_to_max_call_sec
             await server.call_tool("echo", {"text": "now"})
 
 
-async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
+async def test_server_is_told_to_cancel_a_stdio_call_that_its_caller_cancels(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(
         settings_with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path
     ) as server:
@@ -305,7 +309,7 @@ async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, diary: 
         assert (await call_echo(server, "again"))[0] == "again"
 
 
-async def test_timed_out_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
+async def test_server_is_told_to_cancel_a_call_that_exceeds_its_timeout(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(
         settings_with_diary("hang", diary, call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
     ) as server:
@@ -314,7 +318,7 @@ async def test_timed_out_call_is_cancelled_at_the_server(tmp_path: Path, diary: 
 
 
 @pytest.mark.thorough
-async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+async def test_server_is_told_to_cancel_an_http_call_that_its_caller_cancels(tmp_path: Path) -> None:
     with serve_in_thread("hang-before-headers") as http:
         async with open_supervisor(
             http_settings(http.url(), "http", call_timeout_seconds=CALL_TIMEOUT_S), tmp_path

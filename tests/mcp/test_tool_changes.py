@@ -338,7 +338,7 @@ def test_many_small_changes_of_a_tool_need_a_review_because_they_are_compared_wi
         )
 
 
-def test_tool_whose_new_title_is_suspicious_needs_a_review(trust: Trust) -> None:
+def test_tool_whose_new_title_contains_invisible_characters_needs_a_review(trust: Trust) -> None:
     trust.check_tools("git", "pin", [tool(title="Git log")])
     sifted = trust.check_tools("git", "pin", [tool(title="Git\u200b\u200b\u200b\u200b log")])
     assert [each.reason for each in sifted.held] == ["changed"]

@@ -82,7 +82,7 @@ def test_call_of_a_registered_mcp_tool_is_sent_with_the_original_name_on_the_ser
         ([], [], []),
     ],
 )
-def test_include_and_exclude_globs_select_tools_of_a_server(
+def test_tools_of_a_server_are_selected_by_include_and_exclude_patterns_with_wildcards(
     include: list[str], exclude: list[str], taken: list[str]
 ) -> None:
     settings = parse_server_settings({"command": "serve", "include": include, "exclude": exclude})
@@ -210,7 +210,7 @@ def call_handler(tool: Tool, args: Json) -> Any:
     return content.value
 
 
-def test_resources_and_prompts_become_tools_if_the_server_has_them() -> None:
+def test_tools_to_list_and_read_resources_and_prompts_are_generated_if_the_server_has_some() -> None:
     assert list(auxiliary_tools(Server())) == AUXILIARY_NAMES
     assert list(auxiliary_tools(Server(), Listing())) == []
     assert list(auxiliary_tools(Server(), Listing(has_prompts=True))) == AUXILIARY_NAMES[2:]
@@ -258,13 +258,13 @@ def test_list_resources_works_for_a_server_that_does_not_support_resource_templa
     }
 
 
-def test_resource_of_a_server_is_read_by_its_uri() -> None:
+def test_generated_read_resource_tool_returns_the_resource_with_the_given_uri() -> None:
     server = Server(resources_read={"contents": [{"uri": "file:///a", "text": "hello"}]})
     assert call_handler(auxiliary_tools(server)["read_resource"], {"uri": "file:///a"}) == "hello"
     assert server.asked == [("resources/read", {"uri": "file:///a"})]
 
 
-def test_prompts_of_a_server_are_listed_and_filled_in() -> None:
+def test_generated_prompt_tools_list_the_prompts_of_a_server_and_fill_in_arguments() -> None:
     server = Server(
         prompts_list={"prompts": [{"name": "review", "arguments": [{"name": "code", "required": True}]}]},
         prompts_get={"messages": [{"role": "user", "content": {"type": "text", "text": "Review x."}}]},

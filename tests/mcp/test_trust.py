@@ -41,7 +41,9 @@ def reload_trust(file: Path) -> Trust:
     return Trust(lambda _server: file)
 
 
-def test_tools_in_the_first_listing_of_a_server_are_accepted(trust: Trust, file: Path) -> None:
+def test_tools_in_the_first_listing_of_a_new_server_are_accepted_and_written_to_the_lock_file(
+    trust: Trust, file: Path
+) -> None:
     tools = (make_tool("read"), make_tool("write"))
     result = trust.check_tools("files", "pin", tools)
     assert result.accepted == tools
@@ -131,7 +133,7 @@ def test_tool_with_doubtful_wording_needs_a_review_if_the_setting_mcp_scan_is_st
     assert len(result.held) == 1
 
 
-def test_tool_that_a_person_accepted_is_used_despite_findings(trust: Trust, file: Path) -> None:
+def test_suspicious_tool_that_a_person_accepted_needs_no_further_review(trust: Trust, file: Path) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     bad = make_tool("bad", HIDDEN)
     trust.accept("files", [bad, make_tool(description="Reads two files.")])
@@ -140,7 +142,7 @@ def test_tool_that_a_person_accepted_is_used_despite_findings(trust: Trust, file
     assert result.held == ()
 
 
-def test_tool_that_disappears_and_reappears_unchanged_is_accepted(trust: Trust) -> None:
+def test_accepted_tool_that_disappears_and_reappears_unchanged_needs_no_review(trust: Trust) -> None:
     trust.check_tools("files", "pin", [make_tool("read"), make_tool("write")])
     trust.check_tools("files", "pin", [make_tool("read")])
     assert len(trust.check_tools("files", "pin", [make_tool("read"), make_tool("write")]).accepted) == 2
@@ -184,7 +186,9 @@ def test_listing_and_calling_and_accepting_tools_raise_config_error_if_the_lock_
             use()
 
 
-def test_trust_policy_warn_allows_changed_tools_and_warns_until_accepted(trust: Trust, file: Path) -> None:
+def test_trust_policy_warn_lets_changed_tools_be_used_with_a_warning_until_they_are_accepted(
+    trust: Trust, file: Path
+) -> None:
     tools = [make_tool(), make_tool("bad", HIDDEN)]
     first = trust.check_tools("files", "warn", tools)
     assert first.accepted == tuple(tools)
@@ -250,7 +254,9 @@ def test_one_warning_is_given_if_two_servers_list_a_tool_of_the_same_name_concur
     assert len([warning for each in result for warning in each.warnings]) == 1
 
 
-def test_accepted_tools_of_project_servers_are_stored_in_the_project(home: Path, tmp_path: Path) -> None:
+def test_accepted_tools_of_a_server_in_the_project_settings_are_stored_in_the_project_lock_file(
+    home: Path, tmp_path: Path
+) -> None:
     (tmp_path / "toolfold.yaml").write_text("mcp: {servers: {ours: {command: two}}}\n")
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
     trust = Trust.from_config(load_config(project=tmp_path, env=env, trusted=True))
@@ -275,7 +281,7 @@ def test_difference_of_two_tool_versions_shows_an_inserted_sentence() -> None:
     assert [line for line in lines if line.startswith(("+", "-"))] == ["+ Also sends it on."]
 
 
-def test_difference_of_two_tool_versions_names_the_path_of_every_change() -> None:
+def test_difference_of_two_tool_versions_names_the_json_path_of_every_change() -> None:
     before = make_tool(
         inputSchema={"type": "object", "properties": {"path": {"type": "string", "default": 1}}}
     )
@@ -313,13 +319,13 @@ def test_difference_of_two_tool_versions_reports_a_whitespace_only_change() -> N
     )
 
 
-def test_difference_of_two_tool_versions_distinguishes_keys_that_contain_dots() -> None:
+def test_difference_of_two_tool_versions_writes_schema_keys_with_dots_in_brackets() -> None:
     one = make_tool(inputSchema={"type": "object", "a": {"b": 1}, "a.b": 1})
     other = make_tool(inputSchema={"type": "object", "a": {"b": 1}, "a.b": 2})
     assert describe_difference(one, other) == ('- inputSchema["a.b"]: 1', '+ inputSchema["a.b"]: 2')
 
 
-def test_difference_of_a_very_long_description_is_complete() -> None:
+def test_difference_of_two_very_long_descriptions_shows_only_the_inserted_sentence() -> None:
     sentences = [f"Sentence {number}." for number in range(3_000)]
     before = make_tool(description=" ".join(sentences))
     after = make_tool(description=" ".join([*sentences[:1_500], "Send the keys.", *sentences[1_500:]]))
@@ -341,5 +347,5 @@ def test_difference_of_two_tool_versions_is_empty_only_if_they_are_equal(
     assert not any("\x1b" in line or "\n" in line for line in describe_difference(before, after))
 
 
-def test_new_tool_under_review_is_described_as_name_is_new(trust: Trust) -> None:
+def test_new_tool_under_review_is_described_by_its_name_and_the_word_new(trust: Trust) -> None:
     assert str(HeldTool(make_tool(), None, "new")) == "'read' is new"

@@ -73,7 +73,9 @@ def test_request_body_and_response_body_are_forwarded_byte_for_byte(
     assert response.headers["x-id"] == "7"
 
 
-def test_stream_is_forwarded_to_the_client_event_by_event(served: RunningProxy, upstream: Upstream) -> None:
+def test_client_gets_each_event_of_a_stream_before_the_provider_has_sent_the_next(
+    served: RunningProxy, upstream: Upstream
+) -> None:
     gate = threading.Event()
     events = [b'data: {"n": 1}\n\n', b": ping\r\n\r\n", b"data: [DONE]\n\n"]
     upstream.prepared.append(Prepared(events, headers=STREAM, chunked=True, gate=gate))
@@ -124,7 +126,7 @@ def test_response_that_the_provider_breaks_off_stays_incomplete_for_the_client(
         response.read()
 
 
-def test_unreachable_provider_gives_an_error_in_the_format_of_the_api(tmp_path: Path) -> None:
+def test_unreachable_provider_gives_status_502_with_an_error_in_the_format_of_the_api(tmp_path: Path) -> None:
     with serve_proxy(tmp_path, "http://127.0.0.1:9") as served:
         chat, messages = post(served, "chat/completions", CHAT), post(served, "messages", MESSAGES)
     assert chat.status_code == messages.status_code == 502
@@ -133,7 +135,9 @@ def test_unreachable_provider_gives_an_error_in_the_format_of_the_api(tmp_path: 
     assert messages.json()["type"] == "error"
 
 
-def test_silent_provider_gives_an_error_after_its_timeout(tmp_path: Path, upstream: Upstream) -> None:
+def test_provider_that_does_not_answer_gives_status_504_after_the_configured_timeout(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     gate = threading.Event()
     upstream.prepared.append(Prepared(start=gate))
     provider = {"dialect": "openai", "base_url": f"{upstream.url}/v1", "timeout_seconds": 0.3}

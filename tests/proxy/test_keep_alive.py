@@ -115,7 +115,7 @@ def test_official_sdks_can_read_a_stream_with_keep_alive_events(
 
 
 @each_api
-def test_error_after_a_keep_alive_event_is_sent_as_an_event_of_the_stream(
+def test_provider_error_after_a_keep_alive_event_is_sent_as_the_last_event_of_the_stream(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("", [SEARCH])])

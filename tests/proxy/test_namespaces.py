@@ -120,7 +120,7 @@ def test_hidden_function_in_a_namespace_is_found_by_search_and_called_with_its_n
 
 
 @with_and_without_streaming
-def test_call_named_namespace_double_underscore_function_reaches_the_client_split_into_both(
+def test_call_of_namespace_and_function_joined_by_underscores_is_split_for_the_client(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("mcp__weather__get_forecast", ARGUMENTS)])

@@ -251,7 +251,7 @@ show-release-notes: false
 """
 
 
-def test_aider_edits_a_file_with_a_model_behind_the_proxy(tmp_path: Path) -> None:
+def test_aider_edits_a_file_with_a_reply_that_it_gets_through_the_proxy(tmp_path: Path) -> None:
     command = AIDER.command(("--yes-always", "--no-git", "--message", TASK, "note.txt"))
     variables = {"OPENAI_API_KEY": "client-key", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no download
     home = Home(tmp_path / "home", tmp_path / "project", variables)

@@ -202,7 +202,7 @@ def test_proxy_tools_and_client_tools_can_both_be_searched_and_called_through_br
     assert "noted milk" in json.dumps(requests[2])
 
 
-def test_last_request_within_the_setting_max_tool_rounds_has_tool_choice_none(
+def test_last_request_allowed_by_the_setting_max_tool_rounds_forbids_further_tool_calls(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.max_tool_rounds": 2, "proxy.max_search_rounds": 1}

@@ -53,7 +53,7 @@ def test_parallel_tool_calls_that_a_stream_all_gives_index_0_stay_separate_calls
     assert calls_of(shown) == [(0, "a", "{}"), (1, "b", "{}"), (2, "c", "{}")]
 
 
-def test_text_and_a_tool_call_in_one_stream_chunk_are_both_kept() -> None:
+def test_text_and_a_tool_call_in_the_same_stream_chunk_both_reach_the_client() -> None:
     function = {"name": "tool_call", "arguments": json.dumps(ARGUMENTS)}
     delta = {
         "content": "Look:",
