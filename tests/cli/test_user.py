@@ -45,7 +45,7 @@ def test_user_can_be_disabled_and_enabled_and_user_remove_also_removes_its_token
 
 
 @pytest.mark.parametrize("way", ["command", "store"])
-def test_new_client_does_not_get_the_jobs_and_allowed_tools_of_a_removed_client(
+def test_removing_a_user_or_token_deletes_the_scheduled_jobs_and_allowed_tools_of_its_clients(
     toolfold: Toolfold, way: str
 ) -> None:
     toolfold("user", "add", "ann")
@@ -68,7 +68,7 @@ def test_new_client_does_not_get_the_jobs_and_allowed_tools_of_a_removed_client(
     assert load_config().approval.allowed_tools == ("tool:wipe:destructive client=other",)
 
 
-def test_allowed_tools_that_cannot_be_deleted_with_a_token_are_reported(
+def test_token_revoke_fails_and_names_allowed_tools_of_the_client_that_it_could_not_delete(
     toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolfold("token", "add", "desk")
@@ -80,7 +80,9 @@ def test_allowed_tools_that_cannot_be_deleted_with_a_token_are_reported(
     assert json.loads(toolfold("token", "list", "--json").out) == []
 
 
-def test_removing_a_user_or_team_without_a_terminal_needs_yes(toolfold: Toolfold) -> None:
+def test_user_or_team_remove_without_a_terminal_is_refused_unless_the_option_yes_is_given(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     for kind, name in (("user", "ann"), ("team", "red")):
@@ -90,7 +92,9 @@ def test_removing_a_user_or_team_without_a_terminal_needs_yes(toolfold: Toolfold
         assert len(json.loads(toolfold(kind, "list", "--json").out)) == 1
 
 
-def test_leaving_or_removing_a_team_tells_what_its_members_may_use_then(toolfold: Toolfold) -> None:
+def test_team_leave_and_team_remove_print_what_the_former_members_may_use_from_now_on(
+    toolfold: Toolfold,
+) -> None:
     for name in ("ann", "bob"):
         toolfold("user", "add", name)
     toolfold("team", "add", "red")
@@ -109,13 +113,15 @@ def test_leaving_or_removing_a_team_tells_what_its_members_may_use_then(toolfold
     assert "ann" not in removed
 
 
-def test_first_rule_that_allows_something_is_announced_as_a_restriction(toolfold: Toolfold) -> None:
+def test_user_allow_with_the_first_allow_rule_says_that_the_user_may_now_use_only_that(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     assert "ann may use only web from now on" in toolfold("user", "allow", "ann", "web").err
     assert "ann may also use file" in toolfold("user", "allow", "ann", "file").err
 
 
-def test_user_settings_can_be_changed_together(toolfold: Toolfold) -> None:
+def test_user_set_changes_role_limits_and_identity_of_a_user_in_one_command(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     identity = ("--issuer", "https://login.example", "--subject", "7")
     assert toolfold("user", "set", "ann", "--admin", "--calls-per-day", "9", *identity).code == 0
@@ -130,7 +136,7 @@ def test_user_settings_can_be_changed_together(toolfold: Toolfold) -> None:
     assert toolfold("user", "set", "anne", "--admin").code == 4
 
 
-def test_team_is_shown_with_members_rules_and_limits(toolfold: Toolfold) -> None:
+def test_team_show_prints_members_and_access_rules_and_limits_of_a_team(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")
