@@ -82,7 +82,7 @@ def test_tool_schema_in_the_format_of_any_provider_or_mcp_gives_the_same_tool_de
     }
 
 
-def test_plain_json_schema_is_used_as_the_parameters_of_a_tool() -> None:
+def test_plain_json_schema_passed_as_tool_schema_is_used_as_its_parameters() -> None:
     made = make_tool({**PARAMETERS, "description": "Find."})
     assert made.description == "Find."
     assert made.parameters["properties"] == PARAMETERS["properties"]
@@ -119,11 +119,11 @@ def test_all_keywords_of_a_plain_json_schema_without_properties_become_the_tool_
         {"inputSchema": {"type": None, "properties": {}}},
     ],
 )
-def test_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
+def test_tool_whose_schema_has_no_parameters_gets_an_empty_object_schema(schema: Json) -> None:
     assert make_tool(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
 
 
-def test_unknown_keys_of_a_tool_schema_are_preserved() -> None:
+def test_unusual_json_schema_keywords_in_the_parameters_of_a_tool_are_preserved() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -702,11 +702,11 @@ def test_python_types_of_parameters_become_json_schema(name: str, schema: Json) 
     assert property_of(typed, name) == schema
 
 
-def test_only_parameters_without_default_are_required_in_the_schema() -> None:
+def test_only_parameters_without_a_default_value_are_required_in_the_schema_of_a_function() -> None:
     assert schema_of(typed)["required"] == ["text", "choice", "maybe"]
 
 
-def test_tool_function_receives_values_of_its_declared_types() -> None:
+def test_tool_function_gets_json_arguments_converted_to_enum_date_and_path_types() -> None:
     received = call_tool(
         tool_from_function(typed),
         {"text": "t", "choice": "b", "maybe": None, "colour": "blue", "when": "2026-01-02", "file": "a/b"},
@@ -747,11 +747,11 @@ def test_nested_pydantic_models_are_in_the_schema_and_the_function_gets_model_in
     assert points == [Point(1.0)]
 
 
-def test_schema_of_a_tool_function_has_no_generated_titles() -> None:
+def test_schema_generated_from_a_function_has_no_title_keywords() -> None:
     assert '"title"' not in json.dumps([schema_of(nested), schema_of(typed)])
 
 
-def test_parameter_named_title_is_kept_in_the_schema() -> None:
+def test_function_parameter_named_title_is_kept_in_the_generated_schema() -> None:
     def post(title: str) -> str:
         return title
 
@@ -858,7 +858,7 @@ def test_tool_function_rejects_invalid_arguments_and_does_not_run(args: Json, pr
     assert ran == []
 
 
-def test_rejection_of_arguments_does_not_repeat_the_invalid_value() -> None:
+def test_error_for_rejected_arguments_does_not_repeat_the_invalid_value() -> None:
     with pytest.raises(InvalidArguments) as caught:
         call_tool(tool_from_function(add), {"a": "hunter2"})
     assert "hunter2" not in str(caught.value)
@@ -915,7 +915,7 @@ def test_context_parameter_of_a_tool_function_is_filled_in_and_hidden_from_the_m
     assert call_tool(made, {"a": 1}) == (1, "session-1")
 
 
-def test_model_cannot_set_the_context_parameter() -> None:
+def test_arguments_from_the_model_that_contain_the_context_parameter_are_rejected() -> None:
     with pytest.raises(InvalidArguments):
         call_tool(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
 
@@ -969,7 +969,7 @@ def test_attribute_tool_of_a_decorated_function_is_the_same_object_each_time() -
     assert plain.tool is plain.tool
 
 
-def test_function_decorated_twice_gives_two_tools() -> None:
+def test_function_decorated_twice_under_different_names_gives_two_tools() -> None:
     first = plain.tool
     again = tool(name="again")(plain)
     assert again.tool.name == "again"

@@ -274,7 +274,7 @@ class Server:
         return True
 
 
-def test_bound_method_used_by_two_tools_is_one_availability_check(availability: Availability) -> None:
+def test_bound_method_that_checks_two_tools_runs_once_for_both(availability: Availability) -> None:
     one, other = Server(), Server()
     availability.statuses([tool("a", one.is_up), tool("b", one.is_up), tool("c", other.is_up)])
     assert (one.runs, other.runs) == (1, 1)
@@ -513,7 +513,9 @@ def test_tool_is_unavailable_at_its_first_failed_check_if_the_grace_period_is_ze
     assert not get_status(availability, check).available
 
 
-def test_grace_period_is_separate_for_each_availability_check(availability: Availability) -> None:
+def test_check_that_never_passed_has_no_grace_period_although_another_check_passed(
+    availability: Availability,
+) -> None:
     passing, failing = CountingCheck(), CountingCheck(False)
     assert get_status(availability, passing).available
     assert not get_status(availability, failing).available
@@ -560,7 +562,7 @@ def test_new_tool_object_with_the_same_failing_check_is_still_in_the_grace_perio
     assert availability.unavailable([tool("new", check)]) == {}
 
 
-def test_failed_availability_check_is_repeated_in_the_next_turn(availability: Availability) -> None:
+def test_availability_check_that_failed_runs_again_in_the_next_turn(availability: Availability) -> None:
     check = CountingCheck(ValueError("once"))
     assert not get_status(availability, check).available
     check.answer = True

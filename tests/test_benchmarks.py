@@ -117,7 +117,7 @@ def test_benchmark_writes_a_markdown_table_with_a_row_per_data_set_and_retriever
 
 
 @pytest.mark.thorough
-def test_benchmark_reuses_results_of_the_compared_retrievers_in_the_next_run(
+def test_benchmark_reads_results_of_compared_retrievers_from_the_file_of_its_last_run(
     out: Path, data: Path, peers: Path
 ) -> None:
     kept = out / "peers.json"

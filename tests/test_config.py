@@ -82,7 +82,7 @@ def workspace(tmp_path: Path) -> Workspace:
 # Defaults and short forms
 
 
-def test_empty_configuration_gives_the_defaults(workspace: Workspace) -> None:
+def test_settings_without_any_file_or_variable_are_the_defaults(workspace: Workspace) -> None:
     config = workspace.load()
     assert config.tools == ToolsSettings()
     assert config.tools.selection == "eager"
@@ -132,7 +132,7 @@ def test_unknown_word_for_the_setting_tool_search_is_rejected(
     + [(word, "off") for word in ("off", "false", "no", "0", "Off", "FALSE", '"no"')]
     + [("auto", "auto"), ("AUTO", "auto")],
 )
-def test_setting_enabled_accepts_common_spellings_of_on_and_off(
+def test_setting_tool_search_enabled_accepts_common_spellings_of_on_and_off(
     workspace: Workspace, written: str, expected: str
 ) -> None:
     config = workspace.load(f"tools:\n  tool_search:\n    enabled: {written}\n")
@@ -276,7 +276,7 @@ def test_error_for_an_invalid_choice_lists_the_choices(workspace: Workspace) -> 
     assert error.hint == "did you mean hybrid?"
 
 
-def test_all_errors_of_a_settings_file_are_reported_together_in_order(workspace: Workspace) -> None:
+def test_one_error_message_lists_all_mistakes_of_a_settings_file_in_file_order(workspace: Workspace) -> None:
     error = workspace.load_error("tools:\n  rag_top: 1\n  selection: all\nfoo: 1\n")
     lines = [line for line in str(error).splitlines() if not line.startswith("  ")]
     assert [line.rpartition("line ")[2] for line in lines] == ["2)", "3)", "4)"]
@@ -345,7 +345,7 @@ def test_simple_yaml_alias_in_settings_is_accepted(workspace: Workspace) -> None
     assert config.tools.disabled == config.tools.disabled_toolsets == ("a", "b")
 
 
-def test_unreadable_settings_file_is_an_error(workspace: Workspace) -> None:
+def test_loading_a_settings_file_that_cannot_be_read_raises_config_error(workspace: Workspace) -> None:
     workspace.user_file.mkdir()
     assert "the path is not a regular file" in str(workspace.load_error())
     workspace.user_file.rmdir()
@@ -479,7 +479,9 @@ def test_arguments_override_environment_variables_then_project_file_then_user_fi
     assert configs[0].origins["tools.rag_top_k"] == "default"
 
 
-def test_mappings_in_settings_are_merged_and_lists_are_replaced(workspace: Workspace) -> None:
+def test_project_settings_are_merged_into_mappings_of_user_settings_but_replace_lists(
+    workspace: Workspace,
+) -> None:
     config = workspace.load(
         "tools: {rag_top_k: 3, pinned: [a, b], tool_search: {threshold_pct: 20}}",
         "tools: {pinned: [c], tool_search: false}",
@@ -605,7 +607,9 @@ def test_function_missing_env_returns_the_variables_that_are_unset_or_empty(work
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
 
-def test_secrets_are_found_by_variable_name_and_do_not_appear_in_repr(workspace: Workspace) -> None:
+def test_values_of_variables_named_key_or_token_are_secrets_and_not_in_the_repr_of_the_settings(
+    workspace: Workspace,
+) -> None:
     config = workspace.load(
         env={
             "OPENAI_API_KEY": "sk-123456789",
@@ -672,7 +676,9 @@ def test_permissions_in_the_settings_of_an_untrusted_project_are_ignored_with_wa
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_project_settings_cannot_set_plugin_settings(workspace: Workspace, trusted: bool) -> None:
+def test_plugin_settings_in_a_project_file_are_ignored_with_warnings_even_if_it_is_trusted(
+    workspace: Workspace, trusted: bool
+) -> None:
     written = "plugins:\n  folder: tools\n  enabled: true\n  disabled: []\n"
     config = workspace.load("plugins: {enabled: false, disabled: [a]}", written, trusted=trusted)
     assert config.plugins == PluginsSettings(enabled=False, disabled=("a",))
@@ -720,7 +726,9 @@ LIMITS = [
 
 
 @pytest.mark.parametrize("key", LIMITS)
-def test_untrusted_project_can_lower_a_limit_but_not_raise_it(workspace: Workspace, key: str) -> None:
+def test_settings_of_an_untrusted_project_can_lower_a_limit_but_not_raise_it(
+    workspace: Workspace, key: str
+) -> None:
     section, _, name = key.partition(".")
     default = next(each.default for each in describe_settings() if each.key == key)
 
@@ -786,7 +794,7 @@ def test_project_settings_can_disable_more_tools_but_not_enable_what_the_user_di
     assert config.tools.enabled_toolsets == ("web",)
 
 
-def test_untrusted_project_cannot_redefine_a_toolset(workspace: Workspace) -> None:
+def test_toolset_redefined_in_the_settings_of_an_untrusted_project_is_unchanged(workspace: Workspace) -> None:
     config = workspace.load("toolsets: {safe: {tools: [read]}}", "toolsets: {safe: {tools: [terminal]}}")
     assert config.toolsets["safe"].tools == ("read",)
 
@@ -885,7 +893,9 @@ def test_file_of_trusted_projects_is_readable_by_its_owner_only_and_no_temporary
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"/x": 1}', "\xff", "[" * 100_000])
-def test_damaged_file_of_trusted_projects_is_an_error(workspace: Workspace, text: str) -> None:
+def test_loading_settings_with_a_damaged_file_of_trusted_projects_is_an_error(
+    workspace: Workspace, text: str
+) -> None:
     paths = workspace.load().paths
     paths.state_dir.mkdir(parents=True)
     (paths.state_dir / "trust.json").write_text(text, encoding="latin-1")
@@ -923,7 +933,7 @@ def test_set_value_changes_only_the_value_of_that_setting_in_the_settings_file(f
     assert file.read_text() == FILE.replace("selection: eager ", "selection: hybrid ")
 
 
-def test_replacing_a_list_in_a_settings_file_keeps_surrounding_comments(file: Path) -> None:
+def test_set_value_that_replaces_a_list_keeps_the_comments_around_it(file: Path) -> None:
     set_value(file, "tools.disabled", ["x y", "null", "z"])
     assert file.read_text() == FILE.replace(
         '  disabled:  # off\n  - web\n  - "terminal"\n', '  disabled: ["x y", "null", z]  # off\n'
@@ -937,7 +947,7 @@ def test_set_value_adds_a_new_key_at_the_end_of_its_section_before_the_following
     )
 
 
-def test_new_section_is_appended_to_a_settings_file(file: Path) -> None:
+def test_set_value_appends_a_new_section_at_the_end_of_the_settings_file(file: Path) -> None:
     set_value(file, "plugins.disabled", "a,b")
     assert file.read_text() == FILE + "plugins:\n  disabled: [a, b]\n"
 
@@ -995,7 +1005,7 @@ def test_set_value_turns_tool_search_false_into_a_mapping_when_a_key_inside_it_i
         ("toolsets.a b.tools", "x", "'a b' cannot be the name of a toolset"),
     ],
 )
-def test_rejected_change_of_a_setting_leaves_the_file_unchanged(
+def test_set_value_with_an_invalid_value_leaves_the_settings_file_unchanged(
     file: Path, key: str, value: str, message: str
 ) -> None:
     before = file.stat()
@@ -1014,7 +1024,7 @@ def test_set_value_rejects_a_settings_file_that_has_other_errors(file: Path) -> 
     assert file.read_text() == FILE + "foo: 1\n"
 
 
-def test_change_of_a_setting_through_a_yaml_alias_is_rejected(tmp_path: Path) -> None:
+def test_set_value_refuses_to_change_a_setting_that_is_a_yaml_anchor_or_alias(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     text = "tools:\n  disabled: &off [a]\n  disabled_toolsets: *off\n"
     file.write_text(text)
@@ -1070,7 +1080,9 @@ def test_set_value_writes_to_the_target_of_a_symlinked_settings_file_and_keeps_t
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "link.yaml"]
 
 
-def test_project_settings_file_linked_outside_of_the_project_is_not_written(workspace: Workspace) -> None:
+def test_set_value_does_not_write_through_a_project_file_that_links_outside_of_the_project(
+    workspace: Workspace,
+) -> None:
     victim = workspace.home / ".bashrc"
     victim.write_text("# my shell\n")
     workspace.project_file.symlink_to(victim)
@@ -1086,7 +1098,9 @@ def test_project_settings_file_linked_outside_of_the_project_is_not_written(work
     assert victim.read_text() == "# my shell\n"
 
 
-def test_project_settings_file_linked_inside_of_the_project_is_written(workspace: Workspace) -> None:
+def test_set_value_writes_through_a_project_file_that_links_inside_of_the_project(
+    workspace: Workspace,
+) -> None:
     (workspace.project / "settings.yaml").write_text("")
     workspace.project_file.symlink_to("settings.yaml")
     set_value(workspace.project_file, "tools.rag_top_k", 3)
@@ -1145,7 +1159,7 @@ def test_unset_value_removes_only_the_line_of_that_setting(file: Path) -> None:
     assert file.read_text() == "# My settings\n\n\n# The end\n"
 
 
-def test_unsetting_the_last_key_removes_its_section_unless_it_has_comments(tmp_path: Path) -> None:
+def test_unset_value_of_the_last_key_removes_its_section_unless_that_has_comments(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search:\n    enabled: on\nlog_level: info\n")
     unset_value(file, "tools.tool_search.enabled")
@@ -1175,7 +1189,7 @@ def test_unset_value_does_not_create_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_concurrent_processes_keep_each_others_changes_of_settings(tmp_path: Path) -> None:
+def test_settings_changed_by_processes_at_the_same_time_are_all_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     code = "import sys; from pathlib import Path; from toolfold.config import set_value\n"
     code += "for n in range(5): set_value(Path(sys.argv[1]), f'toolsets.{sys.argv[2]}{n}.tools', '[a]')"
@@ -1242,6 +1256,6 @@ def test_json_schema_of_the_settings_accepts_every_file_that_can_be_loaded(works
     assert build_json_schema()["$defs"]["PluginsSettings"]["properties"]["folder"]["grants"] is True
 
 
-def test_unwritable_settings_file_is_an_error(tmp_path: Path) -> None:
+def test_replacing_a_settings_file_that_cannot_be_written_raises_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         replace_file(tmp_path / ("x" * 250), b"content")

@@ -192,26 +192,32 @@ async def test_no_hook_runs_for_a_call_of_a_tool_that_the_session_was_not_grante
     assert pipeline.events == []
 
 
-async def test_invalid_arguments_are_rejected_before_approval(pipeline: Pipeline) -> None:
+async def test_call_with_invalid_arguments_is_rejected_without_asking_the_approver(
+    pipeline: Pipeline,
+) -> None:
     record_stages(pipeline)
     assert "'probe' was not invoked" in await pipeline.error(arguments={"n": "five"})
     assert pipeline.events == [("before probe", {"n": "five"})]
 
 
-async def test_arguments_that_are_not_json_are_rejected_before_hooks(pipeline: Pipeline) -> None:
+async def test_call_with_arguments_that_are_not_json_is_rejected_without_running_hooks(
+    pipeline: Pipeline,
+) -> None:
     record_stages(pipeline)
     assert "not valid JSON" in await pipeline.error(arguments="{")
     assert pipeline.events == []
 
 
-async def test_call_denied_by_the_approver_does_not_run(pipeline: Pipeline) -> None:
+async def test_handler_does_not_run_if_the_approver_denies_the_call(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.approver = lambda _: False
     assert "the request was declined" in await pipeline.error(arguments={"n": 5})
     assert pipeline.events == [("before probe", {"n": 5})]
 
 
-async def test_call_that_needs_approval_is_denied_without_an_approver(pipeline: Pipeline) -> None:
+async def test_handler_of_a_call_that_needs_approval_does_not_run_without_an_approver(
+    pipeline: Pipeline,
+) -> None:
     pipeline.recording(effects=["destructive"])
     assert "nobody could be asked" in await pipeline.error()
     assert pipeline.events == []
@@ -265,7 +271,7 @@ def raise_error(*_: object) -> NoReturn:
     raise ValueError("broken")
 
 
-async def test_exception_in_a_pre_hook_refuses_the_call(pipeline: Pipeline) -> None:
+async def test_call_is_refused_if_a_pre_hook_raises(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, raise_error)
     assert await pipeline.error(arguments={"n": 1}) == (
@@ -274,7 +280,7 @@ async def test_exception_in_a_pre_hook_refuses_the_call(pipeline: Pipeline) -> N
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
-async def test_hanging_pre_hook_refuses_the_call(tmp_path: Path) -> None:
+async def test_call_is_refused_if_a_pre_hook_hangs(tmp_path: Path) -> None:
     line = Pipeline(tmp_path, hook_timeout=0.02)
     line.recording()
     go_on = threading.Event()
@@ -499,7 +505,7 @@ async def test_error_for_a_call_of_an_unknown_tool_truncates_a_huge_name(pipelin
     assert len(await pipeline.error("n" * 1_000_000)) < 2_100
 
 
-async def test_secrets_in_error_messages_are_redacted(pipeline: Pipeline) -> None:
+async def test_secrets_in_the_error_message_of_a_handler_are_redacted(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError(f"GET https://api/?key={SECRET} with token=hunter2222 failed")
 
@@ -512,7 +518,7 @@ async def test_secrets_in_error_messages_are_redacted(pipeline: Pipeline) -> Non
     )
 
 
-async def test_secrets_in_rejected_arguments_are_redacted(pipeline: Pipeline) -> None:
+async def test_secrets_in_the_error_for_rejected_arguments_are_redacted(pipeline: Pipeline) -> None:
     pipeline.recording(schema=COUNT)
     assert SECRET not in (await pipeline.call(arguments={"n": SECRET})).text
 
@@ -563,7 +569,9 @@ async def test_error_for_rejected_arguments_includes_the_schema(pipeline: Pipeli
 
 
 @pytest.mark.parametrize("name", [None, 5, ["probe"], {}])
-async def test_tool_name_that_is_no_string_is_an_error(pipeline: Pipeline, name: Any) -> None:
+async def test_call_with_a_tool_name_that_is_no_string_returns_an_error(
+    pipeline: Pipeline, name: Any
+) -> None:
     pipeline.recording()
     assert "a call needs the name of a tool" in await pipeline.error(name)
     assert pipeline.events == []
@@ -643,7 +651,7 @@ async def test_sync_handler_that_times_out_gets_its_cancelled_event_set_and_is_n
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_unresponsive_sync_handler_does_not_block_other_calls(pipeline: Pipeline) -> None:
+async def test_call_ends_at_its_timeout_although_the_sync_handler_keeps_blocking(pipeline: Pipeline) -> None:
     go_on = threading.Event()
     pipeline.add(lambda args: go_on.wait(180), timeout=0.02)
     async with asyncio.timeout(60):
@@ -652,7 +660,9 @@ async def test_unresponsive_sync_handler_does_not_block_other_calls(pipeline: Pi
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_handler_that_ignores_cancellation_does_not_block_other_calls(pipeline: Pipeline) -> None:
+async def test_call_ends_at_its_timeout_although_the_async_handler_ignores_cancellation(
+    pipeline: Pipeline,
+) -> None:
     async def endless(_: Json) -> None:
         while True:
             try:
@@ -681,13 +691,15 @@ async def test_call_that_timed_out_stays_an_error_if_its_handler_returns_a_value
     assert "did not end within" in await pipeline.error()
 
 
-async def test_tool_without_its_own_timeout_uses_the_configured_one(pipeline: Pipeline) -> None:
+async def test_call_of_a_tool_without_its_own_timeout_ends_at_the_configured_timeout(
+    pipeline: Pipeline,
+) -> None:
     pipeline.timeout = 0.02
     pipeline.add(lambda args, context: context.cancelled.wait(60))
     assert "did not end within 0.02 s" in await pipeline.error()
 
 
-async def test_timeout_of_a_tool_may_exceed_the_configured_one(pipeline: Pipeline) -> None:
+async def test_tool_with_a_longer_timeout_than_configured_may_run_that_long(pipeline: Pipeline) -> None:
     async def waits(_: Json) -> str:
         await asyncio.sleep(0.05)
         return "in time"
@@ -783,7 +795,7 @@ async def test_cancelling_the_calls_of_one_model_reply_cancels_every_handler(pip
 # -- size -----------------------------------------------------------------------------------------------
 
 
-async def test_large_tool_result_is_stored_and_truncated(pipeline: Pipeline) -> None:
+async def test_large_tool_result_is_stored_in_a_file_and_returned_truncated(pipeline: Pipeline) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 20_001))
     pipeline.recording(answer=lines)
     pipeline.recording("read_file")
@@ -1107,7 +1119,9 @@ async def test_pre_hook_that_raises_cancelled_error_fails_only_its_own_call_of_t
     assert [result.ok for result in results] == [True, False, True]
 
 
-async def test_call_that_times_out_does_not_cancel_other_calls(pipeline: Pipeline) -> None:
+async def test_call_that_times_out_does_not_cancel_other_calls_of_the_same_model_reply(
+    pipeline: Pipeline,
+) -> None:
     seen: list[bool] = []
     over = threading.Event()
 
@@ -1126,7 +1140,9 @@ async def test_call_that_times_out_does_not_cancel_other_calls(pipeline: Pipelin
     assert seen == [False]
 
 
-async def test_model_reply_without_calls_has_no_results(pipeline: Pipeline) -> None:
+async def test_running_the_calls_of_a_model_reply_without_calls_returns_no_results(
+    pipeline: Pipeline,
+) -> None:
     assert await pipeline.all() == []
 
 
@@ -1183,7 +1199,7 @@ def test_call_sync_in_sixteen_threads_at_the_same_time_returns_each_result(
     assert answers == {number: number * 2 for number in range(16)}
 
 
-def test_ctrl_c_stops_a_running_tool_and_leaves_nothing_running(tmp_path: Path) -> None:
+def test_ctrl_c_cancels_running_sync_and_async_handlers_and_leaves_no_thread(tmp_path: Path) -> None:
     script = """
         import asyncio, gc, threading
         from toolfold import load_config, open_runtime

@@ -70,7 +70,7 @@ def test_config_error_names_file_line_and_hint() -> None:
     assert (error.key, error.file, error.line, error.hint) == ("a.b", "t.yaml", 7, "did you mean a.c?")
 
 
-def test_config_error_without_a_location_consists_of_the_problem_only() -> None:
+def test_message_of_a_config_error_without_file_and_line_is_the_problem_only() -> None:
     assert str(ConfigError("no")) == "no"
 
 
@@ -94,12 +94,12 @@ def test_closest_names_returns_nothing_for_a_name_unlike_all_others() -> None:
     assert closest_names("x", []) == []
 
 
-def test_closest_name_is_found_among_ten_thousand_names() -> None:
+def test_closest_names_finds_the_right_one_among_ten_thousand_names() -> None:
     known = [f"service_{number}_action" for number in range(10_000)] + ["create_issue"]
     assert closest_names("create_isue", known, count=1) == ["create_issue"]
 
 
-def test_very_long_misspelled_name_is_compared_by_its_beginning() -> None:
+def test_closest_names_compares_only_the_beginning_of_a_very_long_misspelled_name() -> None:
     assert closest_names("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
 
 

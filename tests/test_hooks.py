@@ -170,7 +170,9 @@ async def test_call_is_refused_if_an_async_pre_hook_hangs_and_ignores_cancellati
         assert "did not answer" in await run_refused(short_timeout_hooks)
 
 
-async def test_hook_cannot_change_a_call_by_mutating_its_arguments(hooks: Hooks) -> None:
+async def test_pre_hook_that_mutates_its_arguments_in_place_does_not_change_the_arguments_of_the_call(
+    hooks: Hooks,
+) -> None:
     def meddle(_tool: object, args: Json, _context: object) -> None:
         args["path"] = "/etc/passwd"
         args["nested"]["list"].append("evil")
@@ -201,7 +203,7 @@ async def test_cancelling_a_call_while_its_pre_hook_runs_raises_cancelled_error_
 # -- after ----------------------------------------------------------------------------------------------
 
 
-async def test_post_hook_may_replace_the_result(hooks: Hooks) -> None:
+async def test_value_returned_by_a_post_hook_replaces_the_result(hooks: Hooks) -> None:
     hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
     assert (await run_post_hooks(hooks)).value == {"n": 2}
 
@@ -244,7 +246,7 @@ async def test_result_is_unchanged_if_a_post_hook_hangs_until_its_timeout(short_
     go_on.set()
 
 
-async def test_post_hook_gets_a_copy_of_the_arguments(hooks: Hooks) -> None:
+async def test_post_hook_that_mutates_its_arguments_does_not_affect_the_next_post_hook(hooks: Hooks) -> None:
     def meddle(_tool: object, args: Json, _result: object, _context: object) -> None:
         args["nested"].clear()
 

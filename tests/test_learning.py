@@ -79,7 +79,7 @@ def test_user_message_is_learned_for_a_tool_that_is_called_successfully_after_it
     assert [row.uses for row in list_learned(city)] == [2]
 
 
-def test_tool_learned_for_a_message_is_selected_and_the_reason_is_given(city: Runtime) -> None:
+def test_tool_learned_for_two_messages_is_selected_for_a_similar_one_with_that_reason(city: Runtime) -> None:
     session = city.session()
     for message in ("do the bath people let us in tonight", "will the bath people let us in on Sunday"):
         say(session, message, "place_hours")
@@ -180,7 +180,9 @@ def test_learned_message_counts_a_miss_if_another_tool_is_called_for_the_same_me
     assert {row.name: row.misses for row in list_learned(city)} == {"place_hours": 1, "plan_route": 0}
 
 
-def test_no_message_is_stored_if_learning_is_off(open_test_runtime: RuntimeOpener, home: Path) -> None:
+def test_message_before_a_successful_call_is_not_stored_if_learning_is_off(
+    open_test_runtime: RuntimeOpener, home: Path
+) -> None:
     runtime = add_tools(open_test_runtime({**LIGHT, "tools.learn_from_use": False}))
     say(runtime.session(), POOL, "place_hours")
     assert list_learned(runtime) == []
@@ -202,7 +204,7 @@ def test_call_succeeds_even_if_the_learned_message_cannot_be_stored(
     assert json.loads(session.call_sync("tool_search", {"query": "opening hours"}).text)["matches"]
 
 
-def test_project_settings_cannot_turn_learning_on(
+def test_learning_stays_off_if_only_the_project_settings_turn_it_on(
     open_test_runtime: RuntimeOpener, tmp_path: Path, home: Path
 ) -> None:
     home.joinpath("config.yaml").write_text("tools: {learn_from_use: false}\n")

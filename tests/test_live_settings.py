@@ -89,14 +89,16 @@ def write_command(file: Path, content: Mapping[str, Any]) -> str:
     return f"printf %s {shlex.quote(json.dumps(content))} > {shlex.quote(str(file))}"
 
 
-def test_unchanged_settings_files_are_not_reloaded(settings: Settings, open_live: Open) -> None:
+def test_checking_for_changed_settings_does_not_load_unchanged_files_again(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write(tools={"rag_top_k": 7})
     runtime = open_live()
     assert runtime.check_settings() == ()
     assert runtime.settings_version == 0
 
 
-def test_changed_mcp_server_settings_are_applied_to_an_open_runtime(
+def test_mcp_servers_added_changed_or_removed_in_the_settings_file_are_so_in_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     one, two = server_entry("", "--tools", "2"), server_entry("", "--first", "other")
@@ -191,7 +193,7 @@ def test_changed_toolsets_and_maximum_result_length_apply_to_an_open_runtime(
     assert len(runtime.session(["x"]).call_sync("long", {}).text) <= 1_000
 
 
-def test_changed_settings_that_need_a_restart_are_logged_and_not_applied(
+def test_changed_approval_mode_and_terminal_backend_are_logged_as_needing_a_restart(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.write()
@@ -518,7 +520,7 @@ def test_settings_file_changed_by_a_tool_that_declares_no_effects_is_not_loaded(
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_tool_call_cannot_lift_a_restriction_by_deleting_the_project_file(
+def test_tool_disabled_by_the_project_file_stays_disabled_if_a_tool_call_deletes_that_file(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()
@@ -529,7 +531,7 @@ def test_tool_call_cannot_lift_a_restriction_by_deleting_the_project_file(
     assert "read_file" not in runtime.session().granted()
 
 
-def test_tool_call_cannot_lift_a_restriction_by_adding_a_project_file_in_a_subdirectory(
+def test_tool_stays_disabled_if_a_tool_call_adds_a_project_file_in_a_subdirectory(
     settings: Settings, home: Path, tmp_path: Path
 ) -> None:
     settings.write()

@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # -- callers without a loop -------------------------------------------------------------------------------
 
 
-def test_thread_reuses_one_event_loop_for_sync_calls(loops: EventLoops) -> None:
+def test_all_sync_calls_of_one_thread_use_the_same_event_loop(loops: EventLoops) -> None:
     assert loops.run(current_loop_and_thread()) is loops.run(current_loop_and_thread())
 
 
@@ -82,7 +82,9 @@ def echo() -> Iterator[int]:
         thread.join()
 
 
-def test_async_client_survives_between_sync_calls(loops: EventLoops, echo: int) -> None:
+def test_async_connection_opened_in_one_sync_call_can_be_used_in_the_next(
+    loops: EventLoops, echo: int
+) -> None:
     cached: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def shout(word: bytes) -> bytes:
@@ -366,7 +368,7 @@ async def test_sync_call_returns_although_a_task_it_left_behind_ignores_cancella
     assert given == ["done"]
 
 
-def test_open_async_generator_is_finished_when_loops_are_closed() -> None:
+def test_cleanup_of_an_unfinished_async_generator_runs_when_the_event_loops_are_closed() -> None:
     loops, finished = EventLoops(), threading.Event()
 
     async def numbers() -> AsyncIterator[int]:
@@ -494,7 +496,7 @@ async def test_result_of_blocking_code_that_arrives_after_the_loop_is_closed_is_
 # -- timeouts -----------------------------------------------------------------------------------
 
 
-async def test_call_that_ends_within_its_timeout_returns_its_result(loops: EventLoops) -> None:
+async def test_call_with_timeout_returns_the_result_if_the_function_ends_in_time(loops: EventLoops) -> None:
     assert await loops.call_with_timeout(60, answer, 5) == 5
     assert await loops.call_with_timeout(60, lambda: 6) == 6
 
@@ -672,7 +674,7 @@ def test_ctrl_c_interrupts_a_sync_call_from_a_running_loop() -> None:
     assert out == "cleaned up\ncaught\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_does_not_wait_for_hanging_blocking_code() -> None:
+def test_ctrl_c_ends_the_process_although_a_blocking_function_hangs_in_a_thread() -> None:
     code, _, err = run_and_interrupt(
         """
         def hang():
@@ -687,7 +689,7 @@ def test_ctrl_c_does_not_wait_for_hanging_blocking_code() -> None:
 
 
 @pytest.mark.parametrize("ending", ["loops.close()", "pass"])
-def test_program_with_event_loops_in_many_threads_exits_silently(ending: str) -> None:
+def test_program_with_event_loops_in_many_threads_exits_without_warnings(ending: str) -> None:
     script = f"""
         from concurrent.futures import ThreadPoolExecutor
 

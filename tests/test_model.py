@@ -128,7 +128,7 @@ def test_every_mutating_method_of_frozen_dicts_and_lists_raises(kind: type) -> N
 
 @modest
 @given(json_objects)
-def test_frozen_copy_of_a_schema_is_independent_of_the_original(value: Json) -> None:
+def test_changing_a_schema_after_freezing_it_does_not_change_the_frozen_copy(value: Json) -> None:
     before = copy.deepcopy(value)
     frozen = freeze(value)
     change_all(value)
@@ -161,7 +161,7 @@ def test_pickled_and_shallow_copies_of_frozen_values_are_frozen(value: Json) -> 
         assert all(isinstance(each, FrozenDict | FrozenList) for each in iterate_containers(copied))
 
 
-def test_freezing_turns_other_mappings_and_tuples_into_plain_json() -> None:
+def test_freezing_a_value_turns_other_mappings_into_objects_and_tuples_into_arrays() -> None:
     assert freeze(UserDict({"a": (1, UserDict({"b": ()}))})) == {"a": [1, {"b": []}]}
 
 
@@ -230,7 +230,7 @@ def test_schema_passed_to_the_tool_constructor_is_copied_and_read_only() -> None
         tool.parameters["properties"].clear()
 
 
-def test_new_schema_given_to_a_copy_of_a_tool_is_frozen() -> None:
+def test_schema_passed_to_dataclasses_replace_of_a_tool_is_frozen() -> None:
     schema: Any = {"type": "object", "properties": {}}
     tool = replace(search_tool(), parameters=schema)
     schema["properties"]["late"] = {}
@@ -244,13 +244,13 @@ def test_assigning_to_an_attribute_of_a_tool_raises() -> None:
     assert tool.name == "search"
 
 
-def test_tool_object_is_equal_only_to_itself() -> None:
+def test_two_tool_objects_with_the_same_content_are_not_equal() -> None:
     one, other = search_tool(), search_tool()
     assert len({one, other, one}) == 2
 
 
 @pytest.mark.thorough
-def test_unreferenced_tool_is_garbage_collected() -> None:
+def test_tool_object_without_references_is_garbage_collected() -> None:
     tool = search_tool()
     watched = weakref.ref(tool)
     del tool

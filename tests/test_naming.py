@@ -82,7 +82,7 @@ def test_short_name_of_a_tool_is_the_same_in_every_process() -> None:
         assert json.loads(told.stdout) == [first_short_name(name) for name in names]
 
 
-def test_short_name_of_a_tool_is_the_same_in_every_release() -> None:
+def test_short_names_of_two_tools_equal_those_of_earlier_releases() -> None:
     assert first_short_name("a.b") == "a_b_fzztnxeo"
     assert first_short_name("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
         "mcp_example_server_xxxxxxxxxxxxxxxxxx_delete_everything_744y7d7o"
@@ -135,7 +135,7 @@ def test_registered_tool_is_found_by_its_original_name_and_by_its_short_name(nam
         assert ACCEPTED_BY_PROVIDERS.match(found.name)
 
 
-def test_tools_with_colliding_short_names_are_both_found() -> None:
+def test_tool_whose_short_name_is_taken_gets_another_one_and_both_tools_are_found() -> None:
     registry = Registry()
     squatter = registry.add(tool(first_short_name("a.b")))
     late = registry.add(tool("a.b"))

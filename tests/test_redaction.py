@@ -35,7 +35,7 @@ def test_known_secrets_inserted_anywhere_in_a_text_are_all_redacted(
     assert not any(secret in redacted for secret in secrets)
 
 
-def test_truncating_a_text_with_redaction_leaves_no_part_of_a_secret() -> None:
+def test_no_part_of_a_known_secret_remains_if_the_text_is_truncated_inside_it() -> None:
     secret = "Kq7wZx3vT9nB2mLs8Yp4Rd6Hf1Jc5Gg0"
     parts = [secret[start : start + 6] for start in range(len(secret) - 6)]
     for before in range(260):
@@ -61,11 +61,11 @@ def test_longer_secret_is_redacted_completely_if_another_secret_is_its_prefix() 
     assert Redaction(["abcdefgh", "abcdefghijkl"])("abcdefghijkl") == HIDDEN
 
 
-def test_empty_secret_is_ignored_in_redaction() -> None:
+def test_empty_string_among_the_known_secrets_redacts_nothing() -> None:
     assert Redaction([""])("plain") == "plain"
 
 
-def test_secret_with_surrogates_is_redacted() -> None:
+def test_known_secret_that_contains_surrogate_characters_is_redacted() -> None:
     secret = b"caf\xe9-secret".decode("utf-8", "surrogateescape")
     assert secret not in Redaction([secret])(f"<{secret}>")
 
@@ -189,7 +189,7 @@ def test_function_contains_secret_searches_the_whole_text() -> None:
     assert not redact.contains_secret("x" * 5_000)
 
 
-def test_redacting_known_secrets_twice_equals_redacting_them_once() -> None:
+def test_redacting_known_secrets_in_a_redacted_text_changes_nothing() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"])
     once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")
     assert redact(once) == once
@@ -229,7 +229,7 @@ def test_redaction_corpora_have_at_least_300_texts_with_secrets_and_120_look_ali
 
 
 @check_cases("text", LOOKALIKES)
-def test_text_that_only_looks_like_a_secret_is_unchanged(text: str) -> None:
+def test_text_that_only_looks_like_a_secret_is_not_redacted(text: str) -> None:
     assert Redaction(max_chars=20_000)(text) == text
 
 
@@ -278,7 +278,9 @@ FRAGMENTS = st.sampled_from(
     st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
     st.sampled_from([30, 200, 5_000]),
 )
-def test_redacting_any_text_twice_equals_redacting_it_once(pieces: list[str], max_chars: int) -> None:
+def test_redacting_any_text_that_was_already_redacted_changes_nothing(
+    pieces: list[str], max_chars: int
+) -> None:
     redact = Redaction(max_chars=max_chars)
     once = redact("".join(pieces))
     assert redact(once) == once

@@ -85,7 +85,7 @@ def test_tool_is_registered_from_name_schema_and_handler(registry: Registry) -> 
     assert (registered.requires_env, registered.synonyms) == (("KEY",), ("look up",))
 
 
-def test_tool_object_is_registered(registry: Registry) -> None:
+def test_tool_object_passed_to_add_is_in_the_registry(registry: Registry) -> None:
     brought = tool("create_issue", "mcp-github", source=Source("mcp", "github"))
     assert registry.add(brought) is brought
     assert registry.snapshot()["create_issue"] is brought
@@ -155,7 +155,7 @@ def test_tool_named_like_one_of_another_toolset_replaces_it_with_a_warning(
     )
 
 
-def test_registration_with_override_false_keeps_the_earlier_tool(
+def test_registering_a_taken_name_with_override_false_raises_and_keeps_the_earlier_tool(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search", "web"))
@@ -207,7 +207,7 @@ def test_tool_names_are_case_sensitive(registry: Registry, caplog: pytest.LogCap
 # Many at once
 
 
-def test_several_tools_are_registered_atomically(registry: Registry) -> None:
+def test_add_all_registers_several_tools_in_one_change_of_the_registry(registry: Registry) -> None:
     added = registry.add_all(tool(name) for name in ("a", "b.c", "d"))
     assert [each.original_name or each.name for each in added] == ["a", "b.c", "d"]
     assert set(registry.snapshot().values()) == set(added)
@@ -288,7 +288,7 @@ def test_another_thread_can_register_tools_while_add_all_waits_for_its_iterator(
     assert names(registry) == {"a", "b", "c"}
 
 
-def test_registering_no_tools_changes_nothing(registry: Registry) -> None:
+def test_add_all_with_no_tools_does_not_change_the_registry(registry: Registry) -> None:
     before = registry.snapshot()
     assert registry.add_all([]) == []
     assert registry.snapshot() is before
@@ -305,7 +305,7 @@ def test_replace_toolset_exchanges_all_tools_of_a_toolset_in_one_change_of_the_r
     assert set(before) == {"old", "both", "else"}
 
 
-def test_toolset_is_kept_if_its_replacement_is_rejected(registry: Registry) -> None:
+def test_tools_of_a_toolset_are_unchanged_if_replace_toolset_is_rejected(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     before = registry.snapshot()
     with pytest.raises(ReservedName):
@@ -313,7 +313,7 @@ def test_toolset_is_kept_if_its_replacement_is_rejected(registry: Registry) -> N
     assert registry.snapshot() is before
 
 
-def test_toolset_replaced_by_no_tools_is_removed(registry: Registry) -> None:
+def test_replace_toolset_with_no_tools_removes_the_toolset(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     registry.replace_toolset("web", [])
     assert names(registry) == {"else"}
@@ -347,7 +347,7 @@ def test_removing_an_unknown_tool_changes_nothing(registry: Registry) -> None:
 # Snapshots
 
 
-def test_snapshot_of_the_registry_never_changes(registry: Registry) -> None:
+def test_snapshot_taken_before_tools_are_added_or_removed_does_not_change(registry: Registry) -> None:
     kept = registry.add(tool("a"))
     old = registry.snapshot()
     registry.add(tool("a"))
@@ -527,7 +527,7 @@ def fast_thread_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_concurrent_registrations_of_tools_are_not_lost(
+def test_tools_registered_by_several_threads_at_the_same_time_are_all_in_the_registry(
     registry: Registry, fast_thread_switching: None
 ) -> None:
     seen: list[Snapshot] = []

@@ -224,7 +224,7 @@ def test_tool_result_that_contains_itself_is_replaced_by_a_notice_where_it_repea
     assert render_and_load(value) == {"name": "a", "self": "… (contains itself)"}
 
 
-def test_value_that_occurs_twice_in_a_result_is_shown_each_time() -> None:
+def test_list_that_occurs_twice_in_a_result_is_rendered_both_times() -> None:
     shared = [1]
     assert render_and_load({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
 
@@ -235,7 +235,7 @@ def test_value_in_a_tool_result_whose_repr_raises_is_replaced_by_a_notice() -> N
 
 
 @pytest.mark.thorough
-def test_rendered_result_of_densely_linked_objects_is_limited_in_size() -> None:
+def test_result_of_forty_objects_that_all_refer_to_each_other_is_rendered_in_time() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
@@ -262,7 +262,7 @@ def truncate_value(
     return json.loads(text), stored
 
 
-def test_small_tool_result_is_not_truncated(results: ResultStore, folder: Path) -> None:
+def test_tool_result_below_the_length_limit_is_returned_whole(results: ResultStore, folder: Path) -> None:
     text = render("a" * 900)
     assert results.truncate(text, name="probe", session_id=SESSION, reader=None) == (text, None)
     assert not folder.exists()
@@ -507,7 +507,7 @@ def test_model_gets_start_and_end_of_a_large_result_if_it_cannot_be_stored(
     assert "could not be stored" in answer["note"]
 
 
-def test_failed_write_of_a_result_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:
+def test_no_partial_file_is_left_if_storing_a_large_result_fails(folder: Path, tmp_path: Path) -> None:
     script = f"""
 import resource, signal
 from pathlib import Path
@@ -526,7 +526,9 @@ print(store.truncate(text, name="p", session_id="s", reader=None)[1])
 # -- pruning ----------------------------------------------------------------------------------
 
 
-def test_pruning_deletes_only_old_stored_results(results: ResultStore, folder: Path) -> None:
+def test_pruning_deletes_stored_results_older_than_the_retention_time_and_keeps_newer_ones(
+    results: ResultStore, folder: Path
+) -> None:
     old, fresh = folder / "old", folder / "fresh"
     for each in (old, fresh):
         each.mkdir(parents=True)

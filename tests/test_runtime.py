@@ -85,7 +85,9 @@ class TestToolDefinitions:
         )
 
     @pytest.mark.parametrize("argument", ["enabled_toolsets", "disabled_toolsets"])
-    def test_error_for_an_unknown_toolset_suggests_a_name(self, argument: str, two_tools: Runtime) -> None:
+    def test_error_of_get_tool_definitions_for_a_misspelled_toolset_suggests_the_right_name(
+        self, argument: str, two_tools: Runtime
+    ) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
             two_tools.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
 
@@ -319,7 +321,9 @@ class TestToolsets:
         assert "no docker socket" in status["down"].reason
         assert runtime.statuses().keys() == runtime.registry.snapshot().keys()
 
-    def test_toolset_from_the_settings_can_be_granted(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_session_can_be_given_a_toolset_that_is_defined_in_the_settings(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
         assert runtime.session(["mine"]).granted() == {"read_file", "todo"}
 
@@ -389,7 +393,7 @@ class TestConfiguredScope:
         assert "not available" in runtime.handle_function_call("read_file", {"path": "x"})
 
     @pytest.mark.parametrize("key", ["tools.enabled_toolsets", "tools.disabled_toolsets"])
-    def test_unknown_toolset_in_the_settings_is_a_config_error(
+    def test_enabling_an_unknown_toolset_in_the_settings_is_a_config_error(
         self, key: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         block, name = key.split(".")
@@ -499,7 +503,7 @@ class TestTwoRuntimes:
         text = second.handle_function_call("read_file", {"path": path}, task_id="same")
         assert "outside the workspace" in json.loads(text)["error"]
 
-    def test_closing_one_runtime_does_not_affect_another(
+    def test_tools_of_a_runtime_can_be_called_after_another_runtime_was_closed(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         first, second = open_test_runtime(), open_test_runtime()

@@ -131,14 +131,16 @@ def test_toolset_declared_under_the_name_of_a_registered_toolset_adds_its_tools_
     assert toolsets.resolve("web") == {"search", "read"}
 
 
-def test_toolset_all_includes_every_tool_even_inside_another_toolset() -> None:
+def test_toolset_named_all_contains_every_tool_also_if_another_toolset_includes_it() -> None:
     tools = snapshot(web=["search"], file=["read"])
     toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
 @check_cases(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
-def test_old_toolset_name_resolves_to_the_current_one(legacy: str, modern: str) -> None:
+def test_old_name_of_a_renamed_toolset_gives_the_tools_of_the_renamed_toolset(
+    legacy: str, modern: str
+) -> None:
     registry = Registry()
     registry.add(tool("x", modern))
     toolsets = Toolsets(registry.snapshot())
@@ -197,12 +199,14 @@ def test_toolset_of_an_mcp_server_exists_while_the_server_is_connected(toolsets:
     assert toolsets.resolve("mcp-git") == {"commit"}
 
 
-def test_toolset_of_an_mcp_server_may_be_requested_before_the_server_connects(toolsets: Toolsets) -> None:
+def test_requesting_the_toolset_of_an_unconnected_mcp_server_is_no_error_and_gives_no_tools(
+    toolsets: Toolsets,
+) -> None:
     toolsets.require(["mcp-late"])
     assert toolsets.resolve("mcp-late") == frozenset()
 
 
-def test_error_for_an_unknown_toolset_names_the_closest(toolsets: Toolsets) -> None:
+def test_error_for_an_unknown_toolset_names_the_most_similar_toolset(toolsets: Toolsets) -> None:
     with pytest.raises(UnknownToolset, match=r"no toolset 'reserch'\. Did you mean research\?"):
         toolsets.require(["web", "reserch"])
 
@@ -346,13 +350,15 @@ def test_tools_of_any_scope_are_those_of_its_enabled_toolsets_minus_those_of_the
     assert Scope(tuple(disabled), tuple(enabled)).granted(toolsets) == removed - granted
 
 
-def test_delegating_all_toolsets_gives_exactly_the_tools_of_the_parent(toolsets: Toolsets) -> None:
+def test_scope_narrowed_to_all_or_more_toolsets_grants_exactly_the_tools_of_its_parent(
+    toolsets: Toolsets,
+) -> None:
     parent = Scope(enabled=("web",), disabled=(), without=("fetch",))
     for child in (parent.narrow(), parent.narrow([ALL]), parent.narrow(["web", "terminal"])):
         assert child.granted(toolsets) == {"search"}
 
 
-def test_delegated_scope_cannot_regain_disabled_toolsets(toolsets: Toolsets) -> None:
+def test_narrowing_a_scope_cannot_enable_a_toolset_that_it_disables(toolsets: Toolsets) -> None:
     child = Scope(disabled=("terminal",)).narrow(["terminal", "web"], disabled=[])
     assert child.granted(toolsets) == {"search", "fetch"}
 
@@ -372,7 +378,7 @@ def test_scope_after_a_thousand_nested_delegations_grants_only_tools_of_the_firs
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_single_string_is_rejected_as_a_list_of_toolsets() -> None:
+def test_scope_rejects_a_single_string_where_a_list_of_toolsets_is_expected() -> None:
     for names in ({"enabled": "web"}, {"disabled": "web"}, {"without": "web"}):
         with pytest.raises(TypeError, match="not the string 'web'"):
             Scope().narrow(**names)

@@ -142,7 +142,7 @@ class TestScopeCheck:
         assert [result.call_id for result in results] == [call.id for call in calls]
         assert ran == ["alpha_go"]
 
-    async def test_session_without_granted_toolsets_sees_and_calls_nothing(
+    async def test_session_opened_with_an_empty_list_of_toolsets_has_no_tools_and_can_call_none(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session([])
@@ -150,7 +150,7 @@ class TestScopeCheck:
         assert not (await session.call("alpha_go")).ok
         assert ran == []
 
-    async def test_toolsets_disabled_for_a_session_are_excluded(
+    async def test_tools_of_toolsets_disabled_for_a_session_are_neither_listed_nor_callable(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha", "beta"], disabled_toolsets=["beta"])
@@ -243,7 +243,7 @@ class TestDelegation:
         assert [request.session_id for request in asked] == [child.id]
         assert ran == []
 
-    def test_unknown_toolset_cannot_be_delegated(self, three_tools: Runtime) -> None:
+    def test_delegating_a_session_with_an_unknown_toolset_raises(self, three_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean beta"):
             three_tools.session().delegate(disabled_toolsets=["bta"])
 
@@ -316,7 +316,7 @@ class TestTurn:
         await session.call("alpha_go")
         assert (ran, changed) == (["alpha_go"], ["alpha_go"])
 
-    async def test_tool_moved_to_an_ungranted_toolset_is_gone_in_the_next_turn(
+    async def test_tool_moved_to_a_toolset_outside_the_session_is_gone_in_the_next_turn(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -379,7 +379,9 @@ class TestTurn:
         assert "cannot be used right now" in (session.call_sync("broken").error or "")
         assert ran == ["alpha_go"]
 
-    def test_tool_description_in_a_session_mentions_only_available_tools(self, runtime: Runtime) -> None:
+    def test_adapted_description_of_a_tool_mentions_only_tools_that_are_available_in_the_session(
+        self, runtime: Runtime
+    ) -> None:
         def describe(session: Session) -> str:
             found = {each["function"]["name"]: each["function"] for each in session.definitions()}
             return str(found["execute"]["description"])
@@ -545,7 +547,9 @@ class TestSelection:
         assert (await session.call("water_plants")).ok
         assert ran == ["water_plants"]
 
-    async def test_pinned_tool_is_shown_only_if_granted(self, selective: Runtime, ran: list[str]) -> None:
+    async def test_pinned_tool_is_shown_only_in_sessions_that_were_granted_it(
+        self, selective: Runtime, ran: list[str]
+    ) -> None:
         selective.registry.add(recording_tool("book_hotel", "travel", ran))
         session = selective.session(["travel"])
         assert shown_names(session.definitions("send_invoice for the hotel")) == ["book_hotel"]

@@ -268,7 +268,7 @@ def test_process_with_at_most_the_memory_limit_of_tool_commands_counts_as_starte
         wait_for(lambda: not is_tool_process(CLIENT, process.pid))
 
 
-def test_process_that_another_runtime_started_does_not_count_as_a_tool_process_of_this_one() -> None:
+def test_process_below_another_runtime_does_not_count_as_started_by_this_runtimes_tool_calls() -> None:
     code = (
         "import subprocess, sys\n"
         "from toolfold.provenance import Beacon\n"
@@ -561,7 +561,7 @@ def test_directory_with_too_many_or_too_large_files_for_a_fingerprint_always_cou
     assert fingerprints.stat_signature(tmp_path) != fingerprints.stat_signature(tmp_path)
 
 
-def test_settings_lock_held_by_another_process_is_an_error_after_the_timeout(
+def test_settings_change_is_still_reported_if_another_process_holds_the_lock_beyond_the_timeout(
     home: Path, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)
@@ -581,7 +581,7 @@ def test_settings_lock_held_by_another_process_is_an_error_after_the_timeout(
 
 
 @pytest.mark.thorough
-async def test_settings_are_compared_without_blocking_the_event_loop(
+async def test_changed_settings_files_are_read_in_another_thread_than_the_event_loop(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path
 ) -> None:
     threads: list[int] = []
@@ -612,7 +612,9 @@ def test_settings_file_restored_after_a_call_deleted_it_is_readable_by_its_owner
     assert watch.notice == ""
 
 
-def test_settings_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config_file: Path) -> None:
+def test_settings_change_is_not_accepted_if_the_file_changed_again_after_it_was_shown(
+    home: Path, config_file: Path
+) -> None:
     record = SettingsRecord(home / "state")
     with SettingsMonitor([WatchedPath(config_file)], record).watch_call("a call"):
         config_file.write_text("log_level: debug\n")

@@ -88,7 +88,7 @@ def test_model_finds_a_tool_by_tool_search_and_calls_it(desk: Runtime, ran: list
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
-def test_error_for_invalid_arguments_through_tool_call_has_location_and_schema(
+def test_error_for_invalid_arguments_passed_through_tool_call_names_their_location_and_schema(
     desk: Runtime, ran: list[Any]
 ) -> None:
     session = desk.session(["mcp-hub"])
@@ -167,7 +167,9 @@ def test_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, assemble
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_call_rejects_a_core_tool_with_advice(desk: Runtime, assembled: bool, ran: list[Any]) -> None:
+def test_tool_call_refuses_a_core_tool_and_says_to_call_it_directly(
+    desk: Runtime, assembled: bool, ran: list[Any]
+) -> None:
     add(desk, "own_list", "own", ran, core=True)
     session = desk.session(["mcp-hub", "own"])
     if assembled:
@@ -206,7 +208,7 @@ def test_core_tool_deferred_by_a_setting_is_found_by_tool_search_and_runs_throug
     assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
 
 
-def test_core_tool_hidden_by_selection_can_be_found_and_called(
+def test_core_tool_that_was_not_selected_is_found_by_tool_search_and_runs_through_tool_call(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     """A core tool that is not shown cannot be called directly, so tool search must not advise that."""
@@ -307,7 +309,7 @@ def test_tool_search_that_hangs_ends_with_an_error_after_the_tool_timeout(
 # -- context window ----------------------------------------------------------------------------
 
 
-def test_whether_tools_are_deferred_depends_on_the_context_window_of_the_session(
+def test_tools_are_deferred_in_a_session_with_a_small_context_window_only(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
@@ -321,7 +323,9 @@ def test_whether_tools_are_deferred_depends_on_the_context_window_of_the_session
         assert shown_names(large) == shown_names(unknown) == [f"hub_{number}" for number in range(5)]
 
 
-def test_delegated_session_inherits_the_context_window(open_test_runtime: RuntimeOpener) -> None:
+def test_delegated_session_defers_tools_by_the_context_window_of_its_parent(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
     for number in range(5):
         add(runtime, f"hub_{number}", "mcp-hub", [])
@@ -331,7 +335,7 @@ def test_delegated_session_inherits_the_context_window(open_test_runtime: Runtim
 
 
 @pytest.mark.parametrize("window", [0, -5])
-def test_context_window_of_a_session_must_be_positive(window: int, desk: Runtime) -> None:
+def test_opening_a_session_with_a_context_window_of_zero_or_less_raises(window: int, desk: Runtime) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         desk.session(context_tokens=window)
     with pytest.raises(ValueError, match="must be positive"):
@@ -356,7 +360,7 @@ def test_tools_added_or_removed_during_a_turn_take_effect_in_the_next_turn(
     assert shown_names(session) == []
 
 
-def test_selection_shows_likely_tools_and_tool_search_finds_the_rest(
+def test_selected_tools_are_listed_and_unselected_ones_are_found_by_tool_search(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
@@ -413,7 +417,7 @@ def test_tool_search_finds_nothing_in_a_session_without_granted_tools(desk: Runt
     assert ran == []
 
 
-def test_disabled_tools_cannot_be_found_or_called_through_the_bridge(
+def test_disabled_tools_cannot_be_found_by_tool_search_or_called_through_tool_call(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
@@ -801,7 +805,7 @@ def test_tool_search_before_any_turn_returns_the_parameter_signatures_of_found_t
         ("gpt-4", 1_000_000, False),  # the session's own window comes first
     ],
 )
-def test_whether_a_request_defers_tools_depends_on_the_context_window_of_its_model(
+def test_tools_are_deferred_in_a_request_to_a_model_with_a_small_context_window_only(
     open_test_runtime: RuntimeOpener, model: str, context_tokens: int | None, is_deferred: bool
 ) -> None:
     runtime = open_test_runtime({"tools.selection": "eager", "plugins.enabled": False})

@@ -150,7 +150,9 @@ def test_any_json_value_for_any_schema_gives_valid_arguments_or_invalid_argument
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_argument_that_matches_its_schema_is_unchanged(schema: object, other: object, value: object) -> None:
+def test_argument_that_matches_its_schema_is_passed_on_unchanged(
+    schema: object, other: object, value: object
+) -> None:
     tool = tool_with_schema(schema, **{"$defs": {"d": other}})
     validator = compile_schema(tool)
     try:
@@ -298,7 +300,7 @@ def test_text_in_an_object_argument_is_converted_by_the_any_of_alternative_that_
         ({"$ref": "#/$defs/missing"}, "5"),
     ],
 )
-def test_text_argument_is_kept_if_the_schema_accepts_text(schema: Json, written: str) -> None:
+def test_text_argument_is_not_converted_if_the_schema_accepts_text(schema: Json, written: str) -> None:
     assert coerce(schema, written) == written
 
 
@@ -348,7 +350,7 @@ def test_null_argument_for_a_required_property_is_rejected() -> None:
         Validation()(tool, {"x": {"a": None}})
 
 
-def test_validated_arguments_are_deep_copies_of_the_given_ones() -> None:
+def test_changing_validated_arguments_does_not_change_the_given_ones() -> None:
     given = {"x": {"list": [1]}}
     args = Validation()(tool_with_schema({"type": "object"}), given)
     given["x"]["list"].append(2)
@@ -401,7 +403,7 @@ def test_too_long_arguments_text_is_rejected_before_parsing() -> None:
         parse_arguments("probe", '"' + "a" * MAX_TEXT_CHARS + '"')
 
 
-def test_arguments_may_be_other_mapping_types_than_dict() -> None:
+def test_arguments_given_as_another_mapping_type_than_dict_are_accepted() -> None:
     arguments: Any = UserDict({"x": UserDict({"y": "5"})})
     inner = {"type": "object", "properties": {"y": {"type": "integer"}}}
     assert Validation()(tool_with_schema(inner), arguments) == {"x": {"y": 5}}
@@ -410,7 +412,7 @@ def test_arguments_may_be_other_mapping_types_than_dict() -> None:
 @check_cases(
     "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
 )
-def test_argument_that_is_not_json_is_rejected_with_its_path(value: object) -> None:
+def test_error_for_an_argument_value_that_is_not_json_names_its_path(value: object) -> None:
     message = validation_error(tool_with_schema({}), {"x": value})
     assert "at /x" in message
     assert "is not JSON" in message
@@ -463,7 +465,7 @@ def test_error_for_an_invalid_argument_names_its_location() -> None:
     assert "at /x/1/n:" in validation_error(tool_with_schema(inner), {"x": [{"n": 1}, {"n": "one"}]})
 
 
-def test_long_schema_is_omitted_from_the_argument_error() -> None:
+def test_error_for_invalid_arguments_omits_a_long_schema() -> None:
     tool = tool_with_schema({"type": "string", "description": "a" * 10_000}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
@@ -585,13 +587,13 @@ def test_schema_references_with_signed_list_indices_cannot_cause_exponential_val
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
 
 
-def test_only_the_first_of_many_argument_errors_are_collected() -> None:
+def test_argument_that_fails_exponentially_many_alternatives_is_rejected_in_time() -> None:
     tool = tool_with_schema({"$ref": "#/$defs/d0"}, **{"$defs": doubling_schema("anyOf", 18)["$defs"]})
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
     assert "do not match its schema" in validation_error(tool, {"x": {}})
 
 
-def test_array_argument_of_invalid_values_is_rejected_quickly() -> None:
+def test_array_argument_of_100000_invalid_values_is_rejected_within_the_time_limit() -> None:
     tool = tool_with_schema({"type": "array", "items": {"anyOf": [{"type": "integer"}] * 50}})
     run_with_limit(lambda: validation_error(tool, {"x": ["a"] * 100_000}))
 
@@ -664,7 +666,7 @@ def test_warning_about_an_invalid_tool_schema_is_logged_only_for_the_first_of_tw
     assert sum("arguments are not checked" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_compiled_schema_does_not_keep_its_tool_alive() -> None:
+def test_tool_whose_compiled_schema_is_cached_can_be_garbage_collected() -> None:
     validate, tool = Validation(), tool_with_schema({"type": "integer"})
     validate(tool, {"x": 1})
     gone = weakref.ref(tool)

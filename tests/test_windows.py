@@ -95,7 +95,7 @@ def test_incoming_data_and_a_closed_connection_are_detected_on_systems_without_p
         assert has_arrivals()
 
 
-def test_files_are_replaced_atomically_on_systems_that_cannot_open_directories(
+def test_settings_file_can_be_replaced_on_windows_where_directories_cannot_be_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -121,7 +121,7 @@ def refuse_directories(open_file: Callable[..., int]) -> Callable[..., int]:
     return open_unless_directory
 
 
-async def test_signals_are_handled_on_systems_whose_event_loop_has_no_signal_handlers(
+async def test_sigterm_is_handled_where_the_event_loop_does_not_support_add_signal_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: object, number: int, *rest: object) -> None:

@@ -220,7 +220,7 @@ class TestChanges:
         may_succeed.set()
         wait_until(lambda: database.seconds_since_contact("things") <= database.seconds_since_contact())
 
-    def test_queries_and_change_notifications_continue_after_lost_connections(
+    def test_queries_and_change_notifications_continue_after_the_server_ended_all_connections(
         self, database: Database, postgres: PostgresServer
     ) -> None:
         called = threading.Semaphore(0)
@@ -264,7 +264,7 @@ def test_transaction_that_the_database_ends_because_of_a_deadlock_is_repeated(da
 
 
 @pytest.mark.thorough
-def test_database_can_be_used_again_after_it_was_stopped_and_started() -> None:
+def test_queries_succeed_again_after_the_database_server_was_stopped_and_started() -> None:
     with run_postgres() as server:
         database = open_database(server.create_database())
         assert database is not None

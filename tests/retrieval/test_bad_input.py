@@ -48,7 +48,7 @@ def test_ten_thousand_identical_tools_are_embedded_once_and_found_in_registratio
     assert len(again.by_name) == 9_999
 
 
-def test_repeated_tool_object_is_embedded_once() -> None:
+def test_tool_object_that_occurs_several_times_in_the_catalog_is_embedded_once() -> None:
     model = CountingModel()
     index = Indexer(model.embedder, None).index((CATALOG[0],) * 10_000)
     assert model.take_count() == 1
@@ -56,7 +56,7 @@ def test_repeated_tool_object_is_embedded_once() -> None:
 
 
 @check_cases("mode", MODES)
-def test_tools_without_description_or_schema_are_found_by_name_words(mode: Mode) -> None:
+def test_tools_without_description_or_schema_are_found_by_the_words_of_their_names(mode: Mode) -> None:
     bare = tuple(replace(make_tool(n), parameters=freeze({})) for n in ("list_pods", "send_mail", "x", "_"))
     assert search_tools(bare, "send a mail", mode)[0].name == "send_mail"
     assert {hit.name for hit in search_tools(bare, "use list_pods", mode)} <= {tool.name for tool in bare}

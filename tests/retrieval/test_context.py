@@ -117,7 +117,7 @@ def test_tool_in_the_history_that_does_not_exist_does_not_change_the_search_resu
     assert retriever.answer(tools, "track a parcel", mode="hybrid", limit=8, context=context) == alone
 
 
-def test_tool_named_in_the_message_ranks_first_in_a_conversation_too(
+def test_tool_named_in_the_message_ranks_first_whatever_was_said_before(
     retriever: Retriever, tools: Snapshot
 ) -> None:
     called, *_, named = tools

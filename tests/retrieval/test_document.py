@@ -61,7 +61,7 @@ def test_version_suffix_of_a_tool_name_is_removed_before_embedding() -> None:
     assert tool_text("search__v2") == "search"
 
 
-def test_links_and_markup_are_removed_before_embedding() -> None:
+def test_links_and_markup_in_a_tool_description_are_not_in_the_text_to_embed() -> None:
     text = tool_text("x", "# Sends **mail** <br/> see https://a.b/d | now")
     assert text == "x. Sends mail see now"
 
@@ -138,7 +138,7 @@ def test_white_space_and_markup_are_removed_from_a_message_before_it_is_embedded
     assert query_text("  what's\n\tthe **weather**\x00 today? ") == "what's the weather today?"
 
 
-def test_long_message_is_embedded_by_its_beginning_and_end() -> None:
+def test_text_to_embed_of_a_long_message_is_its_beginning_and_its_end() -> None:
     text = query_text("Translate this: " + "lorem ipsum " * 5000 + "into Finnish please")
     assert text.startswith("Translate this:")
     assert text.endswith("into Finnish please")
@@ -150,7 +150,7 @@ def test_blank_message_gives_an_empty_text_to_embed(message: str) -> None:
     assert query_text(message) == ""
 
 
-def test_text_is_truncated_at_a_word_boundary_if_possible() -> None:
+def test_truncate_text_cuts_at_a_word_boundary_unless_the_first_word_is_too_long() -> None:
     assert truncate_text("one two three", 9) == "one two"
     assert truncate_text("one two three", 7) == "one two"
     assert truncate_text("x" * 30, 9) == "x" * 9
@@ -169,6 +169,6 @@ def test_text_to_embed_of_any_tool_has_no_control_characters(
 
 @given(ANY_TEXT)
 @try_examples(100)
-def test_clean_text_collapses_all_white_space(text: str) -> None:
+def test_clean_text_replaces_every_run_of_white_space_by_one_blank(text: str) -> None:
     cleaned = clean_text(text)
     assert cleaned == " ".join(cleaned.split())

@@ -184,7 +184,7 @@ def test_text_without_known_subwords_has_a_zero_vector_in_the_light_model(light:
     assert not light.embed(["", "\x00"], "query").any()
 
 
-def test_shipped_embedding_models_have_different_names(encoder: Embedder, light: Embedder) -> None:
+def test_encoder_and_light_embedding_model_have_different_names(encoder: Embedder, light: Embedder) -> None:
     assert encoder.name != light.name
 
 
@@ -257,7 +257,9 @@ def test_embedding_api_key_is_sent_as_bearer_token(server: Server, key: str) -> 
 
 
 @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sé€cret", "sk-se\x00cret"])
-def test_embedding_api_key_invalid_in_a_header_is_neither_sent_nor_shown(server: Server, key: str) -> None:
+def test_embedding_api_key_with_characters_invalid_in_a_header_is_neither_sent_nor_shown(
+    server: Server, key: str
+) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not allowed in a header") as failed:
         EndpointEmbedder(server.url, "m", key=key, timeout=60).embed(["a"], "query")
     assert "cret" not in str(failed.value)
@@ -398,7 +400,9 @@ def test_embedding_endpoint_that_answers_with_an_http_error_is_reported_as_unava
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirect_of_an_embedding_request_is_not_followed_with_the_key(server: Server, status: int) -> None:
+def test_redirect_of_an_embedding_request_is_not_followed_so_that_the_api_key_is_not_sent_on(
+    server: Server, status: int
+) -> None:
     server.handler = lambda request: request.send(b"", status, location="/elsewhere")
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
         EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
@@ -411,7 +415,7 @@ def test_embedding_endpoint_slower_than_the_timeout_is_unavailable(server: Serve
         EndpointEmbedder(server.url, "m", timeout=0.1).embed(["x"], "query")
 
 
-def test_response_body_sent_byte_by_byte_does_not_extend_the_timeout(server: Server) -> None:
+def test_embedding_request_times_out_although_the_response_body_arrives_byte_by_byte(server: Server) -> None:
     def trickle(request: EmbeddingRequest) -> None:
         request.send(b"", length=100_000)
         while not server.ended.wait(0.02):  # or until nobody listens any more
@@ -422,7 +426,9 @@ def test_response_body_sent_byte_by_byte_does_not_extend_the_timeout(server: Ser
         EndpointEmbedder(server.url, "m", timeout=0.3).embed(["x"], "query")
 
 
-def test_response_headers_sent_byte_by_byte_do_not_extend_the_timeout(server: Server) -> None:
+def test_embedding_request_times_out_although_the_response_headers_arrive_byte_by_byte(
+    server: Server,
+) -> None:
     sent: list[int] = []
     server.handler = trickling_headers(sent)
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
@@ -456,7 +462,7 @@ def test_embedding_endpoint_that_breaks_the_connection_is_unavailable(
     "url",
     ["", "localhost", "ftp://127.0.0.1/v1", "file:///etc/passwd", "data:,{}", "http://", "http://a b/c"],
 )
-def test_embedding_urls_other_than_http_are_not_requested(url: str) -> None:
+def test_embedding_endpoint_with_a_url_other_than_http_is_never_contacted(url: str) -> None:
     with pytest.raises(EmbeddingUnavailable):
         EndpointEmbedder(url, "m").embed(["x"], "query")
 
@@ -513,7 +519,7 @@ def test_error_of_a_failed_endpoint_names_the_reason_and_the_seconds_until_the_n
     assert error_text(endpoint).endswith("Internal Server Error (next attempt in 4 s)")
 
 
-def test_embedding_backoff_grows_with_repeated_failures(server: Server) -> None:
+def test_pause_before_the_next_embedding_request_grows_with_repeated_failures(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -527,7 +533,7 @@ def test_embedding_backoff_grows_with_repeated_failures(server: Server) -> None:
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_successful_request_resets_the_embedding_backoff(server: Server) -> None:
+def test_pause_after_a_failed_embedding_request_is_short_again_after_a_success(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     for pause in (5, 10, 20):
@@ -558,7 +564,9 @@ def test_first_embedding_request_after_a_failure_sends_only_one_text_and_then_th
     assert batch_sizes(server) == [3, 1, 1, 2]
 
 
-def test_only_one_of_several_waiting_threads_retries_a_failed_endpoint(server: Server) -> None:
+def test_while_one_thread_retries_a_failed_embedding_endpoint_other_threads_get_the_error(
+    server: Server,
+) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -576,7 +584,9 @@ def test_only_one_of_several_waiting_threads_retries_a_failed_endpoint(server: S
     assert len(server.requests) == 2
 
 
-def test_concurrent_failures_of_an_endpoint_increase_the_backoff_once(server: Server) -> None:
+def test_concurrent_failed_requests_to_an_embedding_endpoint_lengthen_its_pause_only_once(
+    server: Server,
+) -> None:
     clock, together = Clock(), threading.Barrier(3)
     endpoint = EndpointEmbedder("http://127.0.0.1:9/", "m", clock=clock)
     inner = endpoint._request_vectors
@@ -595,7 +605,9 @@ def test_concurrent_failures_of_an_endpoint_increase_the_backoff_once(server: Se
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_batch_of_texts_rejected_as_too_large_is_halved(server: Server, status: int) -> None:
+def test_batch_of_texts_that_an_embedding_endpoint_rejects_as_too_large_is_halved(
+    server: Server, status: int
+) -> None:
     server.handler = limit_batch(5, status)
     endpoint = EndpointEmbedder(server.url, "m", batch=16, timeout=60)
     texts = ["a" * n + "b" * (n % 7) for n in range(1, 21)]
@@ -613,7 +625,7 @@ def test_batch_size_that_an_embedding_endpoint_accepted_is_used_for_the_next_tex
     assert batch_sizes(server) == [4, 4]
 
 
-def test_rejected_batch_of_texts_is_halved_down_to_one_text(server: Server) -> None:
+def test_batch_that_an_embedding_endpoint_keeps_rejecting_is_halved_down_to_one_text(server: Server) -> None:
     server.handler = limit_batch(0, 400)
     endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     assert "HTTP Error 400" in error_text(endpoint, "abcabcab")
@@ -696,7 +708,7 @@ def test_exception_in_an_embedding_function_is_reported_as_unavailable() -> None
 # Normalization
 
 
-def test_very_large_vectors_are_normalized_without_overflow() -> None:
+def test_vectors_with_very_large_numbers_are_normalized_without_overflow() -> None:
     assert normalize_rows(np.array([[3e38, 3e38]], np.float32)) == pytest.approx(np.array([[0.5**0.5] * 2]))
 
 

@@ -64,7 +64,9 @@ def test_recall_is_the_share_of_needed_tools_that_are_among_the_first_hits(
         (WITH_ALTERNATIVES, ["c", "d", "e", "y"], 1 / 4),
     ],
 )
-def test_reciprocal_rank_uses_the_first_needed_tool(query: Query, ranked: list[str], expected: float) -> None:
+def test_reciprocal_rank_is_computed_from_the_best_ranked_needed_tool(
+    query: Query, ranked: list[str], expected: float
+) -> None:
     assert reciprocal_rank(query, ranked) == expected
 
 
@@ -249,7 +251,7 @@ INVALID_LINES = {
 
 
 @pytest.mark.parametrize("broken", INVALID_LINES.values(), ids=INVALID_LINES.keys())
-def test_error_in_a_query_file_names_the_invalid_line(file: Path, broken: bytes) -> None:
+def test_error_for_an_invalid_line_of_a_query_file_names_the_line_number(file: Path, broken: bytes) -> None:
     file.write_bytes(line().encode() + b"\n\n" + broken + b"\n" + line().encode())
     with pytest.raises(SourceError, match=r"queries\.jsonl, line 3: .") as failed:
         load_queries(file)

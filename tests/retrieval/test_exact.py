@@ -39,7 +39,7 @@ def find_names(message: str, *tools: Tool) -> list[str]:
         "\x00browser_navigate\x00",
     ],
 )
-def test_compound_tool_name_is_recognised_anywhere_in_a_message(message: str) -> None:
+def test_tool_name_of_several_words_is_recognised_anywhere_in_a_message(message: str) -> None:
     assert find_names(message) == ["browser_navigate"]
 
 
@@ -92,7 +92,7 @@ def test_phrase_run_terminal_command_in_a_message_counts_as_the_name_of_the_term
     assert find_names("run terminal command") == ["terminal"]
 
 
-def test_several_tool_names_are_found_in_message_order() -> None:
+def test_several_tools_named_in_a_message_are_found_in_the_order_they_are_named() -> None:
     message = "first weather_forecast, then `memory`, then browser_navigate and weather_forecast again"
     assert find_names(message) == ["weather_forecast", "memory", "browser_navigate"]
     assert find_names("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
@@ -171,7 +171,9 @@ def test_tool_named_like_a_number_or_common_phrase_is_recognised_only_in_quotes(
 
 
 @check_cases("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
-def test_name_with_leading_underscores_does_not_name_the_tool_without_underscores(name: str) -> None:
+def test_tool_whose_name_after_the_server_prefix_starts_with_underscores_needs_them_to_be_named(
+    name: str,
+) -> None:
     assert find_names("yoU you get_x", make_tool(name, server="evil")) == []
 
 

@@ -74,7 +74,7 @@ def test_example_messages_are_found_by_tool_name_and_description_whatever_the_se
 @pytest.mark.parametrize(
     "name", ["maps__place_hours", "maps_place_hours", "maps.place_hours", "other__place_hours"]
 )
-def test_example_messages_are_found_for_a_tool_whose_name_starts_with_the_server_name(name: str) -> None:
+def test_example_messages_are_found_for_a_tool_whose_name_has_a_server_prefix(name: str) -> None:
     catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
     prefixed = replace(make_tool(name, OPENING_HOURS, server="maps"), source=Source("catalog", "maps"))
     assert prefixed.own_name == name
@@ -93,7 +93,7 @@ def test_example_messages_are_not_used_for_another_tool_of_the_same_name() -> No
     assert catalog.find(make_tool("mcp__maps__other", OPENING_HOURS, server="maps")) is None
 
 
-def test_example_messages_of_a_tool_without_description_apply_to_its_server_only() -> None:
+def test_example_messages_of_a_tool_with_a_one_word_description_apply_to_its_own_server_only() -> None:
     bare = replace(PLACES, description="Search")
     catalog = MessageCatalog([MessageRecord.of(bare, [POOL])])
     assert catalog.find(bare) is not None
@@ -152,7 +152,9 @@ def test_stored_example_messages_are_read_back_and_can_be_removed(tmp_path: Path
     assert store.load() == [other]
 
 
-def test_example_messages_for_a_new_version_of_a_tool_replace_the_old_ones(tmp_path: Path) -> None:
+def test_example_messages_stored_for_a_new_version_of_a_tool_replace_those_of_the_old_version(
+    tmp_path: Path,
+) -> None:
     store = MessageStore(tmp_path)
     store.add([MessageRecord.of(PLACES, ["old"])])
     new = MessageRecord.of(replace(PLACES, description="Something new"), ["new words"])
@@ -266,7 +268,9 @@ def test_example_messages_used_for_search_are_not_in_the_definition_of_their_too
     assert "gizmo" not in json.dumps(registry.snapshot()[PLACES.name].definition())
 
 
-def test_example_messages_can_be_disabled_by_a_setting(open_test_runtime: RuntimeOpener) -> None:
+def test_example_messages_are_not_used_if_the_setting_example_messages_is_false(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     for enabled in (True, False):
         runtime = open_test_runtime({"tools.example_messages": enabled})
         tool = runtime.registry.snapshot()["read_file"]

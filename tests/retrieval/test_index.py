@@ -104,7 +104,7 @@ def test_keyword_index_without_an_embedding_model_is_saved_and_loaded_at_the_nex
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_changing_one_tool_embeds_only_that_tool(
+def test_indexing_again_after_one_tool_changed_embeds_only_that_tool(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
@@ -160,7 +160,7 @@ def test_small_catalog_indexed_after_a_large_one_reuses_vectors_but_has_no_empty
     assert same_answers(small, Indexer(None, None).index(CATALOG))
 
 
-def test_updated_large_index_equals_a_newly_built_one() -> None:
+def test_large_index_after_random_changes_gives_the_same_results_as_a_newly_built_one() -> None:
     chance = random.Random(7)
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
@@ -306,7 +306,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_invalid_index_file_is_rebuilt_with_a_warning(
+def test_invalid_index_file_is_replaced_by_a_new_index_with_a_warning(
     tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = CountingModel()
@@ -448,7 +448,7 @@ def test_tools_are_embedded_at_the_next_start_if_the_embedding_model_was_unavail
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_failed_embedding_request_affects_only_the_tools_of_its_batch(
+def test_only_tools_of_a_failed_embedding_request_lack_vectors_until_it_is_repeated(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
@@ -500,7 +500,7 @@ class _OutOfMemoryModel:
     [FunctionEmbedder(_variable_length_vectors), FunctionEmbedder(_oversized_vectors), _OutOfMemoryModel()],
     ids=["of any length", "too wide", "exhausting"],
 )
-def test_unusable_embedding_model_falls_back_to_keyword_search(
+def test_tools_are_found_by_keywords_if_the_embedding_model_gives_unusable_vectors(
     tmp_path: Path, embedder: Embedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for folder in (None, tmp_path, tmp_path):
@@ -577,7 +577,7 @@ def test_large_index_loaded_from_its_file_needs_no_embedding_and_finds_tools_add
     assert not caplog.records
 
 
-def test_index_mask_selects_the_positions_of_the_granted_tools() -> None:
+def test_index_mask_for_granted_tools_is_true_exactly_at_their_positions() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -608,7 +608,7 @@ def test_index_masks_for_sets_of_granted_tools_are_cached_up_to_a_limit() -> Non
     assert np.array_equal(index.grant(names).mask, first.mask)
 
 
-def test_concurrent_threads_get_the_index_masks_of_their_own_granted_tools() -> None:
+def test_threads_that_ask_for_different_granted_tools_at_the_same_time_get_the_right_index_masks() -> None:
     index = Indexer(None, None).index(MANY_TOOLS)
     grants = [frozenset(tool.name for tool in MANY_TOOLS[n::40]) for n in range(40)]
 
@@ -711,7 +711,7 @@ def test_tools_without_vectors_are_embedded_when_the_model_recovers() -> None:
     assert counting.take_count() == 0
 
 
-def test_vectors_computed_before_an_embedding_failure_are_kept(
+def test_tools_embedded_before_a_failure_are_not_embedded_again_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.retrieval.indexing._BATCH_SIZE", 3)

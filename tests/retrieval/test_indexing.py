@@ -203,7 +203,7 @@ def test_search_for_tools_added_during_background_embedding_waits_for_their_vect
     assert found == vectors(Indexer(CountingModel().embedder, None).index(more))
 
 
-def test_vectors_computed_before_close_are_reused_at_the_next_start(
+def test_vectors_computed_before_the_indexer_was_closed_are_reused_at_the_next_start(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     model = SlowModel()
@@ -288,7 +288,9 @@ def test_search_does_not_wait_for_few_tools_that_have_many_example_messages_to_e
     model.allow()
 
 
-def test_concurrent_searches_start_one_embedding_thread(open_indexer: Callable[..., Indexer]) -> None:
+def test_searches_at_the_same_time_start_only_one_embedding_thread(
+    open_indexer: Callable[..., Indexer],
+) -> None:
     model = SlowModel()
     indexer = open_indexer(model)
     asking = [threading.Thread(target=indexer.index, args=(MANY_TOOLS,)) for _ in range(6)]

@@ -103,7 +103,7 @@ class TestLearning:
         learner.learn(HOURS, *SWIM)
         assert all(hit.learned == 0 for hit in learner.search(QUERY, client=None).values())
 
-    def test_learned_messages_survive_a_restart(self, learner: Learner, tmp_path: Path) -> None:
+    def test_learned_messages_are_used_again_after_a_restart(self, learner: Learner, tmp_path: Path) -> None:
         learner.learn(HOURS, *SWIM)
         gain = learner.gain(HOURS)
         learner.learned.close()

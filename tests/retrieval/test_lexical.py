@@ -74,7 +74,7 @@ def test_word_in_a_shorter_description_has_a_higher_keyword_weight() -> None:
     assert short > long > 0
 
 
-def test_word_repeated_in_the_query_counts_once() -> None:
+def test_word_repeated_in_the_query_does_not_raise_keyword_scores() -> None:
     index = build(make_tool("a", "zebra"), make_tool("b", "lion"))
     assert scores(index, "zebra zebra zebras") == scores(index, "zebra")
 
@@ -85,7 +85,7 @@ def test_keyword_scores_do_not_exceed_the_reported_best_possible_score() -> None
     assert 0 < float(found.max()) <= best_possible
 
 
-def test_texts_of_nested_schemas_are_indexed() -> None:
+def test_names_descriptions_and_enum_values_of_nested_parameters_are_indexed_as_keywords() -> None:
     inner = {
         "type": "object",
         "properties": {"nested_zebra": {"enum": ["lion", 3], "description": "some tiger"}},
@@ -99,7 +99,7 @@ def test_texts_of_nested_schemas_are_indexed() -> None:
     assert fields["values"].split() == ["lion", "puma"]
 
 
-def test_referenced_and_alternative_schemas_are_indexed() -> None:
+def test_parameters_behind_schema_references_and_any_of_alternatives_are_indexed_as_keywords() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -144,7 +144,7 @@ def test_tools_without_description_or_schema_are_found_by_name() -> None:
     assert best(index, "weather") == 1
 
 
-def test_search_in_an_empty_catalog_gives_no_scores() -> None:
+def test_keyword_index_without_tools_gives_no_scores() -> None:
     found, _ = build().scores("anything at all")
     assert found.shape == (0,)
 
@@ -201,7 +201,7 @@ def test_tool_name_of_only_common_words_is_fully_covered_by_a_query_with_those_w
     assert name_coverage_of(build(make_tool("get_all")), "get them all", 0) == [1.0]
 
 
-def test_name_coverage_uses_the_first_terms_of_a_long_tool_name() -> None:
+def test_name_coverage_counts_only_the_first_sixteen_words_of_a_long_tool_name() -> None:
     index = build(make_tool("_".join(f"w{n}" for n in range(15)) + "_again" * 3))
     assert name_coverage_of(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
 

@@ -73,7 +73,7 @@ def test_tool_vector_is_the_english_models_vector_followed_by_the_multilingual_m
     np.testing.assert_allclose(np.linalg.norm(vector[:384]), 1, rtol=1e-4)
 
 
-def test_multilingual_embedding_of_no_texts_gives_no_vectors() -> None:
+def test_multilingual_embedding_model_returns_no_vectors_for_an_empty_list_of_texts() -> None:
     assert MODEL.embed([], "tool").shape == (0, 384 + LIGHT.width)
     assert MODEL.embed([], "query").shape == (0, 384 + LIGHT.width)
 

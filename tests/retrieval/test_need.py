@@ -63,7 +63,7 @@ def test_message_without_words_is_classified_as_needing_no_tool(message: str) ->
     assert need("text").probability(message, legs(message)) == 0.0
 
 
-def test_similar_tool_raises_the_probability_that_a_tool_is_needed() -> None:
+def test_probability_that_a_tool_is_needed_is_higher_if_a_tool_is_similar_to_the_message() -> None:
     message = "the third chord in A major"
     far, near = legs(message, *[0.2] * 8), legs(message, *[0.2] * 7, 0.8)
     need_classifier = need("light")

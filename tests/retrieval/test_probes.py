@@ -39,7 +39,7 @@ SEARCHER = Searcher(
         ("run terminal command", "terminal", 1),
     ],
 )
-def test_everyday_message_finds_the_tool_it_needs(
+def test_everyday_message_finds_its_tool_among_the_first_hits_with_the_shipped_models(
     index: Index, message: str, wanted: str, within: int
 ) -> None:
     names = [hit.name for hit in SEARCHER.search(index, message, limit=within)]

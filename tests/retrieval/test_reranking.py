@@ -96,7 +96,7 @@ def test_reranking_a_blank_message_sends_no_request(server: Server, message: str
     assert server.received_texts == []
 
 
-def test_reranking_no_tools_sends_no_request(server: Server) -> None:
+def test_reranking_an_empty_list_of_tools_sends_no_request(server: Server) -> None:
     assert reranker(server, None).similarities("a", []) is None
     assert server.received_texts == []
 
@@ -116,7 +116,9 @@ def test_megabyte_message_is_truncated_before_it_is_sent_for_reranking(server: S
 # Requests
 
 
-def test_reranking_cached_tools_needs_one_request_per_message(server: Server, tmp_path: Path) -> None:
+def test_reranking_tools_with_cached_vectors_sends_one_request_per_message(
+    server: Server, tmp_path: Path
+) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B, C])
     server.requests.clear()
@@ -197,7 +199,7 @@ def test_reranking_vector_cache_is_separate_for_each_embedding_model(server: Ser
     assert server.received_texts == [["a"], ["user aaaa"]]
 
 
-def test_cached_tools_are_embedded_again_if_the_vector_length_changes(
+def test_tools_cached_for_reranking_are_embedded_again_if_the_vector_length_changes(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
@@ -277,7 +279,7 @@ def fifo(file: Path) -> None:
         "a pipe",
     ],
 )
-def test_invalid_vector_cache_file_is_ignored_with_a_warning_and_replaced(
+def test_invalid_reranking_cache_file_is_ignored_with_a_warning_and_replaced(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
@@ -451,7 +453,7 @@ def test_hits_of_keyword_and_vector_search_are_reordered_by_reranking_similarity
     assert [hit.name for hit in hits if not hit.matched] == ["four"]
 
 
-def test_without_an_embedding_model_keyword_hits_are_reranked(server: Server) -> None:
+def test_keyword_hits_are_reranked_if_there_is_no_embedding_model(server: Server) -> None:
     retriever = Retriever(None, None, None, reranker=reranker(server, None))
     hits = retriever.find(LETTER_TOOLS, "zoo a c c", mode="rerank", limit=8)
     assert names(hits) == ["three", "two", "one"]
@@ -476,7 +478,7 @@ def test_only_as_many_hits_as_the_shortlist_holds_are_sent_for_reranking(server:
     assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
-def test_tools_are_ranked_by_similarity_if_the_reranking_service_does_not_answer(server: Server) -> None:
+def test_message_whose_reranking_vector_is_zero_gets_the_hits_of_hybrid_search(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
 
 
@@ -485,7 +487,7 @@ def test_search_mode_rerank_without_a_reranking_service_gives_the_hits_of_hybrid
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_failing_reranking_service_falls_back_to_keywords_and_similarity(
+def test_search_gives_the_hits_of_hybrid_search_if_the_reranking_service_fails(
     server: Server, fault: RequestHandler
 ) -> None:
     server.handler = fault

@@ -99,7 +99,7 @@ def test_common_word_in_a_message_does_not_promote_a_tool_of_that_name() -> None
         ("open example.com", "browser_navigate"),
     ],
 )
-def test_keywords_and_light_model_find_the_tool_in_the_top_three(
+def test_search_with_keywords_and_the_light_model_has_the_right_tool_in_the_top_three(
     searcher: Searcher, message: str, name: str
 ) -> None:
     assert name in [hit.name for hit in searcher.search(INDEX, message, limit=3)]
@@ -206,7 +206,7 @@ def test_query_that_matches_no_whole_word_finds_tools_whose_name_contains_it() -
     assert search_names("xy zz", tools) == []
 
 
-def test_failing_embedding_model_falls_back_to_keywords_with_one_warning(
+def test_search_uses_keywords_with_one_warning_if_the_embedding_model_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = CountingModel()
@@ -224,7 +224,9 @@ def test_failing_embedding_model_falls_back_to_keywords_with_one_warning(
     assert searcher.search(index, "weather")[0].similarity is not None
 
 
-def test_embedding_model_that_never_answered_falls_back_to_keywords(caplog: pytest.LogCaptureFixture) -> None:
+def test_search_uses_keywords_with_one_warning_if_the_embedding_model_never_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model = CountingModel()
     model.broken = True
     retriever = Retriever(model.embedder, None, None)
@@ -236,7 +238,7 @@ def test_embedding_model_that_never_answered_falls_back_to_keywords(caplog: pyte
     assert len(caplog.records) == 1
 
 
-def test_keyword_mode_neither_loads_the_model_nor_embeds(tmp_path: Path) -> None:
+def test_search_mode_keyword_neither_loads_the_embedding_model_nor_embeds_the_message(tmp_path: Path) -> None:
     model = CountingModel()
     retriever = Retriever(model.embedder, None, tmp_path)
     registry = Registry()

@@ -178,7 +178,7 @@ def test_special_token_written_in_a_text_is_tokenized_as_ordinary_text(word_piec
 
 
 @check_cases("text", ["\ud800", "a\udfffb", "\U0010ffff", "\ue000"])
-def test_text_with_invalid_characters_can_be_tokenized(
+def test_text_with_surrogates_or_private_characters_is_tokenized_without_an_error(
     word_piece: WordPiece, unigram: Unigram, text: str
 ) -> None:
     assert len(word_piece.ids(text, ALL)) >= 2
@@ -201,18 +201,18 @@ def test_cache_of_split_words_never_exceeds_its_maximum_and_tokens_stay_correct(
     assert len(ours._cache) == 2
 
 
-def test_word_with_an_unknown_suffix_is_an_unknown_token() -> None:
+def test_wordpiece_makes_a_word_with_an_unknown_suffix_one_unknown_token() -> None:
     ours = WordPiece(["[UNK]", "[CLS]", "[SEP]", "ab", "##c"])
     assert ours.ids("abc abd", ALL) == [1, 3, 4, 0, 2]
 
 
-def test_most_likely_subword_split_is_preferred_to_the_longest_piece() -> None:
+def test_unigram_tokenizer_chooses_the_most_likely_split_and_not_the_longest_first_piece() -> None:
     scores = {"ab": -1.0, "abc": -9.0, "c": -1.0, "cd": -1.0, "d": -9.0}
     ours = Unigram(scores, {"ab": 1, "abc": 2, "c": 3, "cd": 4, "d": 5})
     assert ours.ids("abcd", ALL) == [1, 4]
 
 
-def test_unlikely_subword_is_preferred_to_an_unknown_character() -> None:
+def test_unigram_tokenizer_prefers_an_unlikely_subword_to_an_unknown_character() -> None:
     assert Unigram({"ab": -12.0, "a": 1.0}, {"ab": 1, "a": 2}).ids("ab", ALL) == [1]
 
 

@@ -99,7 +99,7 @@ def test_tool_is_found_by_its_configured_synonyms(registry: Registry, name: str,
     assert first.matched == ("gizmo", "trouble")
 
 
-def test_synonyms_are_part_of_the_embedded_text(registry: Registry) -> None:
+def test_configured_synonyms_are_part_of_the_embedded_text_of_a_tool(registry: Registry) -> None:
     counting = CountingModel()
     retriever({"jira": ["gizmo trouble"]}, counting).find(
         registry.snapshot(), "hello there", mode="hybrid", limit=3
@@ -109,7 +109,9 @@ def test_synonyms_are_part_of_the_embedded_text(registry: Registry) -> None:
     ]
 
 
-def test_changed_synonyms_embed_only_the_affected_tools_again(registry: Registry, tmp_path: Path) -> None:
+def test_changing_synonyms_embeds_only_the_tools_they_belong_to_again(
+    registry: Registry, tmp_path: Path
+) -> None:
     counting = CountingModel()
     for words, texts in (
         ({}, len(CATALOG) + 1),
@@ -144,7 +146,7 @@ def test_search_of_a_runtime_finds_a_tool_by_a_synonym_from_the_settings(
     assert "gizmo" not in snapshot["read_file"].synonyms
 
 
-def test_misspelt_tool_name_in_the_synonym_settings_is_reported(
+def test_misspelt_tool_name_in_the_synonym_settings_gives_a_warning(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ["write_flie", "mcp_github_delete_everything", "read_file", "file"]
@@ -165,7 +167,7 @@ def test_synonyms_configured_for_a_preset_or_user_toolset_give_a_warning(
     assert "'mine' is a bundle" in caplog.text
 
 
-def test_misspelt_synonym_key_is_reported_when_a_similar_tool_is_registered_later(
+def test_misspelt_tool_name_in_the_synonyms_gives_a_warning_when_a_similar_tool_is_registered_later(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ("mcp_jira_creat_issue", "mcp_jira_create_issue", "zzz")

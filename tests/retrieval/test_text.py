@@ -32,7 +32,7 @@ def tokenizer() -> WordTokenizer:
     "name",
     ["get_user_name", "get-user-name", "getUserName", "GetUserName", "get.user/name", "GET_USER_NAME"],
 )
-def test_compound_words_in_all_naming_styles_give_the_same_terms(name: str) -> None:
+def test_compound_words_in_camel_snake_or_kebab_case_give_the_same_search_terms(name: str) -> None:
     assert words(name) == ["get", "user", "name"]
 
 
@@ -51,11 +51,13 @@ def test_word_with_several_capitals_is_split_before_the_last_capital() -> None:
         ("İstanbul", "istanbul"),
     ],
 )
-def test_accents_and_full_width_letters_are_normalized_in_terms(written: str, plain: str) -> None:
+def test_words_with_accents_or_full_width_letters_give_the_same_search_terms_as_plain_ones(
+    written: str, plain: str
+) -> None:
     assert words(written) == words(plain) == [plain]
 
 
-def test_composed_and_decomposed_accents_give_equal_terms() -> None:
+def test_composed_and_decomposed_accents_give_equal_search_terms() -> None:
     assert words("e\u0301te\u0301") == words("\u00e9t\u00e9") == ["ete"]
 
 
@@ -69,7 +71,7 @@ def test_composed_and_decomposed_accents_give_equal_terms() -> None:
         ("날씨를", ["날씨", "씨를"]),
     ],
 )
-def test_chinese_japanese_and_korean_text_becomes_overlapping_character_pairs(
+def test_search_terms_of_chinese_japanese_and_korean_text_are_overlapping_character_pairs(
     tokenizer: WordTokenizer, text: str, pairs: list[str]
 ) -> None:
     assert tokenizer.tokens(text) == pairs
@@ -92,7 +94,7 @@ def test_numbers_and_words_with_digits_are_single_search_terms(tokenizer: WordTo
     assert tokenizer.tokens("call 112 in 2026, s3 and v2") == ["call", "112", "in", "2026", "s3", "and", "v2"]
 
 
-def test_abbreviation_and_its_expansion_give_the_same_term(tokenizer: WordTokenizer) -> None:
+def test_abbreviation_and_its_long_form_give_the_same_search_term(tokenizer: WordTokenizer) -> None:
     assert ABBREVIATIONS["repo"] == "repository"
     assert all(tokenizer.tokens(short) == tokenizer.tokens(long) for short, long in ABBREVIATIONS.items())
 
@@ -102,7 +104,7 @@ def test_inflected_forms_of_a_word_give_the_same_search_term(tokenizer: WordToke
     assert tokenizer.tokens("Creating") == [stem]
 
 
-def test_contractions_leave_no_single_letters_as_terms() -> None:
+def test_endings_after_an_apostrophe_are_not_search_terms() -> None:
     assert words("what's running, I’ll see; don't") == ["what", "running", "i", "see", "don"]
 
 
@@ -169,7 +171,7 @@ def test_concurrent_threads_can_share_one_word_tokenizer(tokenizer: WordTokenize
 
 @given(ANY_TEXT)
 @try_examples(150)
-def test_tokenizing_any_text_into_terms_is_deterministic(text: str) -> None:
+def test_any_text_gives_the_same_search_terms_each_time(text: str) -> None:
     tokenizer = WordTokenizer()
     tokens = tokenizer.tokens(text)
     assert tokens == tokenizer.tokens(text) == WordTokenizer().tokens(text)

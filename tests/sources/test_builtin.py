@@ -109,7 +109,7 @@ def test_tool_module_with_a_missing_dependency_is_logged_and_skipped(
     ],
     ids=["syntax", "exit", "panic", "unprintable", "no-function", "no-tools", "nothing", "long"],
 )
-def test_failing_tool_module_does_not_affect_the_others(
+def test_other_tool_modules_are_loaded_if_one_raises_while_it_is_imported(
     source: str, expected_error: str, load: Load, registry: Registry
 ) -> None:
     failed, loaded = load({"bad": source, "good": VALID_MODULE.format(name="fine")})

@@ -159,7 +159,9 @@ def test_every_operation_of_an_openapi_document_becomes_a_tool(api: Runtime) -> 
     assert tool.requires_env == ("PET_STORE_TOKEN_TOKEN",)
 
 
-def test_agent_finds_and_calls_an_operation_of_an_api(api: Runtime, server: WebServer) -> None:
+def test_agent_finds_a_tool_made_from_an_openapi_operation_and_calls_the_api(
+    api: Runtime, server: WebServer
+) -> None:
     server.pages["/v1/pets"] = Page(
         b'[{"id": 1, "name": "Rex"}]', "application/json", headers={"Link": '</v1/pets?page=3>; rel="next"'}
     )
@@ -224,7 +226,7 @@ def test_openapi_tool_uses_the_credential_variable_that_is_set_and_its_error_nam
     assert read_request(server).headers["authorization"] == f"Basic {expected}"
 
 
-def test_api_requests_that_may_change_data_need_approval(api: Runtime, server: WebServer) -> None:
+def test_openapi_tools_whose_requests_may_change_data_need_approval(api: Runtime, server: WebServer) -> None:
     with open_runtime(load_config()) as runtime:  # nobody can approve
         result = call(runtime, "delete_pet", petId=4)
     assert "was not run" in str(result.error)
@@ -312,7 +314,7 @@ def test_operation_with_its_own_server_url_becomes_a_tool_only_if_it_equals_the_
         assert find(other) == []
 
 
-def test_api_on_a_private_address_is_refused_unless_it_is_allowed(
+def test_openapi_tool_refuses_an_api_on_a_private_address_unless_the_settings_allow_it(
     server: WebServer, toolfold: Toolfold
 ) -> None:
     document = Path("pets.json")
@@ -327,7 +329,7 @@ def test_api_on_a_private_address_is_refused_unless_it_is_allowed(
     assert "not on the public internet" in refused.err
 
 
-def test_stored_api_file_that_was_changed_by_another_program_is_not_used(api: Runtime, home: Path) -> None:
+def test_stored_openapi_tools_file_that_another_program_changed_is_not_used(api: Runtime, home: Path) -> None:
     (file,) = home.rglob("pet-store.jsonl")
     file.write_text(file.read_text().replace("/pets", "/evil"))
     with open_runtime(load_config()) as runtime:
@@ -369,7 +371,7 @@ def test_openapi_schema_that_contains_itself_is_cut_where_it_repeats() -> None:
     assert parent == {"type": "object", "description": "Pet, as above."}
 
 
-def test_keywords_of_openapi_30_are_translated_to_json_schema() -> None:
+def test_schema_keywords_of_openapi_3_0_are_translated_to_current_json_schema() -> None:
     schema = convert({"$ref": "#/components/schemas/Pet"}, "3.0.3")
     assert schema["properties"]["age"] == {"type": ["integer", "null"], "exclusiveMinimum": 0}
     assert "id" not in schema["properties"]  # only the server sets it

@@ -87,7 +87,7 @@ def test_plugin_from_an_entry_point_of_an_installed_package_is_loaded(
     assert runtime.resolve_toolset("tf_weather") == ["forecast"]
 
 
-def test_entry_point_of_a_plugin_may_name_the_register_function(
+def test_entry_point_that_names_a_function_uses_it_to_register_the_plugin(
     site: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     code = source("forecast").replace("def register", "def bring")
@@ -108,7 +108,7 @@ def test_plugin_package_installed_in_two_directories_of_the_python_path_is_loade
     assert [report.state for report in found] == ["loaded"]
 
 
-def test_package_with_broken_metadata_does_not_affect_other_plugins(
+def test_other_plugins_are_loaded_if_an_installed_package_has_broken_metadata(
     site: Path, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = site / "tf_garbled-1.0.dist-info"
@@ -224,7 +224,7 @@ def test_plugins_of_a_project_that_changed_since_the_user_trusted_it_are_not_run
     assert not marker.exists()
 
 
-def test_caller_can_exclude_the_plugins_of_a_trusted_project(
+def test_plugins_of_a_trusted_project_are_not_loaded_if_the_runtime_is_opened_with_trusted_false(
     project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
@@ -382,7 +382,7 @@ def test_stale_bytecode_beside_a_plugin_is_not_run_instead_of_its_source(
 
 
 @pytest.mark.parametrize("name", ["inner.pyc", "inner/__init__.pyc", f"inner{EXTENSION_SUFFIXES[0]}"])
-def test_compiled_submodule_of_a_plugin_is_not_loaded(
+def test_compiled_submodule_in_a_plugin_package_is_not_loaded_in_place_of_its_source(
     name: str, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"pack/__init__.py": "from .inner import register", "pack/inner.py": source("packed")})
@@ -516,7 +516,9 @@ def test_plugin_tool_that_replaces_a_built_in_tool_is_used_and_a_warning_is_logg
     assert "read_file" not in runtime.session(["file"]).granted()
 
 
-def test_plugin_tool_cannot_claim_to_be_built_in(user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_tool_that_a_plugin_registers_as_built_in_core_tool_is_marked_as_plugin_tool(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(
         user,
         {

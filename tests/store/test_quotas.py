@@ -199,7 +199,7 @@ def test_members_of_a_team_share_its_limit(replicas: Replicas) -> None:
         replicas.other.require(ann, CALL_METERS)
 
 
-def test_searches_and_calls_count_towards_separate_limits(replicas: Replicas) -> None:
+def test_searches_and_calls_of_a_user_count_towards_separate_limits(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_minute=1, searches_per_minute=2)
     assert count_accepted(replicas.one, user, SEARCH_METERS) == 2
     assert count_accepted(replicas.one, user) == 1
@@ -275,7 +275,7 @@ def test_spent_tokens_of_more_users_than_are_tracked_in_memory_are_all_stored(
         assert replicas.other.describe(user_account(user), {"tokens_per_day": 1.0})[0][1] == 40
 
 
-def test_call_is_refused_if_the_store_of_usage_counts_fails(tmp_path: Path) -> None:
+def test_call_of_a_limited_user_is_refused_if_usage_counts_cannot_be_stored(tmp_path: Path) -> None:
     users = FileUserStore(tmp_path / "users.json")
     user = users.add_user("ann")
     users.change_user("ann", lambda each: replace(each, limits={"calls_per_day": 5.0}))

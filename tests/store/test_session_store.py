@@ -70,7 +70,7 @@ def test_stored_session_is_loaded_as_it_was_created(store: SessionStore) -> None
     assert store.load_session("one") == record
 
 
-def test_error_for_an_unknown_session_names_it(store: SessionStore) -> None:
+def test_error_for_loading_an_unknown_session_contains_its_id(store: SessionStore) -> None:
     with pytest.raises(UnknownSession, match="'missing'"):
         store.load_session("missing")
 

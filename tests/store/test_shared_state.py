@@ -230,7 +230,9 @@ class TestExampleMessages:
             make_record("b", "list"),
         ]
 
-    def test_example_messages_for_a_new_version_of_a_tool_replace_the_old_ones(self, stores: Pair) -> None:
+    def test_example_messages_stored_for_a_new_version_of_a_tool_replace_those_of_the_old_version(
+        self, stores: Pair
+    ) -> None:
         one, other = stores
         one.add([make_record("a", "track"), make_record("b", "list")])
         other.add([make_record("c", "track")])

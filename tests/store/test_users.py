@@ -140,7 +140,7 @@ def test_users_can_join_and_leave_teams(stores: Stores) -> None:
         other.add_team("red")
 
 
-def test_changed_team_setting_is_known_to_the_other_replica(stores: Stores) -> None:
+def test_team_setting_share_learned_changed_by_one_replica_is_known_to_the_other(stores: Stores) -> None:
     one, other = stores
     one.add_team("red")
     assert not one.directory().teams["red"].share_learned
@@ -238,7 +238,7 @@ def test_reading_a_damaged_users_file_raises_config_error(tmp_path: Path, conten
         FileUserStore(file).directory()
 
 
-def test_tokens_of_users_are_refused_if_the_users_were_not_read_recently_enough(
+def test_tokens_of_users_are_refused_if_the_users_could_not_be_read_from_the_database_recently(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:

@@ -121,7 +121,7 @@ def test_tool_search_says_that_a_tool_already_in_the_request_is_to_be_called_dir
     assert answer["direct"] == ["invoice_read"]
 
 
-def test_tool_search_returns_five_tools_by_default_and_at_most_the_limit() -> None:
+def test_tool_search_returns_five_tools_by_default_and_otherwise_at_most_its_limit_argument() -> None:
     many = [make_tool(f"invoice_{number}", "An invoice.") for number in range(60)]
     client = BridgeClient(many)
     assert len(client.find_names("invoice")) == 5
@@ -188,7 +188,7 @@ def test_tool_search_without_matches_returns_similar_tool_names_servers_and_a_hi
     assert "Try other words" in answer["hint"]
 
 
-def test_search_query_without_results_is_reported_with_the_matches_of_the_other_queries() -> None:
+def test_tool_search_names_the_queries_without_matches_beside_the_matches_of_the_others() -> None:
     answer = keyword_client().search(queries=["create invoice", "qqqq"])
     assert answer["matches"][0]["name"] == "invoice_create"
     assert answer["nothing_for"] == ["qqqq"]
@@ -291,7 +291,9 @@ def test_original_description_is_shown_if_the_function_that_adapts_it_returns_an
     "args",
     [{}, {"query": ""}, {"query": " \n"}, {"queries": []}, {"queries": ["", " "]}, {"limit": 5}],
 )
-def test_tool_search_without_a_query_explains_its_arguments(args: Json, client: BridgeClient) -> None:
+def test_error_for_tool_search_without_a_query_explains_its_arguments(
+    args: Json, client: BridgeClient
+) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_search' was not invoked: it needs `query`"):
         client.search(**args)
 
@@ -338,7 +340,9 @@ def test_tool_search_uses_the_reranker_mode_from_the_settings_only_if_the_rerank
     )
 
 
-def test_failed_tool_search_returns_an_error_the_model_can_act_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_a_failed_tool_search_suggests_similar_tool_names_and_hides_the_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with pytest.raises(CallError, match="The search does not work right now") as caught:
         BridgeClient(retriever=FailingRetriever("hybrid", "keyword")).search("wether")
     assert caught.value.details["near_names"] == ["weather_today"]
@@ -366,7 +370,9 @@ def test_tool_describe_returns_the_whole_definition(client: BridgeClient) -> Non
     }
 
 
-def test_tool_describe_returns_several_definitions_together_with_errors(client: BridgeClient) -> None:
+def test_tool_describe_of_several_tools_returns_known_definitions_and_errors_for_unknown_names(
+    client: BridgeClient,
+) -> None:
     answer = client.describe(names=["weather_today", "no_such", "weather_today", "secret_invoice"])
     assert [each["name"] for each in answer["tools"]] == ["weather_today"]
     assert answer["errors"].keys() == {"no_such", "secret_invoice"}
@@ -406,7 +412,9 @@ def test_tool_describe_does_not_describe_the_bridge_tools(name: str, client: Bri
 
 
 @pytest.mark.parametrize("args", [{}, {"name": ""}, {"names": []}, {"names": [" "]}])
-def test_tool_describe_without_a_name_explains_its_arguments(args: Json, client: BridgeClient) -> None:
+def test_error_for_tool_describe_without_a_name_explains_its_arguments(
+    args: Json, client: BridgeClient
+) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_describe' was not invoked: it needs `name`"):
         client.describe(**args)
 
@@ -437,7 +445,7 @@ def test_description_in_tool_describe_mentions_only_granted_tools() -> None:
     assert "broken" not in description
 
 
-def test_invisible_characters_are_removed_from_described_schemas() -> None:
+def test_schema_returned_by_tool_describe_has_no_invisible_characters() -> None:
     hidden = "\u202e\u2028\ue000" + "".join(chr(0xE0000 + ord(each)) for each in "ignore")
     parameters = {
         "type": "object",

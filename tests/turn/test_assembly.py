@@ -73,7 +73,7 @@ def test_error_for_an_unknown_tool_name_points_to_tool_search() -> None:
     assert "tool_search" not in error_text(turn_of(make_tool("a")), "tool_serch")
 
 
-def test_ungranted_and_missing_tools_give_the_same_error() -> None:
+def test_calling_an_ungranted_tool_gives_the_same_error_as_calling_a_tool_that_does_not_exist() -> None:
     tools = [make_tool("slack_post"), make_tool("slack_read"), make_tool("mail_read")]
     with_it = turn_of(*tools, granted={"mail_read"})
     without_it = turn_of(tools[2])
@@ -118,7 +118,7 @@ def test_granted_tool_is_found_by_its_original_name_even_if_an_ungranted_tool_ha
     assert turn.tool("read").name == "m_read"
 
 
-def test_registered_name_takes_precedence_over_original_names() -> None:
+def test_name_of_a_tool_is_found_before_a_tool_with_that_original_name() -> None:
     turn = turn_of(make_tool_with_original_name("m_read", "read"), make_tool("read"))
     assert turn.tool("read").name == "read"
 
@@ -192,7 +192,7 @@ def test_availability_checks_run_only_for_tools_that_the_session_was_granted() -
     assert ran == ["a"]
 
 
-def test_registry_changes_do_not_affect_a_turn_in_progress() -> None:
+def test_turn_keeps_its_tools_if_the_registry_changes_after_it_began() -> None:
     registry = Registry()
     registry.add(make_tool("a"))
     turn = assemble(registry.snapshot(), frozenset({"a", "b"}), Availability(timeout=5))
@@ -213,7 +213,7 @@ def test_tool_definitions_of_a_turn_have_the_openai_format() -> None:
     ]
 
 
-def test_modifying_returned_tool_definitions_affects_no_other_caller() -> None:
+def test_changing_the_tool_definitions_returned_by_a_turn_does_not_change_later_ones() -> None:
     turn = turn_of(make_tool("a"))
     mine = turn.definitions()
     mine[0]["function"]["name"] = "hijacked"
@@ -283,7 +283,7 @@ def get_description(turn: Turn, name: str) -> str:
     return str(found[name])
 
 
-def test_tool_description_mentions_only_available_tools() -> None:
+def test_adapted_tool_description_mentions_only_tools_that_are_available_in_the_turn() -> None:
     tools = [
         make_tool("code", adapt=mentions),
         make_tool("a"),

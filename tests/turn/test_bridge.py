@@ -64,18 +64,18 @@ def test_inner_call_of_tool_call_has_the_given_arguments_and_the_id_of_the_outer
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
-def test_tool_call_without_arguments_is_accepted() -> None:
+def test_tool_call_without_the_key_arguments_is_read_as_a_call_without_arguments() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
 @check_cases("name", sorted(BRIDGE_NAMES))
-def test_bridge_tool_cannot_be_called_through_tool_call(name: str) -> None:
+def test_tool_search_and_other_bridge_tools_cannot_be_called_through_tool_call(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=f"'{name}' cannot be called through tool_call: call it directly"):
         unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
 
 
 @check_cases("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
-def test_lookalike_name_of_a_bridge_tool_is_rejected(name: str) -> None:
+def test_tool_call_of_a_name_that_looks_like_a_bridge_tool_is_rejected(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=r"cannot be called through tool_call: .* Nothing was run"):
         unwrap_call({"name": name, "arguments": {}})
 
@@ -118,7 +118,7 @@ def test_tool_call_with_many_keys_is_read_in_linear_time() -> None:
 
 
 @check_cases("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
-def test_tool_call_without_a_name_explains_its_arguments(name: Any) -> None:
+def test_error_for_tool_call_without_a_name_explains_its_arguments(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="tool_call needs `name`"):
         unwrap_call({"name": name, "arguments": {}})
 

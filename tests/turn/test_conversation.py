@@ -114,12 +114,12 @@ def test_tool_descriptions_in_a_message_count_as_user_text_if_their_end_marker_i
     assert "and a song" in said
 
 
-def test_tool_used_several_times_counts_once_at_its_last_use() -> None:
+def test_tool_used_several_times_in_a_history_is_listed_once_at_its_last_use() -> None:
     calls = [{"type": "function_call", "name": name} for name in ("a", "b", "a", "c", "b")]
     assert Conversation.from_messages(calls).used_tools == ("a", "c", "b")
 
 
-def test_only_the_latest_messages_and_used_tools_of_a_history_are_kept() -> None:
+def test_only_the_latest_user_messages_and_used_tools_of_a_long_history_are_read() -> None:
     history: list[dict[str, Any]] = []
     for number in range(30):
         history += [

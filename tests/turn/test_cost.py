@@ -60,7 +60,7 @@ def cost_in_micro_dollars(*requests: ModelCall, prices: Prices) -> float:
 # Prefixes
 
 
-def test_first_model_request_is_charged_as_cache_write_and_output() -> None:
+def test_first_model_request_is_charged_at_the_prices_for_cache_writes_and_output() -> None:
     first = make_request(("a", 1000), output=10)
     assert cost_in_micro_dollars(first, prices=PAID) == 1000 * 5 + 10 * 20
     assert cost_in_micro_dollars(first, prices=FREE) == 1000 * 4 + 10 * 20
@@ -97,12 +97,12 @@ def test_request_segment_with_another_token_count_than_before_is_charged_as_not_
     assert compute_bill([make_request(("a", 1000)), make_request(("a", 999))], PAID).cached == 0
 
 
-def test_request_prefix_below_the_providers_minimum_is_not_cached() -> None:
+def test_request_prefix_with_fewer_tokens_than_the_providers_minimum_is_not_cached() -> None:
     short = make_request(("a", 99))
     assert cost_in_micro_dollars(short, short, prices=PAID) == 2 * 99 * 4
 
 
-def test_cached_prefix_length_is_rounded_down_to_the_providers_steps() -> None:
+def test_number_of_cached_tokens_is_rounded_down_to_a_multiple_of_the_providers_step() -> None:
     stepped = Prices(name="s", input=1.0, cached_read=0.5, output=0.0, minimum_prefix=1024, step=128)
     again = [make_request(("a", 1023)), make_request(("a", 1023))]
     assert compute_bill(again, stepped).cached == 0

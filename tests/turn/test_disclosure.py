@@ -210,7 +210,7 @@ def test_bridge_tool_definitions_take_at_most_400_tokens() -> None:
     assert count_tokens(turn.definitions()) <= 400
 
 
-def test_bridge_tool_definitions_do_not_change_with_the_catalog() -> None:
+def test_definitions_of_the_bridge_tools_are_the_same_for_one_and_for_fifty_deferred_tools() -> None:
     few = TurnBuilder(tool("a"), enabled="on").turn()
     many = TurnBuilder(*(tool(f"t{number}", f"mcp-{number}") for number in range(50)), enabled="on").turn()
     assert few.definitions() == many.definitions()
@@ -230,7 +230,7 @@ def test_only_selected_tools_are_listed_if_all_tools_are_below_the_deferral_thre
     assert builder.turn(chosen=["zz"]).tool("aa").name == "aa"
 
 
-def test_selecting_an_unavailable_or_ungranted_tool_does_not_list_it() -> None:
+def test_unavailable_or_ungranted_tool_is_not_listed_even_if_it_was_selected() -> None:
     builder = TurnBuilder(tool("a"), tool("broken", check_fn=lambda: False), enabled="on")
     assert builder.listed_names(chosen=["broken", "ghost", "tool_call"]) == BRIDGE
 
@@ -323,7 +323,9 @@ def test_log_line_of_a_turn_counts_kept_and_deferred_tools_and_saved_tokens_and_
     ]
 
 
-def test_log_line_of_a_turn_counts_selected_tools_as_kept(logged: pytest.LogCaptureFixture) -> None:
+def test_log_line_of_a_turn_counts_a_selected_tool_as_kept_and_the_others_as_deferred(
+    logged: pytest.LogCaptureFixture,
+) -> None:
     one, other = tool("one", schema=WORDY), tool("other", schema=WORDY)
     turn = TurnBuilder(one, other, enabled="on").turn(chosen=["one"])
     bridge = count_tokens(turn.definitions()[:3])
@@ -344,7 +346,9 @@ def test_log_line_of_a_turn_says_why_no_tools_are_deferred(logged: pytest.LogCap
     assert third == "tools kept: 1, deferred: 0, tokens saved: 0; no tool is deferrable"
 
 
-def test_log_line_of_a_turn_counts_unselected_tools(logged: pytest.LogCaptureFixture) -> None:
+def test_log_line_of_a_turn_counts_tools_that_were_neither_selected_nor_deferred(
+    logged: pytest.LogCaptureFixture,
+) -> None:
     one, other, own = tool("one"), tool("other", schema=WORDY), tool("own", core=True, schema=WORDY)
     TurnBuilder(one, other, own, enabled="off").turn(chosen=["one"])
     turn = TurnBuilder(one, other, own, enabled="on").turn(chosen=["one"])

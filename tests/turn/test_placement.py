@@ -219,7 +219,7 @@ def test_with_placement_replace_the_tools_array_contains_only_this_turns_tools(f
 
 
 @check_cases("placement", PLACEMENTS)
-def test_tools_array_does_not_change_within_a_turn(placement: Placement) -> None:
+def test_tools_array_does_not_change_between_the_requests_of_one_turn(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     history = [user("One")]
     first = placement_session.send(history, "tool_01")
@@ -232,14 +232,14 @@ def test_tools_array_does_not_change_within_a_turn(placement: Placement) -> None
 # -- the array ------------------------------------------------------------------------------------------
 
 
-def test_with_placement_append_new_tools_are_added_at_the_end() -> None:
+def test_with_placement_append_new_tools_are_added_at_the_end_of_the_tools_array() -> None:
     placement_session = PlacementSession(placement="append")
     placement_session.send([user("One")], "tool_09", "tool_02")
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_02", "tool_01")
     assert names(request.tools) == ["pinned", *BRIDGE, "tool_09", "tool_02", "tool_01"]
 
 
-def test_with_placement_append_the_tools_array_is_reset_beyond_its_limit(
+def test_with_placement_append_the_tools_array_is_rebuilt_if_it_would_exceed_its_maximum(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "toolfold")
@@ -278,7 +278,7 @@ def test_request_after_a_tool_was_unregistered_has_a_reset_tools_array_and_the_r
     assert names(request.tools) == BRIDGE
 
 
-def test_changed_tool_is_replaced_in_the_tools_array_and_the_reason_is_given() -> None:
+def test_request_after_a_tool_changed_has_its_new_definition_and_gives_that_reason() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")])
     placement_session.registry.add(tool("pinned", "Does another thing."))
@@ -287,7 +287,7 @@ def test_changed_tool_is_replaced_in_the_tools_array_and_the_reason_is_given() -
     assert "Does another thing." in json.dumps(request.tools)
 
 
-def test_registering_an_identical_tool_again_keeps_the_tools_array() -> None:
+def test_registering_an_identical_tool_again_does_not_change_the_tools_array() -> None:
     placement_session = PlacementSession()
     before = placement_session.send([user("One")])
     placement_session.registry.add(tool("pinned"))
@@ -520,7 +520,7 @@ def test_tool_descriptions_added_to_a_message_are_limited_in_length() -> None:
     assert "more: tool_search finds them." in request.tail
 
 
-def test_invalid_message_is_rejected_without_changing_the_session() -> None:
+def test_history_with_a_message_that_is_no_dict_is_rejected_and_the_next_request_works() -> None:
     placement_session = PlacementSession()
     objects: Any = [user("One"), object()]
     with pytest.raises(TypeError, match="message 1 is a object; give it as a dict"):
@@ -598,7 +598,7 @@ EDITS = st.lists(
 
 @try_examples(40)
 @given(EDITS, st.sampled_from(sorted(DIALECTS)))
-def test_messages_that_the_caller_has_not_edited_are_sent_unchanged_again(
+def test_messages_that_the_caller_has_not_edited_are_sent_unchanged_after_any_edits_of_others(
     steps: list[tuple[str, int, list[str]]], form: DialectName
 ) -> None:
     placement_session = PlacementSession(form=form)
@@ -780,7 +780,9 @@ def test_tools_array_of_a_session_with_placement_append_only_grows(open_test_run
     assert {"invoice_create", "weather_today"} <= set(names(requests[2].tools))
 
 
-def test_placement_in_a_session_depends_on_the_model(open_test_runtime: RuntimeOpener) -> None:
+def test_session_uses_placement_tail_or_replace_depending_on_the_requested_model(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     session = open_session(open_test_runtime)
     assert session.request([user("create an invoice")], model="claude-sonnet-4-6").placement == "tail"
     assert session.request([user("create an invoice")], model="llama-4-maverick").placement == "replace"
@@ -846,7 +848,7 @@ WITH_NATIVE_FORM: list[tuple[DialectName, str]] = [
 
 
 @pytest.mark.parametrize(("form", "model"), WITHOUT_NATIVE_FORM)
-def test_requesting_native_tool_loading_from_a_model_without_it_is_an_error(
+def test_request_with_native_true_for_a_model_without_native_tool_loading_raises(
     open_test_runtime: RuntimeOpener, form: DialectName, model: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools on demand)"):
@@ -875,7 +877,9 @@ def test_native_tool_loading_is_used_if_the_model_supports_it(
     assert session.request([user("create an invoice")], form=form, model=model).deferred is not None
 
 
-def test_unknown_model_uses_native_tool_loading_if_requested(open_test_runtime: RuntimeOpener) -> None:
+def test_request_with_native_true_for_an_unknown_model_uses_native_tool_loading(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     request = open_session(open_test_runtime).request(
         [user("create an invoice")], form="anthropic", model="kimi-k2", native=True
     )
@@ -911,7 +915,7 @@ def test_delegated_session_sends_messages_without_tool_descriptions_that_its_par
     assert request.messages[0] == history[0]
 
 
-def test_requests_contain_no_search_tools_if_tool_search_is_off(
+def test_requests_of_a_session_contain_no_bridge_tools_if_tool_search_is_off(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     settings = {**SELECTION_SETTINGS, "tools.tool_search.enabled": "off", "tools.pinned": ["read_file"]}

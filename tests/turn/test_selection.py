@@ -128,7 +128,7 @@ def test_tool_similar_in_meaning_without_shared_words_is_selected(select: Select
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_number_of_selected_tools_respects_the_limit(select: SelectionHarness, mode: str) -> None:
+def test_number_of_selected_tools_is_at_most_rag_top_k(select: SelectionHarness, mode: str) -> None:
     selection = select("create list invoice customer weather city", selection=mode, rag_top_k=2)
     assert len(selection.names) == len(selection.why) == 2
 
@@ -138,7 +138,7 @@ def test_pinned_tool_does_not_count_towards_the_selection_limit(select: Selectio
     assert selection.names == ("invoice_list",)
 
 
-def test_builtin_tools_compete_for_selection_like_other_tools(select: SelectionHarness) -> None:
+def test_built_in_tool_is_selected_only_if_it_matches_the_message_best(select: SelectionHarness) -> None:
     assert select("create an invoice", rag_top_k=1).names == ("invoice_create",)
     assert select("read the file", rag_top_k=1).names == ("read_file",)
 
@@ -221,7 +221,7 @@ class TestTokens:
         assert len(selection.names) == 3
         assert {*selection.left_out.values()} == {TOO_LARGE}
 
-    def test_tool_too_large_for_the_token_limit_is_skipped_for_the_next(self) -> None:
+    def test_tool_too_large_for_the_token_limit_is_skipped_and_the_next_best_one_selected(self) -> None:
         harness = SelectionHarness([tool("ledger_keep", "Keep the ledger. " * 900), *TOOLS])
         selection = harness("keep the ledger, list invoices", rag_max_tokens=1_000)
         assert "ledger_keep" in selection.left_out
@@ -288,7 +288,7 @@ class TestTokens:
 
 class TestConversations:
     @pytest.mark.parametrize("mode", MODES)
-    def test_follow_up_message_keeps_the_tools_of_the_earlier_request(
+    def test_follow_up_message_selects_the_tools_of_the_earlier_request_again(
         self, select: SelectionHarness, mode: str
     ) -> None:
         conversation = make_conversation("weather in Oslo", "and tomorrow?")
@@ -297,7 +297,7 @@ class TestConversations:
         if mode == "keyword":
             assert selection.why["weather_today"] == FITTED
 
-    def test_elliptical_follow_up_message_keeps_the_tools_of_the_earlier_request(
+    def test_message_same_for_bob_selects_the_tool_of_the_request_before_it(
         self, select: SelectionHarness
     ) -> None:
         selection = select(make_conversation("create an invoice for Alice", "same for Bob"), rag_top_k=1)
@@ -352,7 +352,7 @@ class TestConversations:
         )
         assert any(name.startswith("crank_turn") for name in selection.names)
 
-    def test_tools_for_the_same_conversation_are_searched_only_once(self) -> None:
+    def test_selecting_tools_again_for_the_same_conversation_embeds_nothing_again(self) -> None:
         texts: list[str] = []
 
         def counting(given: Sequence[str]) -> list[list[float]]:
@@ -410,7 +410,9 @@ class TestFailures:
         assert len(told) == 1
         assert told[0].exc_info
 
-    def test_model_gets_the_bridge_tools_if_selection_fails(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_used_tools_stay_selected_and_others_are_left_to_tool_search_if_selection_fails(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         harness = SelectionHarness(retriever=FailingRetriever(None, None, None))
         selection = harness(
             make_conversation("create an invoice", used=["weather_today"]), selection="hybrid"

@@ -118,7 +118,7 @@ def test_newlines_and_control_characters_in_parameter_names_and_values_are_escap
 
 
 @check_cases("odd", ["\u202e", "\u2028", "\u200b"])
-def test_truncated_names_and_values_in_a_signature_stay_on_one_line(odd: str) -> None:
+def test_overlong_names_and_values_with_invisible_characters_are_printable_in_a_signature(odd: str) -> None:
     long = f"{odd}{'x' * 44}"
     written = render_optional(**{long: {"enum": [long], "default": long}})
     assert written.isprintable()
@@ -149,7 +149,7 @@ JUNK = st.recursive(
 
 @try_examples(200)
 @given(st.dictionaries(KEYS, JUNK, max_size=6))
-def test_signature_of_any_schema_is_one_printable_line_of_bounded_length(schema: dict[str, Any]) -> None:
+def test_signature_of_any_schema_is_one_printable_line_of_limited_length(schema: dict[str, Any]) -> None:
     written = render_signature(schema)
     json.dumps(written).encode()
     assert written.isprintable()
@@ -157,7 +157,7 @@ def test_signature_of_any_schema_is_one_printable_line_of_bounded_length(schema:
 
 
 @check_cases("key", ["anyOf", "properties", "allOf"])
-def test_signature_of_an_exponentially_large_schema_is_computed_quickly(key: str) -> None:
+def test_signature_of_an_exponentially_large_schema_is_made_within_the_time_limit(key: str) -> None:
     def level(number: int) -> Any:
         parts = [{"$ref": f"#/$defs/d{number + 1}"}] * 12
         return {

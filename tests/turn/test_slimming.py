@@ -159,7 +159,7 @@ def test_shortened_schema_accepts_and_rejects_the_same_values_as_the_original(
 
 @try_examples(30)
 @given(ANY_SCHEMA)
-def test_shortening_a_schema_twice_equals_shortening_it_once(schema: Json) -> None:
+def test_shortening_a_schema_that_was_already_shortened_changes_nothing(schema: Json) -> None:
     once = slim(make_definition(schema))
     assert slim(once) == once
 
@@ -251,7 +251,7 @@ def test_keywords_that_inform_or_restrict_are_not_removed_from_a_schema(meaning:
     }
 
 
-def test_property_named_like_a_schema_keyword_is_kept() -> None:
+def test_property_named_like_a_removable_schema_keyword_is_not_removed() -> None:
     names = ["title", "description", "$schema", "$id", "default", "required", "$comment", "examples", "const"]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
     assert slim_schema(schema) == schema
@@ -460,7 +460,7 @@ def test_invalid_parts_of_a_schema_are_not_changed_by_shortening(junk: Json) -> 
     assert slim_schema(junk) == junk
 
 
-def test_tool_definition_without_schema_or_description_can_be_shortened() -> None:
+def test_shortening_a_tool_definition_without_schema_or_description_raises_no_error() -> None:
     functions: list[Json] = [{"name": "a"}, {"name": "a", "parameters": None}, {"description": None}]
     for function in functions:
         assert slim({"type": "function", "function": function}) == {"type": "function", "function": function}

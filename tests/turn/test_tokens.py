@@ -68,7 +68,7 @@ def test_special_tokens_written_in_a_text_are_counted_as_ordinary_text(text: str
 
 
 @check_cases("piece", ["a", " ", "=", "\n", "é", "速"])
-def test_tokens_of_a_long_repetition_of_one_character_are_counted_quickly(piece: str) -> None:
+def test_tokens_of_a_long_repetition_of_one_character_are_counted_within_the_time_limit(piece: str) -> None:
     run = [definition(piece * 50_000)]
     assert run_with_limit(lambda: count_tokens(run)) > 100
 
@@ -94,7 +94,7 @@ def test_second_token_count_of_a_definition_and_of_its_copy_equals_the_first() -
     assert TokenCounter(CL100K).definition(each) != 0
 
 
-def test_tool_definition_that_differs_only_in_its_name_or_description_is_counted_separately() -> None:
+def test_definitions_that_differ_only_in_name_or_description_get_their_own_token_counts() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     counter.definition(each)
     renamed = {"type": "function", "function": {**each["function"], "name": "quite_another_name"}}
@@ -104,7 +104,7 @@ def test_tool_definition_that_differs_only_in_its_name_or_description_is_counted
         assert counter.definition(other) == exact(other) != exact(each)
 
 
-def test_changed_tool_definition_is_counted_again() -> None:
+def test_tokens_of_a_changed_tool_definition_are_counted_again() -> None:
     counter, each = TokenCounter(), definition("one")
     before = counter.definition(each)
     each["function"]["parameters"]["properties"] = {"more": {"type": "string"}}

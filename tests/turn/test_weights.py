@@ -41,7 +41,7 @@ def test_token_count_of_tools_far_below_the_limit_is_given_as_at_most_an_estimat
     assert count_tokens(each.definition() for each in tools) <= weight.tokens < 20_000
 
 
-def test_tokenizer_is_not_loaded_for_few_small_tools() -> None:
+def test_counting_tokens_of_a_small_tool_far_below_the_limit_does_not_load_the_tokenizer() -> None:
     code = (
         "import sys\n"
         "from toolfold.authoring import build_tool\n"
