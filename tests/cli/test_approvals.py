@@ -178,7 +178,7 @@ class TestPrompt:
         assert "\x1b[2K" not in text
         assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in text
 
-    def test_every_line_of_a_command_is_prefixed_in_the_approval_question(self) -> None:
+    def test_every_line_of_a_multiline_command_has_a_vertical_bar_in_the_approval_question(self) -> None:
         text = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
         assert "  │   why: harmless" in text
         assert "  │   o  once: run it" in text

@@ -137,7 +137,7 @@ def test_config_show_prints_values_beside_secrets_that_are_not_secret(toolfold: 
     )
 
 
-def test_config_set_of_a_secret_in_a_project_file_warns_and_makes_the_file_private(
+def test_config_set_of_a_secret_in_a_project_file_warns_and_makes_it_readable_only_by_its_owner(
     toolfold: Toolfold,
 ) -> None:
     done = toolfold("config", "set", "--in-project", "mcp.servers.x.url", "https://a:Hunter2xyz@h/mcp")

@@ -319,7 +319,9 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"one", "two", "toolfold"}
 
     @pytest.mark.thorough
-    def test_connect_asks_for_confirmation_at_a_terminal(self, person: Path) -> None:
+    def test_connect_at_a_terminal_asks_for_confirmation_before_it_changes_the_client_file(
+        self, person: Path
+    ) -> None:
         before = read_all_files(person)
         command = ("connect", "cursor")
         assert "nothing was changed" in run_at_terminal(*command, typed=b"n\n", after=b"mcp.json?")
@@ -328,7 +330,7 @@ class TestCommand:
         assert "toolfold" in read_servers(person, "cursor")
 
     @pytest.mark.thorough
-    def test_edit_of_the_client_file_while_connect_asks_for_confirmation_is_kept_or_reported(
+    def test_connect_keeps_an_unrelated_edit_of_the_client_file_during_confirmation_but_stops_at_a_conflict(
         self, person: Path
     ) -> None:
         file = person / FILES["claude-code"]
@@ -1023,7 +1025,7 @@ def test_connect_names_the_mcp_servers_that_the_client_program_still_starts_itse
     assert "still starts" not in toolfold("connect", "windsurf", "--replace", "--yes").err
 
 
-def test_connect_undo_lists_moved_servers_by_their_names_in_toolfold(
+def test_connect_undo_lists_servers_that_stay_configured_in_toolfold_by_their_names_there(
     person: Path, toolfold: Toolfold
 ) -> None:
     file = person / FILES["cursor"]

@@ -78,7 +78,7 @@ def test_doctor_reports_start_time_tools_and_protocol_of_a_working_mcp_server(
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
-def test_doctor_reports_how_many_tools_gateway_clients_are_listed_and_how_many_are_deferred(
+def test_doctor_reports_how_many_tools_are_listed_to_gateway_clients_and_how_many_are_deferred(
     small: SmallServer, toolfold: Toolfold
 ) -> None:
     small.set_tools(*(make_tool(f"tool_{number}") for number in range(40)))
@@ -94,7 +94,7 @@ def test_doctor_says_how_to_configure_a_model_if_none_is_configured(toolfold: To
     assert line.endswith("→ toolfold config set agent.model PROVIDER:MODEL")
 
 
-def test_doctor_warns_of_a_model_that_cannot_be_used(
+def test_doctor_warns_if_the_api_key_of_the_configured_model_is_missing(
     toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -104,7 +104,9 @@ def test_doctor_warns_of_a_model_that_cannot_be_used(
     assert line.endswith("→ set the environment variable ANTHROPIC_API_KEY")
 
 
-def test_doctor_reports_the_model_of_the_agent(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_doctor_names_the_configured_model_of_the_agent_if_it_can_be_used(
+    toolfold: Toolfold, tmp_path: Path
+) -> None:
     script = tmp_path / "script.json"
     script.write_text('["Hello."]', encoding="utf-8")
     change_setting("agent.model", f"scripted:{script}")
@@ -177,7 +179,7 @@ def test_doctor_does_not_start_disabled_servers(toolfold: Toolfold) -> None:
     assert "mcp.enabled is false" in find_lines(toolfold("doctor", "--json"), "servers", "warn")[0]
 
 
-def test_doctor_says_where_a_secret_is_stored_but_does_not_show_it(
+def test_doctor_names_the_setting_that_contains_a_secret_but_does_not_print_the_secret(
     toolfold: Toolfold, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = "only-in-the-environment"
@@ -301,7 +303,9 @@ def test_doctor_reports_a_failure_if_the_configured_terminal_backend_lacks_a_set
     assert "terminal.ssh.host" in find_lines(toolfold("doctor", "--json"), "terminal", "fail")[0]
 
 
-def test_doctor_reports_a_project_changed_since_it_was_trusted(toolfold: Toolfold) -> None:
+def test_doctor_warns_that_project_settings_changed_since_the_user_trusted_the_project(
+    toolfold: Toolfold,
+) -> None:
     file = Path("toolfold.yaml")
     file.write_text("tools: {rag_top_k: 5}\n")
     assert "is not trusted" in find_lines(toolfold("doctor", "--json"), "project", "ok")[0]

@@ -169,7 +169,9 @@ class TestAdd:
         assert servers() == {}
 
     @pytest.mark.thorough
-    def test_mcp_add_asks_for_confirmation_at_a_terminal(self, small: SmallServer) -> None:
+    def test_mcp_add_at_a_terminal_asks_for_confirmation_before_it_adds_the_server(
+        self, small: SmallServer
+    ) -> None:
         asked = ("mcp", "add", "small", *small.command)
         assert "nothing was added" in run_at_terminal(*asked, typed=b"n\n", after=b"Add this server?")
         assert servers() == {}
@@ -177,7 +179,7 @@ class TestAdd:
         assert list(servers()) == ["small"]
 
     @pytest.mark.parametrize("dashes", [(), ("--",)])
-    def test_mcp_add_passes_options_after_the_command_to_the_server(
+    def test_options_after_the_command_in_mcp_add_are_stored_as_arguments_of_the_server(
         self, toolfold: Toolfold, dashes: tuple[str, ...]
     ) -> None:
         words = ("--no-test", "--yes", *dashes, "docker", "run", "-i", "--env", "A=1", "--yes", "image")
@@ -219,7 +221,9 @@ class TestAdd:
         assert "toolfold mcp add --yes" in done.err
         assert servers() == {}
 
-    def test_mcp_add_applies_its_own_options_after_the_url_of_a_server(self, toolfold: Toolfold) -> None:
+    def test_options_after_the_url_in_mcp_add_are_stored_as_settings_of_the_server(
+        self, toolfold: Toolfold
+    ) -> None:
         words = ("https://x.example/mcp", "--header", "Authorization: Bearer ${T}", "--transport", "sse")
         more = ("--include", "get_*", "--trust", "warn", "--no-test", "--yes")
         assert toolfold("mcp", "add", "web", *words, *more).code == 0
@@ -233,7 +237,9 @@ class TestAdd:
             }
         }
 
-    def test_mcp_add_warns_about_a_secret_and_does_not_show_it(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_warns_that_the_settings_contain_a_secret_and_does_not_print_the_secret(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("mcp", "add", "x", "--env", f"API_TOKEN={TOKEN}", "--no-test", "--yes", "run", TOKEN)
         assert done.code == 0
         assert TOKEN not in done.out + done.err
@@ -279,7 +285,9 @@ class TestAdd:
         assert toolfold("mcp", "add", "--yes", *words).code == 2
         assert servers() == {}
 
-    def test_mcp_add_rejects_an_existing_server_name(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_rejects_the_name_of_a_server_that_is_already_configured(
+        self, toolfold: Toolfold
+    ) -> None:
         assert toolfold("mcp", "add", "--no-test", "--yes", "x", "run").code == 0
         done = toolfold("mcp", "add", "--no-test", "--yes", "x", "other")
         assert done.code == 1
@@ -633,7 +641,9 @@ class TestImport:
         assert done.code != 0
         assert "broken.json" in done.err
 
-    def test_mcp_import_json_lists_servers_without_secrets(self, person: Path, toolfold: Toolfold) -> None:
+    def test_mcp_import_with_option_json_lists_servers_without_the_values_of_their_secrets(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         done = toolfold("mcp", "import", "--json")
         assert done.code == 0
         assert TOKEN not in done.out
@@ -682,7 +692,7 @@ class TestImport:
         assert "it is skipped" in done.err
         assert not Path("toolfold.yaml").exists()
 
-    def test_mcp_import_with_the_option_no_secrets_replaces_secrets_by_references(
+    def test_mcp_import_with_option_no_secrets_replaces_secrets_by_variable_references(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         done = toolfold("mcp", "import", "--from", "cursor", "--no-secrets", "--yes")

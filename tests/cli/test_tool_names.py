@@ -114,7 +114,9 @@ def test_refused_call_and_approval_commands_print_the_listed_tool_name_for_every
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note"])
-def test_settings_accept_tool_names_with_and_without_the_prefix_mcp(file: Path, name: str) -> None:
+def test_settings_disabled_deny_and_command_allowlist_accept_tool_names_with_or_without_the_prefix_mcp(
+    file: Path, name: str
+) -> None:
     overrides = [f"tools.disabled=[{name.replace('delete_note', 'crash')}]"]
     entry = f"tool:{name} {ARGUMENTS}"
     set_value(file, "command_allowlist", [entry])

@@ -631,7 +631,7 @@ async def test_argument_completions_of_a_server_with_one_process_per_client_show
     assert found == [["notes-value"], ["notes-value"]]
 
 
-async def test_mcp_param_header_must_equal_the_argument_and_its_check_reveals_no_ungranted_tool(
+async def test_mcp_param_header_must_equal_the_tool_argument_and_its_check_reveals_no_other_tools(
     tmp_path: Path,
 ) -> None:
     region = {"type": "string", "x-mcp-header": "Region"}

@@ -124,7 +124,7 @@ async def test_destructive_tool_runs_unasked_with_trust_client_approval_but_a_da
         ("192.0.2.7", (), False),
     ],
 )
-def test_gateway_counts_as_local_only_on_a_loopback_address_without_other_allowed_hosts(
+def test_access_policy_is_local_only_for_a_loopback_address_without_other_allowed_host_names(
     tmp_path: Path, host: str, hosts: tuple[str, ...], is_local: bool
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")

@@ -225,7 +225,7 @@ def test_origin_of_a_client_process_that_belongs_to_another_system_user_is_unkno
         )  # processes of other tool calls may run
 
 
-def test_unreadable_process_of_a_tool_call_is_suspected_to_be_the_connected_client() -> None:
+def test_process_of_a_tool_call_whose_sockets_cannot_be_read_is_suspected_to_be_the_client() -> None:
     """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

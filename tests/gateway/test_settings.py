@@ -56,7 +56,9 @@ async def test_tool_in_the_setting_tools_disabled_is_neither_listed_to_clients_n
                 assert await call_text(client, called, {"text": "hello"}) != "hello"
 
 
-async def test_settings_pinned_and_toolsets_accept_a_tool_name_with_the_prefix_mcp(tmp_path: Path) -> None:
+async def test_settings_tools_pinned_and_toolsets_accept_a_tool_name_with_the_prefix_mcp(
+    tmp_path: Path,
+) -> None:
     settings: dict[str, Any] = {
         "tools.pinned": ["mcp_one_tool_7"],
         "tools.tool_search.threshold_tokens": 500,

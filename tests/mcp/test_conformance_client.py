@@ -32,7 +32,7 @@ def client() -> Iterator[str]:
 
 @pytest.mark.thorough(keep=("25-tools_call", "28-tools_call", "28-auth/iss-wrong-issuer"))
 @pytest.mark.parametrize(("revision", "scenario"), CASES)
-def test_mcp_client_of_toolfold_passes_the_conformance_scenario(
+def test_mcp_client_of_toolfold_passes_each_scenario_of_the_mcp_conformance_suite(
     client: str, revision: str, scenario: str, tmp_path: Path
 ) -> None:
     outcome = run(servers.conformance_command(), client, revision, scenario, tmp_path)

@@ -228,7 +228,7 @@ async def test_login_file_is_readable_only_by_its_owner_and_separate_for_each_is
     assert notes.files() not in ([], [file])
 
 
-async def test_login_file_readable_by_others_is_made_private_and_a_damaged_one_requires_a_new_login(
+async def test_login_file_readable_by_others_is_restricted_to_its_owner_and_a_damaged_one_is_not_used(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()

@@ -89,7 +89,9 @@ def echo_server() -> MCPServer:
 
 
 @pytest.mark.parametrize("entry", PRIVATE_NAMES, ids=lambda entry: entry.name)
-def test_private_name_of_the_mcp_sdk_that_toolfold_uses_exists(entry: PrivateName) -> None:
+def test_every_private_name_of_the_mcp_sdk_that_toolfold_uses_exists_in_the_installed_sdk(
+    entry: PrivateName,
+) -> None:
     module, _, owner = entry.owner.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -298,7 +300,7 @@ async def error_of(transport: Any) -> BaseException:
     ],
     ids=["stream-ends-early", "stream-of-garbage", "broken-json"],
 )
-async def test_sdk_exception_for_a_broken_stream_or_unparsable_message_is_recognized_as_such(
+async def test_exception_of_the_sdk_for_a_broken_stream_or_unparsable_message_is_recognized(
     fault: str, recognize: Callable[[Any], bool]
 ) -> None:
     with serve_in_thread(fault) as server:
@@ -308,7 +310,7 @@ async def test_sdk_exception_for_a_broken_stream_or_unparsable_message_is_recogn
     assert recognize(error), advice(recognize.__name__, purpose, problem)
 
 
-async def test_sdk_exception_for_an_oversized_event_is_recognized_as_such() -> None:
+async def test_exception_of_the_sdk_for_an_oversized_event_is_recognized_by_is_event_too_large() -> None:
     with serve_in_thread("huge-event") as server:
         transport = streamable_http_client(server.url(), max_sse_event_size=100_000)
         error = await error_of(transport)
@@ -317,7 +319,7 @@ async def test_sdk_exception_for_an_oversized_event_is_recognized_as_such() -> N
     assert sdk_compat.is_event_too_large(error), advice("is_event_too_large", purpose, problem)
 
 
-async def test_sdk_exception_for_a_closed_connection_is_recognized_as_such() -> None:
+async def test_exception_of_the_sdk_for_a_closed_connection_is_recognized_by_is_connection_closed() -> None:
     command = StdioServerParameters(command=sys.executable, args=[str(SERVER), "--fault", "crash"])
     error = await error_of(stdio_client(command))
     problem = f"the error of its client for a server that exits is {error!r}"
@@ -325,7 +327,7 @@ async def test_sdk_exception_for_a_closed_connection_is_recognized_as_such() -> 
     assert sdk_compat.is_connection_closed(error), advice("is_connection_closed", purpose, problem)
 
 
-async def test_sdk_exception_for_invalid_structured_content_is_recognized_as_such() -> None:
+async def test_exception_of_the_sdk_for_a_result_that_violates_its_output_schema_is_recognized() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     async def list_tools(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
@@ -342,7 +344,7 @@ async def test_sdk_exception_for_invalid_structured_content_is_recognized_as_suc
     assert recognize(error), advice(recognize.__name__, purpose, problem)
 
 
-def test_unrelated_exceptions_are_not_taken_for_known_sdk_errors() -> None:
+def test_functions_that_recognize_sdk_errors_return_false_for_unrelated_exceptions() -> None:
     recognizers = [getattr(sdk_compat, name) for name in sdk_compat.__all__ if name.startswith("is_")]
     assert len(recognizers) == 5
     assert not [each for each in recognizers for error in (None, ValueError("x")) if each(error)]

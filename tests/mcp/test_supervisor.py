@@ -216,7 +216,7 @@ async def test_calls_refused_because_of_an_expired_http_session_are_sent_again_i
 
 
 @pytest.mark.parametrize("way", ["http", "sse"])
-async def test_calls_succeed_again_after_an_http_server_was_stopped_and_started_by_others(
+async def test_calls_succeed_again_after_an_http_server_was_restarted_outside_of_toolfold(
     tmp_path: Path, way: Any
 ) -> None:
     with serve_in_thread() as http:

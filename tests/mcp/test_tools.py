@@ -251,7 +251,7 @@ def test_list_resources_returns_a_page_of_resources_with_templates_only_on_the_f
     assert server.asked[-1] == ("resources/list", {"cursor": "2"})
 
 
-def test_list_resources_works_for_a_server_that_does_not_support_resource_templates() -> None:
+def test_list_resources_returns_the_resources_of_a_server_without_resource_templates() -> None:
     server = Server(resources_list={"resources": [{"uri": "file:///a", "name": "a"}]})
     assert call_handler(auxiliary_tools(server)["list_resources"], {}) == {
         "resources": [{"uri": "file:///a", "name": "a"}]

@@ -512,7 +512,7 @@ COUNTING = {"messages": "messages/count_tokens", "responses": "responses/input_t
 
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
-def test_token_counting_request_is_sent_with_hidden_tools_like_the_model_request(
+def test_token_counting_request_leaves_out_the_same_tools_as_the_model_request(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = lambda received: Prepared([b'{"input_tokens":%d}' % len(received.body)])
@@ -530,7 +530,7 @@ def test_token_counting_request_is_sent_with_hidden_tools_like_the_model_request
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
 @pytest.mark.parametrize("status", [400, 404])
-def test_token_counting_request_is_sent_with_all_tools_if_the_provider_rejects_it_with_hidden_tools(
+def test_token_counting_request_is_sent_again_with_all_tools_if_the_provider_rejects_the_shorter_one(
     served: RunningProxy, upstream: Upstream, api: str, status: int
 ) -> None:
     upstream.answer = answer_in_turn(refuse(status), lambda _: Prepared([b'{"input_tokens":5}']))

@@ -409,7 +409,7 @@ def test_error_response_of_the_provider_to_a_request_with_hidden_tools_reaches_t
 
 @each_api
 @with_and_without_streaming
-def test_request_is_sent_again_as_the_client_wrote_it_if_the_provider_rejects_it_with_hidden_tools(
+def test_request_is_sent_again_with_all_tools_if_the_provider_rejects_the_one_with_fewer_tools(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.prepared += [Prepared([b'{"error": {}}'], 400), Prepared([b"the answer"])]

@@ -370,7 +370,7 @@ def test_proxy_tool_does_not_run_if_the_client_token_is_revoked_while_the_model_
     assert status == 200 or "revoked" in answer.json()["error"]["message"]
 
 
-def test_setting_max_search_rounds_applies_if_the_token_allows_no_tool_of_the_proxy(
+def test_max_search_rounds_limits_the_requests_if_the_token_allows_no_tool_of_the_proxy(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.max_tool_rounds": 5, "proxy.max_search_rounds": 1}
