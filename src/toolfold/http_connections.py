@@ -12,15 +12,21 @@ import re
 import socket
 import ssl
 import time
+from asyncio.staggered import staggered_race
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
 from toolfold.sockets import make_arrival_check
 
 Headers = list[tuple[bytes, bytes]]
+AddressInfo = tuple[Any, ...]
+"""A result of `getaddrinfo`: family, type, protocol, canonical name and address."""
 
 IDLE_TIMEOUT_S = 30.0
 MAX_IDLE_PER_ORIGIN = 100
+NEXT_ADDRESS_DELAY_S = 0.25
 MAX_HEAD_BYTES = 100_000
 MAX_CHUNK_LINE_BYTES = 4_000
 WRITE_BYTES = 256_000
@@ -134,13 +140,12 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
+                connected = await _connect_socket(origin.host, origin.port)
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._idle_timeout_s),
-                    origin.host,
-                    origin.port,
+                    sock=connected,
                     ssl=context,
                     server_hostname=origin.host if context else None,
-                    happy_eyeballs_delay=0.25,
                 )
         except TimeoutError:
             raise ExchangeFailed("the connection could not be opened in time", is_timeout=True) from None
@@ -159,6 +164,41 @@ class ConnectionPool:
         return self._tls
 
 
+async def _connect_socket(host: str, port: int) -> socket.socket:
+    """Connect to the address of a host that answers first. Raises OSError.
+
+    The next address is tried if one does not answer soon, because IPv6 may lead nowhere. Event loops other
+    than asyncio's have no option for that.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    if not found:
+        raise OSError(f"no address was found for {host}")
+    attempts = [partial(_connect_to, info) for info in _alternate(found)]
+    connected: socket.socket | None
+    connected, _, errors = await staggered_race(attempts, NEXT_ADDRESS_DELAY_S)
+    if connected is not None:
+        return connected
+    raise next(error for error in errors if error is not None)
+
+
+def _alternate(found: list[AddressInfo]) -> list[AddressInfo]:
+    """Return addresses with the first one of each family at the beginning, otherwise in the same order."""
+    first = {info[0]: info for info in reversed(found)}
+    return sorted(found, key=lambda info: first[info[0]] is not info)
+
+
+async def _connect_to(info: AddressInfo) -> socket.socket:
+    family, kind, protocol, _, address = info
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(opened, address)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
 class Connection(asyncio.Protocol):
     """One connection to a server, for one request at a time."""
 
@@ -175,8 +215,7 @@ class Connection(asyncio.Protocol):
         self._idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP connection
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # of a TCP connection
         sock: socket.socket = transport.get_extra_info("socket")
         self._has_arrivals = make_arrival_check(sock.fileno())
 

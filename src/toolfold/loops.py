@@ -43,6 +43,15 @@ class EscapedException(Exception):
         self.original = original
 
 
+def make_network_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop for many small messages: uvloop's if it is installed, otherwise asyncio's."""
+    try:
+        import uvloop
+    except ImportError:  # such as on Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class EventLoops:
     """All event loops and threads that one runtime started."""
 

@@ -25,6 +25,7 @@ from toolfold.cli.output import escape_text, format_count, print_note
 from toolfold.database.opening import LOCAL_STORE
 from toolfold.errors import ConfigError
 from toolfold.gateway.health import MetricsApp, Readiness
+from toolfold.loops import make_network_loop
 from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
         status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
             record = _HttpRecord(_listing_record_path(invocation), early, wanted)
-            asyncio.run(_serve_http(runtime, config, listening, granted, status.watch, approver, record))
+            serving = _serve_http(runtime, config, listening, granted, status.watch, approver, record)
+            with asyncio.Runner(loop_factory=make_network_loop) as runner:
+                runner.run(serving)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,6 @@ async def _serve_http(
     record: _HttpRecord,
 ) -> None:
     from toolfold.gateway.http_app import make_access_policy, make_app
-    from toolfold.gateway.http_connections import AcceptErrors
     from toolfold.gateway.tokens import open_tokens
 
     host, port = listening.getsockname()[:2]
@@ -275,7 +277,6 @@ async def _serve_http(
         oauth=_open_oauth(config, tokens),
     )
     needs_token = guard.requires_token
-    AcceptErrors().install(asyncio.get_running_loop())
     _reload_on_hangup(runtime)
     proxies = _open_proxy(runtime, guard, host, port)
     dashboards = _open_dashboard(runtime, approver, guard, host, port)
@@ -413,17 +414,35 @@ def build_server(
     import uvicorn
 
     from toolfold.gateway.http_app import make_server_config
+    from toolfold.gateway.http_connections import AcceptErrors, ConnectionAcceptor
     from toolfold.gateway.listening import MAX_PENDING_CONNECTIONS
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
+            errors, loop = AcceptErrors(), asyncio.get_running_loop()
+            errors.install(loop)
+            if isinstance(loop, asyncio.BaseEventLoop):
+                await super().startup(sockets)
+            else:
+                await self._start_acceptors(sockets or [], errors)
             if self.should_exit:  # stopped during startup: the app must be closed here
                 await self.lifespan.shutdown()
                 return
             if listings:
                 await listings.connect(self)
             on_ready()
+
+        async def _start_acceptors(self, sockets: list[socket.socket], errors: AcceptErrors) -> None:
+            """Accept connections without the event loop: uvloop would refuse them if no files are left."""
+            await super().startup([])
+
+            def make_protocol() -> asyncio.Protocol:
+                return self.config.http_protocol_class(  # type: ignore[call-arg]
+                    config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+                )
+
+            for each in () if self.should_exit else sockets:
+                self.servers.append(ConnectionAcceptor(each, make_protocol, errors))  # type: ignore[arg-type]
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if drain is None or sig != signal.SIGTERM or not drain.start(lambda: stop(sig, frame)):

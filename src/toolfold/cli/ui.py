@@ -16,6 +16,7 @@ import click
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_note
 from toolfold.cli.serve import build_server, make_link, open_listening_socket, print_link
+from toolfold.loops import make_network_loop
 
 if TYPE_CHECKING:
     import socket
@@ -57,8 +58,9 @@ def command(invocation: Invocation, host: str, port: int | None, no_browser: boo
         _redirect_file(config) as redirect,
         invocation.open_runtime(approver=approver) as runtime,
         suppress(KeyboardInterrupt),  # Ctrl-C is the normal way to stop it
+        asyncio.Runner(loop_factory=make_network_loop) as runner,
     ):
-        asyncio.run(_serve(runtime, approver, listening, None if no_browser else redirect))
+        runner.run(_serve(runtime, approver, listening, None if no_browser else redirect))
 
 
 async def _serve(

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Literal, Protocol, cast
+
+from toolfold.gateway.listening import MAX_PENDING_CONNECTIONS
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,8 @@ be the first: otherwise they could send a request over a connection that is just
 """
 MAX_CONNECTIONS = 1_000
 ACCEPT_LOG_INTERVAL_S = 60.0
+ACCEPT_RETRY_S = 1.0
+"""Time after which connections are accepted again if no files were left."""
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Phase = Literal["head", "body", "response"]
@@ -134,6 +139,60 @@ def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> N
         each.abort()
 
 
+class ConnectionAcceptor:
+    """Accepts the connections of a listening socket in an event loop, and waits while no files are left."""
+
+    def __init__(
+        self, listening: socket.socket, make_protocol: Callable[[], asyncio.Protocol], errors: AcceptErrors
+    ) -> None:
+        self._listening, self._make_protocol, self._errors = listening, make_protocol, errors
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+        listening.setblocking(False)
+        listening.listen(MAX_PENDING_CONNECTIONS)
+        self._start()
+
+    def close(self) -> None:
+        """Accept no more connections; those that were accepted stay open."""
+        self._loop.remove_reader(self._listening)
+        if self._retry is not None:
+            self._retry.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the accepted connections have their protocols."""
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    def _start(self) -> None:
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        """Accept the waiting connections, at most as many as one burst may have."""
+        for _ in range(MAX_PENDING_CONNECTIONS):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_FILES:
+                    raise
+                self._errors.log_error(error)
+                self._loop.remove_reader(self._listening)
+                self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._start)
+                return
+            task = self._loop.create_task(self._open_connection(accepted))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open_connection(self, accepted: socket.socket) -> None:
+        try:
+            accepted.setblocking(False)
+            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+        except OSError:  # the client is gone
+            accepted.close()
+
+
 class AcceptErrors:
     """Logs failures to accept connections because no file descriptors are left, once per interval.
 
@@ -154,6 +213,10 @@ class AcceptErrors:
         if not isinstance(error, OSError) or error.errno not in _OUT_OF_FILES or "socket" not in context:
             loop.default_exception_handler(context)
             return
+        self.log_error(error)
+
+    def log_error(self, error: OSError) -> None:
+        """Log a failure to accept a connection, unless one was logged a short time ago."""
         self._unlogged += 1
         now = time.monotonic()
         if now - self._last < ACCEPT_LOG_INTERVAL_S:

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from toolfold.loops import make_network_loop
+
 __all__ = ["CLOSE_TIMEOUT_S", "BackgroundLoop"]
 
 T = TypeVar("T")
@@ -89,7 +91,7 @@ class BackgroundLoop:
             if self._loop is None:
                 # The SDK logs every invalid message; they are in the servers' own logs already.
                 logging.getLogger("mcp").addHandler(logging.NullHandler())
-                self._loop = asyncio.new_event_loop()
+                self._loop = make_network_loop()
                 self._thread = threading.Thread(target=self._run_loop, name="toolfold-mcp", daemon=True)
                 self._thread.start()
             return self._loop

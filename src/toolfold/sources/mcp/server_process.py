@@ -14,21 +14,22 @@ import secrets
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Protocol, cast
 
 from toolfold.provenance import SERVER_MARK_KB
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.faults import NotStarted
 from toolfold.sources.mcp.process_tree import ProcessTree, WatchedGroup, WindowsJob, load_kernel32
 
-T = TypeVar("T")
-
 EXIT_GRACE_S = 2.0
+MAX_UNREAD_BYTES = 1 << 20
+"""Output of a server that is read before it was processed; more waits in the pipe."""
 CREATE_NEW_PROCESS_GROUP = 0x200
 """Windows flag: Ctrl-C at the terminal does not reach the server."""
 STDERR_DRAIN_TIMEOUT_S = 1.0
@@ -59,20 +60,30 @@ exec "$@"
 """
 
 
+class PipedProcess(Protocol):
+    """A process with streams for its standard input, output and error output."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while the process is running."""
+
+    def close_streams(self) -> None:
+        """Close the three streams, even if a descendant of the process holds their other ends open."""
+
+
 class ServerProcess:
     """A running stdio server. `close` terminates it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, tree: ProcessTree, log: ServerLog) -> None:
+    def __init__(self, process: PipedProcess, tree: ProcessTree, log: ServerLog) -> None:
         self._process, self._tree, self._log = process, tree, log
-        self._stderr_task = asyncio.create_task(log.copy_stream(_require_stream(process.stderr)))
-
-    @property
-    def stdin(self) -> asyncio.StreamWriter:
-        return _require_stream(self._process.stdin)
-
-    @property
-    def stdout(self) -> asyncio.StreamReader:
-        return _require_stream(self._process.stdout)
+        self.stdin, self.stdout = process.stdin, process.stdout
+        self._stderr_task = asyncio.create_task(log.copy_stream(process.stderr))
 
     @property
     def pid(self) -> int:
@@ -83,9 +94,7 @@ class ServerProcess:
         if await self._wait_for_exit(seconds):
             await asyncio.wait({self._stderr_task}, timeout=STDERR_DRAIN_TIMEOUT_S)
         tail = self._log.tail()
-        return f"{_describe_exit_code(self._process.returncode)}." + (
-            f" Last log lines: {tail}" if tail else ""
-        )
+        return f"{_describe_exit_code(self._process.poll())}." + (f" Last log lines: {tail}" if tail else "")
 
     async def close(self, grace: float = EXIT_GRACE_S) -> None:
         """Close the server's stdin, wait `grace` seconds, then kill it and all of its descendants."""
@@ -100,18 +109,12 @@ class ServerProcess:
             await self._wait_for_exit(EXIT_GRACE_S)
         self._stderr_task.cancel()
         self._log.close()
-        # A surviving descendant may hold the pipes open; the transport must not wait for it.
-        transport = getattr(self._process, "_transport", None)
-        if transport is not None:
-            transport.close()
+        self._process.close_streams()
 
     async def _wait_for_exit(self, seconds: float) -> bool:
-        """Return True if the server process exits in time.
-
-        asyncio's own `wait` would also wait for descendants that hold its pipes open.
-        """
+        """Return True if the server process exits in time."""
         until = time.monotonic() + seconds
-        while self._process.returncode is None:
+        while self._process.poll() is None:
             if time.monotonic() > until:
                 return False
             await asyncio.sleep(0.01)
@@ -133,26 +136,9 @@ async def start_server(
         return await _start_in_job(server, [program, *args], environment, cwd, log)
     hold, lifeline = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(
-                "/bin/sh",
-                "-c",
-                _WATCHER_SCRIPT,
-                "toolfold",
-                str(hold),
-                secrets.token_hex(12),
-                str(SERVER_MARK_KB),
-            ),
-            *(program, *args),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(environment),
-            cwd=cwd,
-            pass_fds=[hold],
-            start_new_session=True,
-            limit=1 << 20,
-        )
+        mark, limit = secrets.token_hex(12), str(SERVER_MARK_KB)
+        watched = ["/bin/sh", "-c", _WATCHER_SCRIPT, "toolfold", str(hold), mark, limit, program, *args]
+        process = await _PosixProcess.start(watched, environment=environment, cwd=cwd, hold=hold)
     except (OSError, ValueError) as error:
         os.close(lifeline)
         raise NotStarted(server, f"could not be started: {error}.", advice=_CHECK_COMMAND_ADVICE) from None
@@ -162,6 +148,79 @@ async def start_server(
     finally:
         os.close(hold)
     return ServerProcess(process, WatchedGroup(process.pid, lifeline), log)
+
+
+class _PosixProcess:
+    """Process in its own session. The event loop does not start it: uvloop would fork this process."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        stdin: asyncio.StreamWriter,
+        stdout: tuple[asyncio.StreamReader, asyncio.ReadTransport],
+        stderr: tuple[asyncio.StreamReader, asyncio.ReadTransport],
+    ) -> None:
+        self._process, self.pid, self.poll = process, process.pid, process.poll
+        self.stdin, (self.stdout, self._output), (self.stderr, self._errors) = stdin, stdout, stderr
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], *, environment: Mapping[str, str], cwd: Path | None, hold: int
+    ) -> _PosixProcess:
+        """Start a program that inherits the file descriptor `hold`. Raises OSError or ValueError."""
+        process = subprocess.Popen(  # noqa: ASYNC220, S603 - waits only until the program has been loaded
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=dict(environment),
+            cwd=cwd,
+            pass_fds=[hold],
+            start_new_session=True,
+        )
+        try:
+            loop = asyncio.get_running_loop()
+            stdin, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
+            writer = asyncio.StreamWriter(stdin, flow, None, loop)
+            return cls(
+                process, writer, await _open_reader(process.stdout), await _open_reader(process.stderr)
+            )
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+
+    def close_streams(self) -> None:
+        self.stdin.close()
+        if self.stdin.transport.get_write_buffer_size():  # nobody reads it
+            self.stdin.transport.abort()
+        self._output.close()
+        self._errors.close()
+
+
+async def _open_reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_UNREAD_BYTES)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader, transport
+
+
+class _AsyncioProcess:
+    """Process that asyncio's event loop started."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process, self.pid = process, process.pid
+        self.stdin = cast("asyncio.StreamWriter", process.stdin)  # all three are pipes
+        self.stdout = cast("asyncio.StreamReader", process.stdout)
+        self.stderr = cast("asyncio.StreamReader", process.stderr)
+
+    def poll(self) -> int | None:
+        return self._process.returncode
+
+    def close_streams(self) -> None:
+        transport = getattr(self._process, "_transport", None)
+        if transport is not None:
+            transport.close()
 
 
 async def _start_in_job(
@@ -178,9 +237,9 @@ async def _start_in_job(
             env=dict(environment),
             cwd=cwd,
             creationflags=CREATE_NEW_PROCESS_GROUP,
-            limit=1 << 20,
+            limit=MAX_UNREAD_BYTES,
         )
-        return ServerProcess(process, WindowsJob(process.pid, load_kernel32()), log)
+        return ServerProcess(_AsyncioProcess(process), WindowsJob(process.pid, load_kernel32()), log)
     except (OSError, ValueError) as error:
         if process is not None:
             process.kill()
@@ -223,7 +282,7 @@ def has_unread_input(stream: asyncio.StreamWriter) -> bool:
     import fcntl
     import termios
 
-    if (end := stream.get_extra_info("pipe")) is None:  # not every event loop provides it
+    if (end := stream.get_extra_info("pipe")) is None:
         return False
     try:
         pipe = end.fileno()
@@ -231,11 +290,6 @@ def has_unread_input(stream: asyncio.StreamWriter) -> bool:
         return any(fcntl.ioctl(pipe, termios.TIOCOUTQ if is_socket else termios.FIONREAD, bytes(4)))
     except (OSError, ValueError):  # it is closed
         return False
-
-
-def _require_stream(stream: T | None) -> T:
-    assert stream is not None  # noqa: S101 - all three are pipes
-    return stream
 
 
 class ServerLog:
