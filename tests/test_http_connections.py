@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from toolfold.http_connections import MAX_UNREAD_BYTES, ConnectionPool, Origin
+from toolfold.http_connections import MAX_UNREAD_BYTES, AddressInfo, ConnectionPool, Origin, connect_to_first
+from toolfold.loops import make_network_loop
 
 TIMEOUT_S = 60
 START = b"begin"
@@ -88,3 +90,38 @@ async def test_http_connection_is_not_reused_after_a_response_with_two_content_l
                 assert await request(pool, origin, server, 0) == START
             await pool.close()
     assert len(server.writers) == 2
+
+
+def find_address(listening: socket.socket) -> AddressInfo:
+    return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", listening.getsockname())
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
+@pytest.mark.parametrize("first", ["refuses", "never_answers"])
+def test_http_connection_is_opened_to_the_second_address_of_a_host_if_the_first_one_fails(
+    first: str, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    with (
+        socket.socket() as bad,
+        socket.create_server(("127.0.0.1", 0)) as good,
+        contextlib.ExitStack() as stack,
+    ):
+        bad.bind(("127.0.0.1", 0))
+        if first == "never_answers":  # because its queue of connections is full
+            bad.listen(0)
+            for _ in range(2):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(bad.getsockname())
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            addresses = [find_address(bad), find_address(good)]
+            with runner.run(connect_to_first(addresses)) as connected:
+                assert connected.getpeername() == good.getsockname()
+
+
+def test_refused_http_connection_raises_an_error_in_every_event_loop() -> None:
+    with socket.socket() as bad:
+        bad.bind(("127.0.0.1", 0))
+        for make_loop in (asyncio.new_event_loop, make_network_loop):
+            with asyncio.Runner(loop_factory=make_loop) as runner, pytest.raises(ConnectionRefusedError):
+                runner.run(connect_to_first([find_address(bad)]))

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from asyncio.staggered import staggered_race
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -140,10 +140,10 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                connected = await _connect_socket(origin.host, origin.port)
+                found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._idle_timeout_s),
-                    sock=connected,
+                    sock=await connect_to_first(found),
                     ssl=context,
                     server_hostname=origin.host if context else None,
                 )
@@ -164,27 +164,21 @@ class ConnectionPool:
         return self._tls
 
 
-async def _connect_socket(host: str, port: int) -> socket.socket:
-    """Connect to the address of a host that answers first. Raises OSError.
+async def connect_to_first(addresses: Sequence[AddressInfo]) -> socket.socket:
+    """Return a connection to the first address that answers. Raises OSError.
 
     The next address is tried if one does not answer soon, because IPv6 may lead nowhere. Event loops other
     than asyncio's have no option for that.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    if not found:
-        raise OSError(f"no address was found for {host}")
-    attempts = [partial(_connect_to, info) for info in _alternate(found)]
+    first = {info[0]: info for info in reversed(addresses)}  # of each family; they are tried first
+    ordered = sorted(addresses, key=lambda info: first[info[0]] is not info)
     connected: socket.socket | None
-    connected, _, errors = await staggered_race(attempts, NEXT_ADDRESS_DELAY_S)
+    connected, _, errors = await staggered_race(
+        [partial(_connect_to, info) for info in ordered], NEXT_ADDRESS_DELAY_S
+    )
     if connected is not None:
         return connected
-    raise next(error for error in errors if error is not None)
-
-
-def _alternate(found: list[AddressInfo]) -> list[AddressInfo]:
-    """Return addresses with the first one of each family at the beginning, otherwise in the same order."""
-    first = {info[0]: info for info in reversed(found)}
-    return sorted(found, key=lambda info: first[info[0]] is not info)
+    raise next((error for error in errors if error is not None), OSError("the host has no address"))
 
 
 async def _connect_to(info: AddressInfo) -> socket.socket:
