@@ -195,7 +195,7 @@ async def test_progress_that_a_tool_reports_after_its_timeout_is_not_published(r
     assert progress_events(events) == []
 
 
-async def test_progress_notifications_of_an_mcp_server_are_published(
+async def test_progress_notifications_of_an_mcp_server_are_published_as_progress_events(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime({"mcp.servers": {"slow": server_entry("progress")}, "mcp.wait_seconds": 60.0})

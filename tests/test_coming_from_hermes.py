@@ -107,13 +107,13 @@ def test_every_python_name_in_the_migration_table_can_be_imported(path: str) -> 
 
 
 @check_cases("name", sorted(set(rows_of_kind("parameter"))))
-def test_every_parameter_in_the_migration_table_exists(name: str) -> None:
+def test_every_function_parameter_in_the_migration_table_exists_in_toolfold(name: str) -> None:
     function, _, parameter = name.rstrip(")").partition("(")
     assert parameter in inspect.signature(import_object(function)).parameters
 
 
 @check_cases("key", sorted(set(rows_of_kind("setting"))))
-def test_every_setting_in_the_migration_table_exists(key: str) -> None:
+def test_every_setting_named_in_the_migration_table_exists_in_toolfold(key: str) -> None:
     assert find_setting(key) is not None
 
 
@@ -140,11 +140,13 @@ def test_tool_search_has_the_arguments_query_queries_and_limit_of_the_migration_
 
 
 @check_cases("words", sorted(set(rows_of_kind("command"))))
-def test_every_command_in_the_migration_table_exists(words: str) -> None:
+def test_every_command_named_in_the_migration_table_exists_in_toolfold(words: str) -> None:
     assert find_command(words).callback is not None
 
 
-def test_every_tool_toolset_and_hook_in_the_migration_table_exists(open_test_runtime: RuntimeOpener) -> None:
+def test_every_tool_toolset_and_hook_named_in_the_migration_table_exists_in_toolfold(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime()
     registered = {*runtime.registry.snapshot(), *BRIDGE_NAMES}
     assert set(rows_of_kind("tool")) <= registered
@@ -165,7 +167,7 @@ def test_names_that_the_migration_table_lists_as_absent_do_not_exist_in_toolfold
 
 
 @check_cases("path", sorted(set(rows_of_kind("module"))))
-def test_every_file_in_the_migration_table_exists(path: str) -> None:
+def test_every_file_named_in_the_migration_table_exists_in_the_repository(path: str) -> None:
     assert (ROOT / path).is_file()
 
 

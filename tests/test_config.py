@@ -237,7 +237,9 @@ def test_warning_for_a_number_out_of_range_names_key_file_and_line(workspace: Wo
 
 
 @pytest.mark.parametrize("written", [".inf", "-.inf", ".nan", "many", "true", "null", "[8]", "{a: 1}", '"8"'])
-def test_setting_that_must_be_a_whole_number_rejects_other_values(workspace: Workspace, written: str) -> None:
+def test_setting_that_must_be_a_whole_number_rejects_text_lists_booleans_and_infinity(
+    workspace: Workspace, written: str
+) -> None:
     error = workspace.load_error(f"tools:\n  rag_top_k: {written}\n")
     assert "tools.rag_top_k must be a whole number, not" in str(error)
     assert (error.key, error.file, error.line) == ("tools.rag_top_k", str(workspace.user_file), 2)
@@ -353,7 +355,9 @@ def test_loading_a_settings_file_that_cannot_be_read_raises_config_error(workspa
     assert "the path is not a regular file" in str(workspace.load_error())
 
 
-def test_explicitly_named_user_settings_file_must_exist(workspace: Workspace, tmp_path: Path) -> None:
+def test_loading_an_explicitly_named_user_settings_file_that_is_missing_raises(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     error = workspace.load_error(env={"TOOLFOLD_CONFIG": str(tmp_path / "none.yaml")})
     assert "cannot be read: No such file" in str(error)
     assert workspace.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
@@ -492,7 +496,7 @@ def test_project_settings_are_merged_into_mappings_of_user_settings_but_replace_
     assert config.tools.tool_search == ToolSearchSettings(enabled="off", threshold_pct=20)
 
 
-def test_settings_from_environment_variables_can_be_lists_paths_and_nested_keys(workspace: Workspace) -> None:
+def test_environment_variables_can_set_lists_paths_and_nested_settings(workspace: Workspace) -> None:
     config = workspace.load(
         env={
             "TOOLFOLD_TOOLS__DISABLED": "web, terminal",
@@ -639,7 +643,9 @@ def test_variables_like_pwd_or_ssh_auth_sock_are_not_treated_as_secrets(
     assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
-def test_password_in_a_url_is_secret_in_encoded_and_decoded_form(workspace: Workspace) -> None:
+def test_password_in_the_url_of_an_environment_variable_is_secret_in_encoded_and_decoded_form(
+    workspace: Workspace,
+) -> None:
     config = workspace.load(
         env={
             "DATABASE_URL": "postgres://me:hunter2%40hunter@db:5432/app",

@@ -54,7 +54,7 @@ def test_exception_tree_in_the_docstring_of_the_errors_module_matches_the_classe
         (NeedsAgent("todo"), "'todo' is run by the agent itself"),
     ],
 )
-def test_message_of_each_error_class_states_the_problem_and_often_what_to_do(
+def test_message_of_each_error_class_names_the_tool_or_toolset_and_the_problem(
     error: ToolfoldError, said_by_it: str
 ) -> None:
     assert str(error).startswith(said_by_it)

@@ -84,7 +84,7 @@ def test_public_names_of_toolfold_can_be_imported_and_are_sorted() -> None:
         assert value.__doc__
 
 
-def test_every_public_name_of_toolfold_equals_the_dunder_name_of_its_object() -> None:
+def test_every_public_name_of_toolfold_equals_the_name_of_the_class_or_function_it_stands_for() -> None:
     for name in toolfold.__all__:
         assert getattr(toolfold, name).__name__ == name
 

@@ -175,7 +175,7 @@ def test_process_unrelated_to_the_runtime_is_not_taken_for_one_started_by_a_tool
     assert find_tool_call() == ""
 
 
-def test_unmarked_process_below_an_open_runtime_is_recognised_as_started_by_a_tool_call(
+def test_child_of_a_process_with_an_open_runtime_is_recognised_as_started_by_a_tool_call(
     tmp_path: Path,
 ) -> None:
     """Tools that start processes themselves do not mark them, but the runtime is an ancestor."""
@@ -190,7 +190,7 @@ def test_unmarked_process_below_an_open_runtime_is_recognised_as_started_by_a_to
     assert answer.read_text() == "UNMARKED"
 
 
-def test_ancestors_of_a_process_are_read_with_ps_if_there_is_no_proc(
+def test_ancestors_of_a_process_are_read_with_ps_if_there_is_no_proc_filesystem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not shutil.which("ps"):
@@ -390,7 +390,7 @@ PYTHON_ATTEMPTS = {
 
 @pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("attempt", PYTHON_ATTEMPTS)
-def test_python_code_in_a_tool_call_cannot_change_settings(
+def test_python_code_that_a_tool_call_runs_cannot_change_settings_through_toolfold(
     runtime: Runtime, home: Path, attempt: str
 ) -> None:
     before = settings_of(home)
@@ -498,7 +498,7 @@ def test_config_set_of_a_process_unrelated_to_the_open_runtime_succeeds(
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_process_counts_as_no_tool_call_on_systems_without_resource_limits_and_user_ids() -> None:
+def test_looking_for_a_parent_tool_call_finds_none_on_systems_without_resource_limits_and_user_ids() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

@@ -479,7 +479,7 @@ def test_ten_thousand_tools_can_be_registered(large: Registry) -> None:
 
 
 @pytest.mark.thorough
-def test_time_to_register_tools_is_linear() -> None:
+def test_time_to_register_tools_grows_linearly_with_their_number() -> None:
     grown = cost_ratio(lambda: fill_registry(500), lambda: fill_registry(4_000))
     assert grown < 24  # 8 if linear, 64 if quadratic
 
@@ -496,7 +496,7 @@ def test_time_to_register_tools_is_linear() -> None:
     ],
     ids=["item", "find", "find nothing", "toolset", "ordered", "agent level"],
 )
-def test_time_to_look_up_a_tool_is_constant(
+def test_time_to_look_up_a_tool_does_not_grow_with_the_number_of_tools(
     small: Registry, large: Registry, look_up: Callable[[Registry], object]
 ) -> None:
     def many(registry: Registry) -> Callable[[], None]:

@@ -74,7 +74,7 @@ def found_names(session: Session, query: str, **args: Any) -> list[str]:
 # -- a conversation -------------------------------------------------------------------------------------
 
 
-def test_model_finds_a_tool_by_tool_search_and_calls_it(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_found_by_tool_search_can_be_called_through_tool_call(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub", "file"])
     assert shown_names(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
     (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
@@ -156,7 +156,7 @@ def test_core_tools_are_not_in_the_results_of_tool_search(desk: Runtime, assembl
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, assembled: bool) -> None:
+def test_tool_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, assembled: bool) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()

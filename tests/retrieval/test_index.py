@@ -68,7 +68,7 @@ def test_indexing_the_same_tools_again_returns_the_cached_index() -> None:
     assert model.take_count() == 0
 
 
-def test_second_start_of_a_process_loads_the_saved_index(tmp_path: Path) -> None:
+def test_index_saved_at_the_first_start_is_loaded_at_the_second_without_embedding(tmp_path: Path) -> None:
     model = CountingModel()
     first = Indexer(model.embedder, tmp_path).index(CATALOG)
     assert model.take_count() == len(CATALOG)

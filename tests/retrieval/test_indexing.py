@@ -127,7 +127,7 @@ def test_ten_thousand_new_tools_are_found_by_keyword_while_the_light_model_embed
         retriever.close()
 
 
-def test_index_has_vectors_if_embedding_ends_within_the_maximum_waiting_time(
+def test_index_of_many_new_tools_has_vectors_if_embedding_ends_within_the_maximum_wait(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -135,7 +135,9 @@ def test_index_has_vectors_if_embedding_ends_within_the_maximum_waiting_time(
     assert open_indexer(model, max_wait_s=30.0).index(MANY_TOOLS).vectors is not None
 
 
-def test_search_without_a_wait_limit_waits_for_all_vectors(open_indexer: Callable[..., Indexer]) -> None:
+def test_search_without_a_maximum_wait_waits_until_all_tools_are_embedded(
+    open_indexer: Callable[..., Indexer],
+) -> None:
     model = SlowModel()
     model.allow()
     indexer = open_indexer(model, max_wait_s=None)

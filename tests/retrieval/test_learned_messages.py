@@ -154,7 +154,9 @@ class TestLimitsOfTheEffect:
         learner.learn(HOURS, "plan a route to the pool tonight", "plan my route to the open pool")
         assert learner.rank(ROUTE, "plan_route to the pool tonight") == 0
 
-    def test_single_learned_message_does_not_change_the_ranking(self, learner: Learner) -> None:
+    def test_one_learned_message_alone_does_not_change_the_ranking_of_its_tool(
+        self, learner: Learner
+    ) -> None:
         learner.learn(HOURS, SWIM[0])
         learner.learn(HOURS, SWIM[0])
         assert learner.gain(HOURS) == 0
@@ -292,7 +294,7 @@ class TestStore:
         assert learner.store.load() == []
         assert not [file for file in tmp_path.iterdir() if b"zanzibar" in file.read_bytes()]
 
-    def test_forgetting_all_learned_messages_removes_invalid_rows_too(
+    def test_forgetting_all_learned_messages_also_removes_invalid_rows_of_their_file(
         self, learner: Learner, tmp_path: Path
     ) -> None:
         learner.learn(HOURS, "is the zanzibar bath open tonight")

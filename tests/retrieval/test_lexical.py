@@ -53,7 +53,7 @@ def test_word_scores_higher_in_name_title_or_synonyms_than_in_description_or_par
     assert high > low > 0
 
 
-def test_rarer_word_has_a_higher_keyword_weight() -> None:
+def test_query_word_that_fewer_tools_contain_scores_higher() -> None:
     index = build(
         make_tool("a", "open file"),
         make_tool("b", "open door"),
@@ -64,12 +64,12 @@ def test_rarer_word_has_a_higher_keyword_weight() -> None:
     assert rare > common > 0
 
 
-def test_repeated_word_has_a_higher_keyword_weight_but_less_than_double() -> None:
+def test_word_repeated_in_a_description_scores_higher_but_less_than_double() -> None:
     twice, once = scores(build(make_tool("a", "zebra zebra x"), make_tool("b", "zebra y x")), "zebra")
     assert once < twice < 2 * once
 
 
-def test_word_in_a_shorter_description_has_a_higher_keyword_weight() -> None:
+def test_word_scores_higher_in_a_shorter_description() -> None:
     short, long = scores(build(make_tool("a", "zebra"), make_tool("b", "zebra " + "filler " * 50)), "zebra")
     assert short > long > 0
 

@@ -391,7 +391,7 @@ def test_search_results_are_not_reranked_if_the_reranking_endpoint_is_unreachabl
     assert len(warnings(caplog)) == 1
 
 
-def test_recovered_endpoint_is_used_again_for_reranking(server: Server) -> None:
+def test_reranking_service_that_failed_is_used_again_after_it_recovered(server: Server) -> None:
     second = reranker(server, None)
     server.handler = answer_500
     assert second.similarities("a", [A, B]) is None
@@ -463,7 +463,7 @@ def test_tool_named_in_the_message_stays_first_after_reranking(server: Server) -
     assert names(search(reranker(server, None), "zoo a: use `three`"))[0] == "three"
 
 
-def test_search_modes_without_reranking_do_not_contact_the_service(server: Server) -> None:
+def test_search_modes_other_than_rerank_do_not_contact_the_reranking_service(server: Server) -> None:
     modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
     for mode in modes:
         search(reranker(server, None), "zoo a", mode)
@@ -507,7 +507,7 @@ def settings(server: Server, enabled: bool) -> dict[str, object]:
     }
 
 
-def test_runtime_uses_the_configured_reranking_service_and_caches_vectors(
+def test_runtime_reranks_with_the_service_from_the_settings_and_caches_its_vectors(
     server: Server, open_test_runtime: RuntimeOpener
 ) -> None:
     for _ in range(2):

@@ -62,7 +62,7 @@ def test_parameters_inside_arrays_alternatives_and_references_of_a_schema_are_fo
     assert "wanted" in names(schema)
 
 
-def test_parameter_names_are_in_depth_first_document_order() -> None:
+def test_parameter_names_of_a_schema_are_listed_depth_first_in_document_order() -> None:
     schema = {"properties": {"a": of("b", "c"), "d": True, "e": of("f")}}
     assert names(schema) == ["a", "b", "c", "d", "e", "f"]
     assert names(schema, depth=0) == ["a", "d", "e"]
@@ -74,7 +74,9 @@ def test_parameters_that_share_a_schema_object_are_all_listed() -> None:
 
 
 @check_cases("reference", ["other.json#/x", "https://a.b/c", "#/$defs/Missing", "#", "", None, 3])
-def test_external_and_broken_schema_references_are_ignored(reference: Any) -> None:
+def test_external_and_broken_references_are_ignored_when_listing_parameters_of_a_schema(
+    reference: Any,
+) -> None:
     assert names({"properties": {"a": {"$ref": reference}}}) == ["a"]
 
 
@@ -105,7 +107,7 @@ def test_schema_nested_300_levels_deep_is_walked_only_to_the_depth_limit() -> No
     assert len(list(iterate_schemas(schema, depth=4, limit=10_000))) < 50
 
 
-def test_list_of_allowed_values_of_a_schema_contains_only_strings() -> None:
+def test_allowed_values_listed_for_a_schema_are_its_enum_and_const_values_that_are_strings() -> None:
     assert listed_values({"enum": ["a", 1, None, "b"], "const": "c"}) == ["a", "b", "c"]
     assert listed_values({"enum": "abc", "const": 3}) == []
 

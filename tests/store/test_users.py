@@ -148,7 +148,7 @@ def test_team_setting_share_learned_changed_by_one_replica_is_known_to_the_other
     wait_until(lambda: "red" in (teams := other.directory().teams) and teams["red"].share_learned)
 
 
-def test_unknown_user_or_team_is_an_error_that_names_similar_ones(stores: Stores) -> None:
+def test_error_for_an_unknown_user_or_team_suggests_similar_names(stores: Stores) -> None:
     one, _ = stores
     one.add_user("annette")
     one.add_team("red")

@@ -467,7 +467,7 @@ def test_schema_returned_by_tool_describe_has_no_invisible_characters() -> None:
 # -- many at once ---------------------------------------------------------------------------------------
 
 
-def test_concurrent_turns_search_only_their_own_granted_tools(
+def test_tool_searches_of_concurrent_turns_find_only_tools_granted_to_their_own_session(
     run_together: Callable[[list[Callable[[], None]]], None],
 ) -> None:
     registry = Registry()

@@ -237,7 +237,7 @@ def test_cost_strategy_replace_sends_only_selected_and_recently_used_tools() -> 
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_strategy_append_only_adds_tools_until_their_maximum_number_and_then_starts_anew() -> None:
+def test_cost_strategy_append_only_adds_tools_until_their_maximum_number_and_then_starts_anew() -> None:
     turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))

@@ -305,7 +305,7 @@ def test_request_after_a_tool_became_available_has_a_reset_tools_array_and_the_r
     assert (request.reset, request.why) == (True, "pinned came")
 
 
-def test_definition_already_sent_with_adapted_text_does_not_change_when_tools_are_added() -> None:
+def test_definition_that_counts_other_tools_is_sent_unchanged_after_further_tools_were_added() -> None:
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": f"Knows {len(present)} others."}
         return definition | {"function": function}

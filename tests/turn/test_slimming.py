@@ -305,7 +305,7 @@ def test_keywords_schema_and_id_are_removed_from_a_schema_if_they_do_not_change_
         {"unevaluatedProperties": False},
     ],
 )
-def test_schema_version_is_kept_if_it_changes_validation(inner: Json) -> None:
+def test_keyword_schema_with_a_version_is_kept_if_it_changes_validation(inner: Json) -> None:
     schema = {
         "$schema": DRAFT_07,
         "properties": {"x": inner},
