@@ -112,7 +112,9 @@ def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both(
     assert "own descriptions" in cost("--catalog", catalog)["origin"]
 
 
-def test_cost_adds_catalog_tools_to_configured_tools(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_with_option_catalog_counts_its_tools_beside_the_configured_ones(
+    toolfold: Toolfold, catalog: str
+) -> None:
     directory = load_config().plugins_folder
     directory.mkdir(parents=True)
     (directory / "shop.py").write_text(PLUGIN)

@@ -219,7 +219,7 @@ class TestShell:
 
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_ctrl_c_reaches_the_command_in_env_shell(self, screen: Screen) -> None:
+    async def test_ctrl_c_in_env_shell_interrupts_the_running_command(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         token = f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
@@ -231,7 +231,7 @@ class TestShell:
         await screen.type("exit 0\n")
         await opened.expect_exit(0)
 
-    async def test_end_of_input_ends_env_shell(self, screen: Screen) -> None:
+    async def test_ctrl_d_at_the_prompt_of_env_shell_ends_the_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type("\x04")
         await opened.expect_exit(0)

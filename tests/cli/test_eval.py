@@ -91,7 +91,7 @@ def test_eval_ranks_the_needed_tool_first_in_every_search_mode(run_eval: RunEval
 
 
 @pytest.mark.thorough
-def test_eval_ranks_tools_equally_in_repeated_runs_with_a_cached_index(run_eval: RunEval) -> None:
+def test_eval_gives_the_same_ranking_in_repeated_runs_with_a_cached_index(run_eval: RunEval) -> None:
     run_eval("--json")
     first, second = parse_lines(run_eval("--json")), parse_lines(run_eval("--json"))
     assert [row["ranked"] for row in first] == [row["ranked"] for row in second]

@@ -95,7 +95,7 @@ def test_explain_shortens_the_table_of_tools_unless_the_option_all_is_given(tool
     assert len(every.out.splitlines()) > 277 > len(few.out.splitlines())
 
 
-def test_explain_names_the_invalid_line_of_a_catalog(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_explain_error_names_the_invalid_line_of_the_catalog_file(toolfold: Toolfold, tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_text('{"type": "function"\n')
     done = toolfold("explain", MESSAGE, "--catalog", str(file))

@@ -810,7 +810,7 @@ class TestLogin:
         assert "so it has no login" in done.err
         assert toolfold("mcp", "login", "other").code == 4
 
-    def test_mcp_login_at_an_unknown_server_is_not_found(self, toolfold: Toolfold) -> None:
+    def test_mcp_login_at_a_server_that_cannot_be_reached_is_an_error(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", "http://127.0.0.1:9/mcp")
         done = toolfold("mcp", "login", "web", "--no-browser")
         assert done.code == 1

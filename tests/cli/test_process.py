@@ -105,7 +105,9 @@ def test_ctrl_c_during_a_tool_call_cancels_the_tool_and_exits_with_code_130(
 
 
 @pytest.mark.thorough
-def test_ctrl_c_stops_the_gateway_without_an_error(environment: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_gateway_without_printing_an_error(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     process = subprocess.Popen(
         [TOOLFOLD, "serve", "--port", "0"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )

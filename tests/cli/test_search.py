@@ -122,7 +122,9 @@ def test_search_prints_only_some_of_many_matching_words_and_how_many_more_there_
     assert "and 4 more" in first
 
 
-def test_search_escapes_control_characters_of_a_catalog(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_escapes_control_characters_in_tool_names_of_a_catalog(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     catalog.write_text(lines([definition("\x1b[2Jweather[red]", "The weather.")]))
     done = toolfold(*LIGHT, "search", "weather", "--catalog", str(catalog))
     assert "weather[red]" in done.out
@@ -137,7 +139,7 @@ def test_search_for_an_empty_message_says_that_the_message_is_empty(toolfold: To
     assert toolfold(*LIGHT, "search", message, "--json").json == []
 
 
-def test_search_that_finds_no_tool_prints_advice(toolfold: Toolfold) -> None:
+def test_search_that_finds_no_tool_suggests_the_command_tools_list(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword")
     assert done.code == 0
     assert re.search(r"none of \d+ tools matches", done.out)
@@ -243,7 +245,7 @@ def test_search_with_an_invalid_mode_limit_or_catalog_is_a_usage_error(
     assert done.out == ""
 
 
-def test_search_names_the_invalid_line_of_a_catalog(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_error_names_the_invalid_line_of_the_catalog_file(toolfold: Toolfold, catalog: Path) -> None:
     catalog.write_text(lines([definition("a", "b")]) + "{oops\n")
     done = toolfold(*LIGHT, "search", "hello", "--catalog", str(catalog), "--json")
     assert done.code == 1

@@ -117,7 +117,7 @@ async def test_file_and_terminal_tools_are_offered_only_to_clients_whose_token_n
         assert "read_file" in await tool_names(client)
 
 
-async def test_client_with_a_wrong_token_is_refused(two_servers: RunningGateway) -> None:
+async def test_client_that_connects_with_a_wrong_token_is_refused(two_servers: RunningGateway) -> None:
     with pytest.raises(BaseException):  # noqa: B017, PT011 - the SDK wraps it in exception groups
         async with two_servers.client(token="tf_wrong") as client:
             await client.list_tools()

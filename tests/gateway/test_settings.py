@@ -72,7 +72,7 @@ async def test_settings_tools_pinned_and_toolsets_accept_a_tool_name_with_the_pr
             assert await tool_names(client) == {"one_tool_7"}
 
 
-async def test_command_allowlist_entry_with_a_tool_name_and_arguments_allows_that_call_of_clients(
+async def test_command_allowlist_entry_with_a_tool_name_and_arguments_lets_clients_make_that_call_only(
     tmp_path: Path,
 ) -> None:
     wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}

@@ -188,7 +188,7 @@ def test_tool_that_a_server_adds_during_a_call_is_offered_in_a_later_turn_of_the
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
-def test_tool_that_a_server_adds_after_its_first_listing_cannot_be_used_until_accepted(
+def test_tool_that_a_server_adds_after_its_first_listing_cannot_be_used_until_a_person_accepts_it(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("changing-list")))

@@ -139,7 +139,7 @@ def test_server_gets_the_variables_named_in_pass_env_and_those_set_in_env() -> N
     assert given == {"HOME": "/elsewhere", "REGION": "north", "TOKEN": SECRET}
 
 
-def test_proxy_variable_without_a_password_is_passed_to_servers() -> None:
+def test_http_proxy_variable_without_a_password_is_passed_to_servers() -> None:
     environment = {
         "HTTPS_PROXY": "http://proxy:3128",
         "http_proxy": "http://me:pw@proxy:3128",
@@ -153,7 +153,7 @@ def test_proxy_variable_without_a_password_is_passed_to_servers() -> None:
 
 
 @check_cases("proxy", ["me:pw@proxy:3128", "http://[broken"])
-def test_proxy_variable_with_a_password_is_not_passed_to_servers(proxy: str) -> None:
+def test_http_proxy_variable_with_a_password_is_not_passed_to_servers(proxy: str) -> None:
     assert build_environment(stdio_settings(), {"ALL_PROXY": proxy}) == {}
 
 

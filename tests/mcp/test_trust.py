@@ -148,7 +148,7 @@ def test_accepted_tool_that_disappears_and_reappears_unchanged_needs_no_review(t
     assert len(trust.check_tools("files", "pin", [make_tool("read"), make_tool("write")]).accepted) == 2
 
 
-def test_call_is_checked_against_tool_versions_that_another_process_accepted_meanwhile(
+def test_call_of_a_changed_tool_is_allowed_after_another_process_accepted_that_version(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("files", "pin", [make_tool()])
