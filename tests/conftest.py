@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.known_vectors import share_vectors
 from tests.postgres import PostgresServer, run_postgres
 from tests.thorough import count_examples, runs_all_tests, split_items
 from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
@@ -82,6 +83,14 @@ def wait_for_the_whole_index() -> Iterator[None]:
     """Let searches wait for the whole index: on a slow machine a session would give up and find less."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("toolfold.runtime_parts._MIN_PATIENCE_S", 600.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def share_vectors_of_texts() -> Iterator[None]:
+    """Let the encoder compute the vector of a text once in each worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        share_vectors(patch)
         yield
 
 
