@@ -1,4 +1,4 @@
-"""Lets the runtimes of a test process share the vectors of texts, which most of them compute again.
+"""Saves the processor time in which tests compute the vectors of the same texts again.
 
 A new runtime indexes the built-in tools, which takes the encoder a second of processor time. The vectors are
 those of the real encoder: it runs once for each text instead of once for each test.
@@ -14,6 +14,8 @@ import pytest
 
 from toolfold.retrieval.embedding import Encoder, Kind, Matrix, QueryEncoding, shipped_encoder
 
+LIGHT_MODEL = {"TOOLFOLD_TOOLS__RAG_EMBED_MODEL": "light"}
+"""Variable for processes of Toolfold in tests that are not about search: they index tools in milliseconds."""
 MAX_READ_MESSAGES = 500  # each takes up to 100 kB
 
 

@@ -61,6 +61,7 @@ class KilledStore(SqliteSessionStore):
 def open_agent_runtime(directory: Path, ran: Path, countdown: Countdown | None = None) -> Runtime:
     """Return a runtime with a tool that leaves a line in `ran` each time it runs."""
     env = {"TOOLFOLD_HOME": str(directory / "home"), "HOME": str(directory)}
+    env["TOOLFOLD_TOOLS__RAG_EMBED_MODEL"] = "light"  # takes less processor time
     runtime = open_runtime(load_config(project=directory, env=env))
 
     def note(args: Json, context: CallContext) -> Json:

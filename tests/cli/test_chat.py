@@ -21,6 +21,7 @@ from tests.cases import check_cases
 from tests.cli.scripts import WriteScript, call, write_script
 from tests.cli.terminal_driver import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
 from tests.cli.test_process import TOOLFOLD
+from tests.known_vectors import LIGHT_MODEL
 from toolfold.cli.chat_input import HistoryFile
 from toolfold.cli.chat_markdown import MarkdownStream
 from toolfold.cli.chat_screen import _draw_markdown
@@ -38,7 +39,7 @@ OpenChat = Callable[..., Terminal]
 def environment(tmp_path: Path) -> dict[str, str]:
     unwanted = ("_API_KEY", "NO_COLOR", "COLUMNS", "LINES")  # the last two override the terminal's size
     kept = {name: value for name, value in os.environ.items() if not name.endswith(unwanted)}
-    return {**kept, "TOOLFOLD_HOME": str(tmp_path / "home")}
+    return {**kept, "TOOLFOLD_HOME": str(tmp_path / "home"), **LIGHT_MODEL}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from tests.cli.scripts import WriteScript, write_script
+from tests.known_vectors import LIGHT_MODEL
 
 __all__ = ["write_script"]
 
@@ -80,7 +81,7 @@ def test_cron_run_without_a_job_name_waits_for_due_jobs_and_stops_on_sigterm(
     toolfold("cron", "add", "daily at 7", "Work")
     process = subprocess.Popen(
         [sys.executable, "-m", "toolfold", "cron", "run"],
-        env={**os.environ, "TOOLFOLD_HOME": str(home)},
+        env={**os.environ, "TOOLFOLD_HOME": str(home), **LIGHT_MODEL},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
+from tests.known_vectors import LIGHT_MODEL
 
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 
@@ -21,7 +22,7 @@ TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     path = f"{Path(TOOLFOLD).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "TOOLFOLD_HOME": str(tmp_path / "home"), "PATH": path}
+    return {**os.environ, "TOOLFOLD_HOME": str(tmp_path / "home"), "PATH": path, **LIGHT_MODEL}
 
 
 @pytest.mark.parametrize(

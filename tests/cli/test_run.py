@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import Toolfold
 from tests.cli.scripts import WriteScript, call, write_script
 from tests.cli.test_process import TOOLFOLD
+from tests.known_vectors import LIGHT_MODEL
 from toolfold.cli.run import MAX_MESSAGE_CHARS
 
 __all__ = ["write_script"]
@@ -78,7 +79,7 @@ def test_run_with_a_dash_reads_the_message_from_standard_input(
     done = subprocess.run(
         [TOOLFOLD, "run", "-", "--json", "--model", write_script("Fine.")],
         input="first line\nsecond line\n",
-        env={**os.environ, "TOOLFOLD_HOME": str(tmp_path / "home")},
+        env={**os.environ, "TOOLFOLD_HOME": str(tmp_path / "home"), **LIGHT_MODEL},
         cwd=tmp_path,
         capture_output=True,
         text=True,

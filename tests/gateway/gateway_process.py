@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway.harness import TIMEOUT_S
+from tests.known_vectors import LIGHT_MODEL
 
 _URL = re.compile(r"at http://(?:127\.0\.0\.1|0\.0\.0\.0):(\d+)/mcp")
 
@@ -33,7 +34,8 @@ class GatewayProcess:
 
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a gateway with its own settings."""
-    return {"TOOLFOLD_HOME": str(home), "PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200"}
+    own = {"TOOLFOLD_HOME": str(home), "PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200"}
+    return own | LIGHT_MODEL
 
 
 def write_settings(home: Path, settings: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.known_vectors import LIGHT_MODEL
 from toolfold.gateway.early_answers import _EarlyConversation
 from toolfold.gateway.listing_record import FORMAT, ListingRecord, digest_json
 
@@ -90,7 +91,7 @@ class GatewayHome:
             stdout=pipe,
             stderr=pipe,
             cwd=self.folder,
-            env={**os.environ, "TOOLFOLD_HOME": str(self.folder), **hold, **(env or {})},
+            env={**os.environ, "TOOLFOLD_HOME": str(self.folder), **LIGHT_MODEL, **hold, **(env or {})},
         )
         started = Process(process, self.release)
         try:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from tests.known_vectors import LIGHT_MODEL
 from toolfold import open_runtime
 from toolfold.config import load_config
 from toolfold.gateway.http_recorder import HttpListings
@@ -61,7 +62,7 @@ class HttpGatewayHome:
         (self.folder / "config.yaml").write_text(json.dumps(settings))
 
     def environment(self, **more: str) -> dict[str, str]:
-        return {**os.environ, "TOOLFOLD_HOME": str(self.folder), **more}
+        return {**os.environ, "TOOLFOLD_HOME": str(self.folder), **LIGHT_MODEL, **more}
 
     def count_recorded_clients(self) -> int:
         files = list((self.folder / "cache" / "gateway").glob("*.json"))

@@ -15,6 +15,8 @@ import mcp_types
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.known_vectors import LIGHT_MODEL
+
 from .harness import REVISIONS, fault_server, result_text
 
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
@@ -52,7 +54,7 @@ def settings_for(home: Path, server: dict[str, Any]) -> dict[str, str]:
     home.mkdir()
     file = home / "settings.yaml"
     file.write_text(json.dumps({"mcp": {"servers": {"a": server}, "wait_seconds": 60}}))
-    return {"TOOLFOLD_HOME": str(home), "TOOLFOLD_CONFIG": str(file)}
+    return {"TOOLFOLD_HOME": str(home), "TOOLFOLD_CONFIG": str(file), **LIGHT_MODEL}
 
 
 class StdioGateway:
