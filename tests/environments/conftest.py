@@ -21,7 +21,7 @@ from toolfold.environments import Backend, Environment, apptainer, daytona, dock
 HERE = Path(__file__).parent
 TEST_TIMEOUT_S = 300
 PROBE_TIMEOUT_S = 60.0
-FULL_CONTRACT = ("local", "sandbox", "docker")
+FULL_CONTRACT = ("local", "sandbox")
 REPRESENTATIVE = frozenset(
     {
         "test_exit_code_of_a_command_is_returned",
@@ -68,7 +68,7 @@ def _is_left_out(item: pytest.Function) -> bool:
     kind = item.callspec.params.get("site") if hasattr(item, "callspec") else None
     if not isinstance(kind, Kind):
         return False
-    if kind.name in ("podman", "apptainer"):  # like docker, which runs the full contract
+    if kind.name in ("podman", "apptainer"):  # like docker
         return item.originalname not in SMALL_PART
     return kind.name not in FULL_CONTRACT and item.originalname not in REPRESENTATIVE
 
