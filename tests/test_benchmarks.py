@@ -97,6 +97,7 @@ def test_benchmark_measures_all_search_modes_and_the_compared_retrievers(out: Pa
     assert {"R@1", "R@5", "R@8", "MRR", "p50"} <= row["peers"]["first_ones"].keys()
 
 
+@pytest.mark.thorough
 def test_benchmark_report_has_a_table_of_how_well_messages_that_need_tools_are_recognised(out: Path) -> None:
     told = json.loads((out / "result.json").read_text())["need"]["small"]
     assert told["needs"]["messages"] == len(told["needs"]["need"]) == 6

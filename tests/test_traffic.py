@@ -135,6 +135,7 @@ async def test_demo_search_and_gateway_contact_no_network_and_write_only_toolfol
     assert list((tmp_path / "home").iterdir()) == []
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
@@ -155,6 +156,7 @@ async def test_system_call_tracer_detects_network_access(
     assert expected in "".join(trace.contacts)
 
 
+@pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize(
     "program",
     [

@@ -68,6 +68,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.thorough
 def test_every_toolfold_module_can_be_imported_on_a_system_without_posix_modules() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIKE_WINDOWS, *MODULES],

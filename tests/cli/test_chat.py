@@ -184,6 +184,7 @@ class TestQuestions:
         finish_turn(chat)
         assert victim.exists()
 
+    @pytest.mark.thorough
     def test_user_can_answer_a_clarifying_question_of_the_model_by_number_or_text(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -593,7 +594,7 @@ class TestPlain:
         assert out.count("tokens in,") == 2
         assert "\x1b" not in out
 
-    @pytest.mark.thorough(keep=1)
+    @pytest.mark.thorough
     @pytest.mark.parametrize("line", ["/", "/help"])
     def test_single_slash_lists_the_chat_commands_like_slash_help(
         self, line: str, environment: dict[str, str], project: Path, write_script: WriteScript

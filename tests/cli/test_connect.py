@@ -750,7 +750,7 @@ ChangeLog(Path(sys.argv[2])).apply(client_file, content, name="toolfold", entry=
 """
 
 
-@pytest.mark.thorough(keep=2)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_client_file_can_be_restored_after_connect_was_killed_at_any_moment(

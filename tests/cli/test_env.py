@@ -205,7 +205,7 @@ class TestShell:
         await screen.type("exit 3\n")
         await opened.expect_exit(3)
 
-    @pytest.mark.thorough(keep=1)
+    @pytest.mark.thorough
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_env_shell_passes_changes_of_the_terminal_size_to_the_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
@@ -236,6 +236,7 @@ class TestShell:
         await screen.type("\x04")
         await opened.expect_exit(0)
 
+    @pytest.mark.thorough
     async def test_pressing_the_detach_key_three_times_kills_an_unresponsive_env_shell(
         self, screen: Screen
     ) -> None:
@@ -256,6 +257,7 @@ class TestShell:
         await opened.expect_exit(143)
         await wait_for_process_end(token)
 
+    @pytest.mark.thorough
     async def test_env_shell_resets_the_terminal_modes_that_a_killed_program_left_enabled(
         self, screen: Screen
     ) -> None:

@@ -113,7 +113,6 @@ def test_mcp_logs_with_option_gateway_prints_clients_calls_and_server_starts(
 
 
 @pytest.mark.thorough
-@pytest.mark.thorough(keep=1)
 def test_mcp_logs_with_option_follow_prints_lines_of_gateways_that_start_later(
     follower: queue.Queue[str],
 ) -> None:

@@ -31,6 +31,7 @@ def test_plugin_created_from_the_template_is_found_and_its_tool_can_be_called(to
     assert called.json == {"words": 3, "characters": 17}
 
 
+@pytest.mark.thorough
 def test_tests_of_a_plugin_created_from_the_template_pass(toolfold: Toolfold) -> None:
     assert toolfold("plugins", "new", "weather", "--directory", "mine").code == 0
     assert "2 passed" in run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", directory=Path("mine"))

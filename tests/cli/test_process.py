@@ -121,7 +121,7 @@ def test_ctrl_c_stops_the_gateway_without_printing_an_error(
     assert (process.returncode, errors.strip()) == (0, "")
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("mcp", "serve")])
 def test_gateway_with_an_unknown_toolset_does_not_start(
     command: tuple[str, ...], environment: dict[str, str], tmp_path: Path

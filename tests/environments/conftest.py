@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,25 +19,24 @@ from tests.environments.servers import SERVERS
 from toolfold.environments import Backend, Environment, apptainer, daytona, docker, modal, sandbox, ssh
 
 HERE = Path(__file__).parent
+Test = TypeVar("Test", bound=Callable[..., Any])
 TEST_TIMEOUT_S = 300
 PROBE_TIMEOUT_S = 60.0
 FULL_CONTRACT = ("local", "sandbox")
-REPRESENTATIVE = frozenset(
-    {
-        "test_exit_code_of_a_command_is_returned",
-        "test_command_that_times_out_leaves_no_process",
-        "test_directory_and_exported_variables_persist_between_commands_of_a_task",
-        "test_secrets_of_the_runtime_are_not_passed_to_commands",
-        "test_binary_file_is_written_and_read_back_unchanged",
-        "test_end_of_a_background_process_is_reported",
-        "test_check_of_an_available_backend_reports_that_it_is_ready",
-    }
-)
-"""Contract tests that `make test` runs for the other backends too."""
-SMALL_PART = frozenset(
-    {"test_exit_code_of_a_command_is_returned", "test_command_that_times_out_leaves_no_process"}
-)
-"""Contract tests that `make test` runs for the other container engines."""
+"""Backends for which `make test` runs every contract test."""
+EVERY_BACKEND, EVERY_ENGINE = "for_every_backend", "for_every_engine"
+
+
+def for_every_backend(test: Test) -> Test:
+    """Let `make test` run a contract test for all backends but podman and apptainer."""
+    setattr(test, EVERY_BACKEND, True)
+    return test
+
+
+def for_every_engine(test: Test) -> Test:
+    """Let `make test` run a contract test for podman and apptainer too, which are like docker."""
+    setattr(test, EVERY_ENGINE, True)
+    return for_every_backend(test)
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,8 @@ def _is_left_out(item: pytest.Function) -> bool:
     kind = item.callspec.params.get("site") if hasattr(item, "callspec") else None
     if not isinstance(kind, Kind):
         return False
-    if kind.name in ("podman", "apptainer"):  # like docker
-        return item.originalname not in SMALL_PART
-    return kind.name not in FULL_CONTRACT and item.originalname not in REPRESENTATIVE
+    part = EVERY_ENGINE if kind.name in ("podman", "apptainer") else EVERY_BACKEND
+    return kind.name not in FULL_CONTRACT and not hasattr(item.function, part)
 
 
 def _with_timeout(test: Callable[..., Any]) -> Callable[..., Any]:

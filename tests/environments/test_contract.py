@@ -13,7 +13,7 @@ import pytest
 
 from tests.environments.backend_kinds import find_traces
 from tests.environments.cloud_backends import SHORT_LEASE
-from tests.environments.conftest import FULL_CONTRACT, BackendSite
+from tests.environments.conftest import FULL_CONTRACT, BackendSite, for_every_backend, for_every_engine
 from tests.thorough import runs_all_tests
 from toolfold.environments import (
     BackgroundProcess,
@@ -81,6 +81,7 @@ async def wait_for_log(environment: Environment, process: BackgroundProcess, tex
 class TestForegroundCommand:
     """Commands in the foreground."""
 
+    @for_every_engine
     async def test_exit_code_of_a_command_is_returned(
         self, environment: Environment, site: BackendSite
     ) -> None:
@@ -204,6 +205,7 @@ class TestCommandTermination:
         " (env -i {forever} &); {forever} & {forever}; {forever}"
     )
 
+    @for_every_engine
     async def test_command_that_times_out_leaves_no_process(
         self, environment: Environment, token: str
     ) -> None:
@@ -291,6 +293,7 @@ class TestTaskState:
         done = await environment.run("pwd")
         assert done.output.strip() == done.directory == environment.backend.home
 
+    @for_every_backend
     async def test_directory_and_exported_variables_persist_between_commands_of_a_terminal_task(
         self, environment: Environment
     ) -> None:
@@ -382,6 +385,7 @@ class TestTaskState:
 
 
 class TestCommandVariables:
+    @for_every_backend
     async def test_api_keys_in_the_environment_of_toolfold_are_not_passed_to_commands(
         self, environment: Environment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -446,6 +450,7 @@ class TestTerminal:
 
 
 class TestFileTransfer:
+    @for_every_backend
     async def test_binary_file_written_to_the_environment_is_read_back_unchanged(
         self, environment: Environment
     ) -> None:
@@ -502,6 +507,7 @@ class TestFileTransfer:
 
 
 class TestBackgroundProcess:
+    @for_every_backend
     async def test_notice_about_the_end_of_a_background_process_with_its_exit_code_is_given_once(
         self, environment: Environment
     ) -> None:
@@ -709,6 +715,7 @@ async def test_concurrent_writes_to_the_standard_input_of_a_program_all_arrive_u
     assert sorted(heard.splitlines(keepends=True)) == sorted(lines)
 
 
+@for_every_backend
 async def test_readiness_check_of_an_available_backend_reports_that_it_is_ready(site: BackendSite) -> None:
     readiness = await site.backend().check()
     assert (readiness.available, readiness.advice) == (True, "")

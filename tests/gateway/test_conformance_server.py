@@ -45,6 +45,7 @@ def run_fixture_server() -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.clients
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("revision", "protocol"), [("2025-11-25", "legacy"), ("2026-07-28", "auto")])
 def test_gateway_passes_every_core_scenario_of_the_mcp_conformance_suite(

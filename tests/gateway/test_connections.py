@@ -240,6 +240,7 @@ def test_gateway_without_free_file_descriptors_logs_it_once_and_answers_again_wh
     assert "Traceback" not in log
 
 
+@pytest.mark.thorough
 def test_listening_socket_accepts_connections_and_opening_another_on_its_port_is_an_error() -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         address = listening.getsockname()

@@ -145,6 +145,7 @@ async def test_stopping_the_enrich_command_cancels_its_sampling_request_to_the_m
     assert process.returncode != 0
 
 
+@pytest.mark.thorough
 async def test_enrich_explains_that_the_mcp_client_is_not_connected_or_does_not_support_sampling(
     gateway: GatewayProcess,
 ) -> None:
@@ -226,6 +227,7 @@ print(connection.recv(10_000).decode())
     assert "the process that opened the connection has ended" in done.stdout
 
 
+@pytest.mark.thorough
 async def test_enrich_uses_the_model_of_a_stdio_client_and_the_gateway_removes_its_control_socket(
     tmp_path: Path,
 ) -> None:

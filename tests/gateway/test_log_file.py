@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from toolfold.gateway.log_file import AppendOnlyFile, gateway_log_path, log_to_file
 from toolfold.redaction import Redaction
 
@@ -37,6 +39,7 @@ def test_log_file_and_its_rotated_copy_are_readable_only_by_their_owner_and_limi
     assert path.read_text().splitlines()[-1] == "line 199"
 
 
+@pytest.mark.thorough
 def test_processes_that_share_a_log_file_write_whole_lines_and_rotate_it_once_when_it_is_full(
     tmp_path: Path,
 ) -> None:

@@ -39,6 +39,7 @@ assert not failures, failures
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1_200)
 def test_gateway_with_dead_and_slow_servers_answers_after_each_of_many_starts(tmp_path: Path) -> None:
     unset = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${UNSET_VARIABLE}"}}

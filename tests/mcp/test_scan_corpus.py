@@ -133,6 +133,7 @@ def test_most_poisoned_tools_of_the_corpus_need_a_review_and_few_harmless_ones_d
     assert held[False] <= 0.08 * total[False]
 
 
+@pytest.mark.thorough
 def test_at_most_half_a_percent_of_the_tools_of_real_servers_need_a_review() -> None:
     tools = load_real_tools()
     held = [
