@@ -272,6 +272,7 @@ def test_client_is_notified_once_if_the_tool_list_after_startup_differs_from_the
         assert gateway.count_notifications("tools") == 0
 
 
+@pytest.mark.thorough
 def test_call_of_a_tool_in_the_recorded_tool_list_that_no_longer_exists_is_refused(home: GatewayHome) -> None:
     run_once(home, EXTRA)
     with home.start(held=True) as gateway:

@@ -177,7 +177,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
         yield client
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_http_client_gets_the_recorded_tool_list_during_gateway_startup_and_its_calls_wait(
     home: HttpGatewayHome, revision: str

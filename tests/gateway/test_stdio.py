@@ -156,6 +156,7 @@ async def test_injected_instruction_at_the_end_of_a_long_tool_result_is_marked(
         assert answer != long + order
 
 
+@pytest.mark.thorough
 def test_stdio_gateway_ignores_invalid_lines_and_exits_at_the_end_of_input(settings: dict[str, str]) -> None:
     with start_gateway(settings) as gateway:
         assert "result" in gateway.ask(1, "initialize", HELLO)
@@ -190,6 +191,7 @@ def test_input_line_with_too_many_json_values_is_refused_and_the_next_line_is_an
         assert len(gateway.ask(2, "tools/list", {})["result"]["tools"]) == 2
 
 
+@pytest.mark.thorough
 def test_plugin_of_the_stdio_gateway_reads_empty_input_and_prints_to_stderr_instead_of_stdout(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
