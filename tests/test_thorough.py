@@ -67,7 +67,7 @@ def test_repetitions_and_hypothesis_examples_are_reduced_unless_all_tests_are_re
     monkeypatch.delenv(RUN_ALL_VARIABLE, raising=False)
     assert (thorough_count(50, 4), count_examples(100), count_examples(20), count_examples(5)) == (
         4,
-        20,
+        10,
         10,
         5,
     )

@@ -30,7 +30,7 @@ RUN_CLIENTS_VARIABLE = "TOOLFOLD_TEST_CLIENTS"
 """Set by `make test-clients`."""
 MARKER = "thorough"
 CLIENTS_MARKER = "clients"
-EXAMPLES_FRACTION = 5
+EXAMPLES_FRACTION = 10
 MIN_EXAMPLES = 10
 
 
@@ -48,12 +48,12 @@ def thorough_count(every: int, quick: int) -> int:
 
 
 def count_examples(every: int) -> int:
-    """Return the number of examples for a property: `every` with `make test-all`, otherwise a fifth."""
+    """Return the number of examples for a property: `every` with `make test-all`, otherwise a tenth."""
     return thorough_count(every, min(every, max(MIN_EXAMPLES, every // EXAMPLES_FRACTION)))
 
 
 def try_examples(every: int, **options: Any) -> settings:
-    """Return settings for a property test with `every` examples, of which `make test` tries a fifth."""
+    """Return settings for a property test with `every` examples, of which `make test` tries a tenth."""
     return settings(max_examples=count_examples(every), deadline=None, **options)
 
 

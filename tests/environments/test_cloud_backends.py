@@ -228,7 +228,7 @@ async def test_readiness_check_of_a_cloud_backend_names_the_variable_for_missing
     assert any(variable in said.decode() for variable in TOKENS[name])
 
 
-@pytest.mark.thorough(keep=("daytona",))
+@pytest.mark.thorough
 async def test_readiness_check_of_a_cloud_backend_with_an_unreachable_server_advises_to_check_the_network(
     name: str, options: Options
 ) -> None:

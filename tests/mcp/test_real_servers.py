@@ -76,7 +76,7 @@ def value(result: ToolResult) -> Any:
     return found["result"] if isinstance(found, dict) and set(found) == {"result"} else found
 
 
-@pytest.mark.thorough(keep=3)
+@pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", CALLED)
 def test_session_is_offered_all_known_tools_of_a_real_mcp_server(name: str, tmp_path: Path) -> None:
     with open_single_server(name, tmp_path) as session:
@@ -185,6 +185,7 @@ def test_file_written_through_the_real_filesystem_server_can_be_read_through_it(
         assert "denied" in (outside.error or "").lower()
 
 
+@pytest.mark.thorough
 def test_audio_file_read_by_the_real_filesystem_server_is_audio_in_the_result(tmp_path: Path) -> None:
     with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "beep.wav"
@@ -198,6 +199,7 @@ def test_audio_file_read_by_the_real_filesystem_server_is_audio_in_the_result(tm
     assert [(media.kind, media.mime_type) for media in result.media] == [("audio", "audio/wav")]
 
 
+@pytest.mark.thorough
 def test_entity_stored_in_the_real_memory_server_is_found_by_its_search(tmp_path: Path) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
     with open_single_server("memory", tmp_path) as session:
@@ -206,7 +208,7 @@ def test_entity_stored_in_the_real_memory_server_is_found_by_its_search(tmp_path
     assert [each["name"] for each in found["entities"]] == ["Ada"]
 
 
-@pytest.mark.thorough(keep=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
 def test_git_status_of_two_real_git_servers_shows_a_new_file(
     tmp_path: Path, name: str, argument: str
@@ -229,6 +231,7 @@ def test_git_status_of_a_real_git_server_over_http_shows_a_change(tmp_path: Path
     assert "new.txt" in str(told)
 
 
+@pytest.mark.thorough
 def test_real_time_server_converts_a_time_between_time_zones(tmp_path: Path) -> None:
     asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     with open_single_server("time", tmp_path) as session:
@@ -249,6 +252,7 @@ def test_real_sqlite_server_runs_sql_queries(tmp_path: Path) -> None:
     assert "insights" in str(value(memo))
 
 
+@pytest.mark.thorough
 def test_real_sequential_thinking_server_accepts_a_thought(tmp_path: Path) -> None:
     thought = {"thought": "one", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
     with open_single_server("sequential-thinking", tmp_path) as session:

@@ -129,7 +129,10 @@ def private_uses(file: Path) -> Iterator[str]:
     """Yield the private names of the SDK that a source file imports or accesses."""
     names = {entry.name for entry in PRIVATE_NAMES if entry.name.startswith("_")}
     inherited = {entry.name for entry in PRIVATE_NAMES if entry.owner.endswith("SessionManager")}
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    text = file.read_text("utf-8")
+    if not any(name in text for name in (*names, *inherited, "from mcp", "import mcp")):
+        return  # parsing every module takes seconds
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("mcp", "mcp_types"):
             parts = [*(node.module or "").split("."), *(each.name for each in node.names)]
             yield from (f"import of {node.module}.{each}" for each in parts if each.startswith("_"))

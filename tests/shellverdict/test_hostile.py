@@ -10,6 +10,7 @@ from shellverdict.rules import builtin_rules
 from shellverdict.shell.reader import CommandReading, read_command
 from tests.cases import check_cases
 from tests.shellverdict.hostile import HOSTILE_INPUTS
+from tests.thorough import thorough_count
 
 MAX_COMMAND_BYTES = 65_536
 MAX_RUNS = 2_000
@@ -25,7 +26,7 @@ def count_characters(reading: CommandReading) -> int:
     return sum(len(word) for run in reading.runs for word in run.argv)
 
 
-@check_cases("kilobytes", [2, 64])
+@check_cases("kilobytes", [2, thorough_count(64, 16)])
 @check_cases("name", HOSTILE_INPUTS)
 def test_analysis_of_hostile_commands_yields_a_limited_number_of_programs_and_characters(
     name: str, kilobytes: int
