@@ -26,7 +26,7 @@ def count_characters(reading: CommandReading) -> int:
     return sum(len(word) for run in reading.runs for word in run.argv)
 
 
-@check_cases("kilobytes", [2, thorough_count(64, 16)])
+@check_cases("kilobytes", [2, thorough_count(64, 8)])
 @check_cases("name", HOSTILE_INPUTS)
 def test_analysis_of_hostile_commands_yields_a_limited_number_of_programs_and_characters(
     name: str, kilobytes: int
@@ -39,7 +39,7 @@ def test_analysis_of_hostile_commands_yields_a_limited_number_of_programs_and_ch
 
 @check_cases("name", HOSTILE_INPUTS)
 def test_command_that_could_not_be_analyzed_completely_is_dangerous(name: str, judge: Judge) -> None:
-    verdict = judge(HOSTILE_INPUTS[name](8 * 1024))
+    verdict = judge(HOSTILE_INPUTS[name](thorough_count(8, 4) * 1024))
     assert verdict.dangerous or not verdict.unread
 
 
