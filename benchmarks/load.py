@@ -35,7 +35,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -206,6 +205,8 @@ class Stored:
 
 def read_stored(site: Site) -> Stored:
     """Read the contents of the backend's file, the usage history and the audit log."""
+    import psycopg  # optional: `--help` works without it
+
     executed = Counter(site.journal.read_text().split())
     with psycopg.connect(site.database_url) as connection:
         rows = connection.execute("SELECT kind, name, content FROM toolfold.usage").fetchall()

@@ -425,7 +425,9 @@ class TestCommand:
         self, person: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         file = tmp_path / "profile.json"
-        assert toolfold("connect", "vscode", "--file", str(file), "--yes").code == 0
+        done = toolfold("connect", "vscode", "--file", str(file), "--yes")
+        assert done.code == 0
+        assert f"toolfold connect vscode --undo --file {file}" in done.out
         assert "toolfold" in json.loads(file.read_text())["servers"]
         assert toolfold("connect", "vscode", "--file", str(file), "--undo", "--yes").code == 0
         assert not file.exists()

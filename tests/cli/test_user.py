@@ -215,7 +215,8 @@ def test_usage_limits_of_a_user_can_be_set_shown_and_removed(toolfold: Toolfold)
     assert toolfold("team", "limit", "red", "--calls-per-day", "1000").code == 0
     shown = toolfold("user", "show", "ann").out
     assert "0 of 60 calls per minute (user)" in shown
-    assert "may use   everything" in shown
+    assert "may use   everything; local tools only with tokens that name them" in shown
+    assert "ann may not use terminal" in toolfold("user", "explain", "ann", "terminal").out
     assert "0 of 1,000 calls per day (team red)" in shown
     assert toolfold("user", "limit", "ann", "--calls-per-minute", "none").code == 0
     limits = json.loads(toolfold("user", "show", "ann", "--json").out)["limits"]

@@ -209,6 +209,11 @@ def test_terminal_tool_is_granted_to_a_user_only_if_an_access_rule_or_the_token_
             find_limits=lambda: tokens.list_limits(client),  # noqa: B023
         )
         assert ("terminal" in found.granted()) == expected
+        toolsets = served.runtime.toolsets()
+        directory, everything = tokens.users.directory(), frozenset(toolsets.snapshot)
+        for user in filter(None, (directory.users.get(client.user_id),)):
+            explained = explain_access("terminal", user, directory, toolsets, everything, [client])
+            assert (explained.is_granted and not explained.tokens) == expected
         tokens.revoke(client.name)
 
 
@@ -255,6 +260,29 @@ async def test_resources_of_a_server_denied_to_a_user_are_not_listed_and_reading
         assert str(refused.value) == str(unknown.value).replace("x' was", "' was")
 
 
+def test_local_tool_is_explained_as_refused_to_a_user_without_rules_and_tokens(
+    served: RunningGateway,
+) -> None:
+    directory, toolsets = make_directory(), served.runtime.toolsets()
+    user, everything = directory.users["1"], frozenset(toolsets.snapshot)
+    found = explain_access("terminal", user, directory, toolsets, everything, [])
+    assert not found.is_granted
+    assert "neither a rule nor a token names it" in found.refused_by[0]
+
+
+def test_log_says_that_the_user_of_a_refused_token_is_disabled_and_the_client_is_not_told(
+    served: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = add_user(served.tokens, "ann")
+    key = served.tokens.add("laptop", user_id=user.id)
+    served.tokens.users.set_disabled("ann", True)
+    with caplog.at_level("INFO", "toolfold"):
+        answer = httpx2.post(served.url, json={}, headers={"authorization": f"Bearer {key}"})
+    assert answer.status_code == 401
+    assert "disabled" not in answer.text
+    assert "the token of the client 'laptop' is refused: its user 'ann' is disabled" in caplog.text
+
+
 @pytest.fixture
 def quotas(served: RunningGateway, tmp_path: Path) -> Iterator[Quotas]:
     """The limits of the gateway's users."""
@@ -267,8 +295,9 @@ def quotas(served: RunningGateway, tmp_path: Path) -> Iterator[Quotas]:
 
 @pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
 async def test_calls_above_the_call_limit_of_a_user_are_refused_with_the_seconds_to_wait(
-    served: RunningGateway, quotas: Quotas, revision: str
+    served: RunningGateway, quotas: Quotas, revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "toolfold")
     user = add_user(served.tokens, "ann")
     served.tokens.users.change_user(
         "ann", lambda each: replace(each, limits={"calls_per_day": 2.0, "searches_per_minute": 0.0})
@@ -285,6 +314,7 @@ async def test_calls_above_the_call_limit_of_a_user_are_refused_with_the_seconds
         with pytest.raises(MCPError, match="0 tool searches per minute"):
             await client.call_tool("tool_search", {"query": "echo"})
     assert quotas.refusals["calls_per_day"] == quotas.refusals["searches_per_minute"] == 1
+    assert "client laptop: the call of mail_echo was refused: The limit of 2 calls per day" in caplog.text
     async with served.client(revision, token=other) as client:
         for _ in range(3):
             assert not (await client.call_tool("mail_echo", {"text": "x"})).is_error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 import threading
@@ -149,3 +150,28 @@ async def test_open_client_session_can_still_call_tools_after_the_credential_enc
         write_keys(file, read_key_texts(file)[:1])
         store.close()
         assert "secret-of-ann" in result_text(await client.call_tool("local_whoami", {}))
+
+
+async def test_server_starts_when_the_missing_credential_of_the_installation_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolfold.sources.mcp.pool.CREDENTIALS_POLL_S", 0.05)
+    server = {
+        "command": sys.executable,
+        "args": [SERVER],
+        "env": {"TOKEN": "${user:TOKEN}"},
+        "credentials": "per-user",
+        "trust": "off",
+    }
+    with serve_gateway(tmp_path, {"local": server}) as gateway:
+        (state,) = gateway.runtime.mcp.states()
+        assert "TOKEN" in state.error
+        async with gateway.client() as client:
+            assert (await client.list_tools()).tools == []
+            with contextlib.closing(open_credentials(gateway.runtime.config, None)) as store:
+                store.set(OWNER, "local", "TOKEN", "of-the-installation")
+            async with asyncio.timeout(60):
+                while "local_whoami" not in {  # noqa: ASYNC110
+                    tool.name for tool in (await client.list_tools()).tools
+                }:
+                    await asyncio.sleep(0.05)

@@ -157,6 +157,8 @@ async def test_access_rules_of_a_user_apply_to_their_access_tokens(setup: Setup)
     setup.users.set_disabled(user.name, True)
     assert storage.tokens is not None
     assert await initialize(setup.gateway.url, storage.tokens.access_token) == 403
+    log = (setup.gateway.log.parent / "state" / "gateway" / "gateway.log").read_text()
+    assert f"is disabled (issuer {setup.issuer}, subject 'limited')" in log
 
 
 async def test_typescript_sdk_client_registers_at_the_identity_provider_logs_in_and_calls_a_gateway_tool(

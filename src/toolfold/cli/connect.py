@@ -14,7 +14,12 @@ import click
 
 from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import EXIT_FAILED, Invocation
-from toolfold.cli.connect_changes import print_difference, print_file_notes, undo_change
+from toolfold.cli.connect_changes import (
+    format_file_option,
+    print_difference,
+    print_file_notes,
+    undo_change,
+)
 from toolfold.cli.output import escape_text, format_count, print_line, print_note, print_warning
 from toolfold.cli.server_commands import (
     changing_settings,
@@ -67,6 +72,8 @@ class _ConnectOptions:
     url: str
     token_variable: str
     move_servers: bool
+    file: Path | None = None
+    """The settings file to change; by default the program's own."""
 
 
 @click.command("connect")
@@ -147,7 +154,7 @@ def command(
         way = ProxyOptions(client, chosen, url, token_env, yes)
         config = invocation.load_config()
         return undo_proxy(config, way, keep_changes=keep_changes) if undo else connect_proxy(config, way)
-    options = _ConnectOptions(require_client(client), name, yes, uvx, url, token_env, move_servers)
+    options = _ConnectOptions(require_client(client), name, yes, uvx, url, token_env, move_servers, chosen)
     _validate_options(options, undo=undo, keep_changes=keep_changes)
     config = invocation.load_config()
     steps = ChangeLog(connections_file(config))
@@ -409,9 +416,8 @@ def _print_result(step: FileChange, options: _ConnectOptions) -> None:
             f"  set {options.token_variable} in the environment of {title}."
             f" Create its token with: toolfold token add {step.client}"
         )
-    print_line(
-        f"next: restart {title}, then run `toolfold doctor`. To undo: toolfold connect {step.client} --undo"
-    )
+    undo = f"toolfold connect {step.client} --undo{format_file_option(options.file)}"
+    print_line(f"next: restart {title}, then run `toolfold doctor`. To undo: {undo}")
 
 
 def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options: _ConnectOptions) -> None:
@@ -428,6 +434,7 @@ def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options
         print_note(
             f"{title} still starts {names}{more} itself, with all their tools."
             f" To move them to Toolfold: toolfold connect {options.client} --replace"
+            f"{format_file_option(options.file)}"
         )
     if about := _CLIENT_NOTES.get(options.client):
         print_note(escape_text(about.format(name=options.name)))

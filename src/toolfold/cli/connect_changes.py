@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,11 @@ def _print_undo_result(config: Config, step: FileChange, became: str) -> None:
             f"  still configured in Toolfold: {escape_text(', '.join(remaining))} (remove one with:"
             " toolfold mcp remove NAME)"
         )
+
+
+def format_file_option(file: Path | None) -> str:
+    """Return the option `--file` as it must be repeated in another command; empty if it was not given."""
+    return f" --file {escape_text(shlex.quote(str(file)))}" if file else ""
 
 
 def print_file_notes(original: ClientFile, title: str) -> None:

@@ -10,7 +10,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from toolfold.cli.app import EXIT_FAILED
 from toolfold.cli.connect import home_directory, validate_url, warn_about_missing_token
-from toolfold.cli.connect_changes import print_difference, print_file_notes, undo_change
+from toolfold.cli.connect_changes import (
+    format_file_option,
+    print_difference,
+    print_file_notes,
+    undo_change,
+)
 from toolfold.cli.output import escape_text, print_line, print_note, print_warning
 from toolfold.cli.server_commands import confirm
 from toolfold.errors import ConfigError
@@ -105,7 +110,7 @@ def _print_result(program: ModelProgram, step: FileChange, options: ProxyOptions
         print_line(f"  {how or f'set {options.token_variable} in the environment of {program.title}'}.")
     print_line(
         f"next: start the proxy with `toolfold serve`, restart {program.title}, then run `toolfold doctor`."
-        f" To undo: toolfold connect {step.client} --proxy --undo"
+        f" To undo: toolfold connect {step.client} --proxy --undo{format_file_option(options.file)}"
     )
 
 

@@ -282,7 +282,8 @@ async def _serve_http(
     dashboards = _open_dashboard(runtime, approver, guard, host, port)
 
     def on_ready() -> None:
-        _print_startup(runtime, host, port, toolsets, needs_token=needs_token)
+        _print_startup(runtime, host, port, toolsets)
+        _print_access(config, needs_token=needs_token)
         for each in dashboards:
             print_link(host, port, each.sign_in.create_code())
         print_note("Press Ctrl-C to stop.")
@@ -486,9 +487,7 @@ def _is_not_cancellation(record: logging.LogRecord) -> bool:
     return "CancelledError" not in record.getMessage()
 
 
-def _print_startup(
-    runtime: Runtime, host: str, port: int, toolsets: tuple[str, ...] | None, *, needs_token: bool
-) -> None:
+def _print_startup(runtime: Runtime, host: str, port: int, toolsets: tuple[str, ...] | None) -> None:
     shown = f"[{host}]" if ":" in host else host
     states = runtime.mcp.states()
     tools = sum(each.tools for each in states)
@@ -501,7 +500,19 @@ def _print_startup(
     for each in states:
         if each.error:
             print_note(f"[yellow]{escape_text(each.name)}:[/yellow] {escape_text(each.error)}")
-    if needs_token:
+
+
+def _print_access(config: Config, *, needs_token: bool) -> None:
+    """Print how clients get access to the gateway."""
+    oauth = config.gateway.oauth
+    if oauth.issuer:
+        print_note(
+            f"Clients log in at {escape_text(oauth.issuer)} to use {escape_text(oauth.resource)}, or have a"
+            " token: `toolfold token add NAME`."
+        )
+        if not oauth.create_users:
+            print_note("Only known users may log in: `toolfold user add NAME --issuer URL --subject ID`.")
+    elif needs_token:
         print_note("Every client needs a token: `toolfold token add NAME`.")
 
 

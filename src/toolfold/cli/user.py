@@ -33,6 +33,7 @@ from toolfold.errors import closest_names, did_you_mean
 from toolfold.users import User
 
 if TYPE_CHECKING:
+    from toolfold.config import Config
     from toolfold.gateway.tokens import GatewayClient, TokenStore
     from toolfold.model import Json
     from toolfold.users import Directory, UserStore
@@ -101,7 +102,8 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
     if user.subject:
         print_line(f"identity  {escape_text(user.subject)} of {escape_text(user.issuer)}")
     limit = directory.find_limit(user.id)
-    allowed = "everything" if limit.enabled is None else ", ".join(limit.enabled) or "nothing"
+    everything = "everything; local tools only with tokens that name them"
+    allowed = everything if limit.enabled is None else ", ".join(limit.enabled) or "nothing"
     print_line(f"may use   {escape_text(allowed)}")
     if limit.disabled:
         print_line(f"except    {escape_text(', '.join(limit.disabled))}")
@@ -192,6 +194,7 @@ command.add_command(_set_command)
 @click.pass_obj
 def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None:
     """Show whether a user may use a tool, and which rules decide that."""
+    from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX
     from toolfold.gateway.user_access import explain_access
 
     tokens = open_user_tokens(invocation)
@@ -204,7 +207,8 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
             near = closest_names(tool, toolsets.snapshot)
             raise NotFound(f"there is no tool {tool!r}.{did_you_mean(near)}")
         configured = frozenset(toolsets.snapshot) - runtime.switched_off()
-        answer = explain_access(found[0].name, user, directory, toolsets, configured, tokens.list_clients())
+        clients = [*tokens.list_clients(), *_describe_login(user, runtime.config)]
+        answer = explain_access(found[0].name, user, directory, toolsets, configured, clients)
     if as_json:
         print_json({"user": name, "granted": answer.is_granted, **asdict(answer)})
         return
@@ -213,7 +217,18 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
     for reason in answer.refused_by or answer.allowed_by or ("no rule limits this user",):
         print_line(f"  {escape_text(reason)}")
     for token, reason in answer.tokens:
-        print_line(f"  not with the token {escape_text(token)}: {escape_text(reason)}")
+        how = "a login" if token == LOGIN_CLIENT_PREFIX + name else f"the token {token}"
+        print_line(f"  not with {escape_text(how)}: {escape_text(reason)}")
+
+
+def _describe_login(user: User, config: Config) -> list[GatewayClient]:
+    """Return the client that a user is who logs in at the identity provider; empty if it cannot log in."""
+    from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
+
+    oauth = config.gateway.oauth
+    if not oauth.issuer or user.issuer != oauth.issuer:
+        return []
+    return [GatewayClient(LOGIN_CLIENT_PREFIX + user.name, oauth.toolsets, user_id=user.id, is_login=True)]
 
 
 def change_user(

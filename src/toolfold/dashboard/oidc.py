@@ -113,6 +113,8 @@ class DashboardLogins:
             log.error("the user of a login cannot be checked: %s", error)
             raise RequestRefused(503, "Users cannot be checked now. Try again later.") from None
         if user is None:
+            who = f"(issuer {identity.issuer}, subject {identity.subject!r})"
+            log.warning("a login to the dashboard was refused: %s %s", self._explain_refusal(identity), who)
             raise RequestRefused(403, _NOT_ADMITTED)
         return f"{urlsplit(self.url).path}#login={self._add_code(cookie, user)}"
 
@@ -155,6 +157,13 @@ class DashboardLogins:
         apply_groups(self._users, user.id, identity.groups, self._rules)
         found = self._users.directory().find_active(user.id)
         return found if found is not None and found.is_admin else None
+
+    def _explain_refusal(self, identity: Identity) -> str:
+        """Return why a person who has logged in may not use the dashboard, for the log."""
+        user = self._users.find_identity(identity.issuer, identity.subject)
+        if user is None:
+            return "no user has this identity"
+        return f"the user {user.name!r} is {'disabled' if user.is_disabled else 'not an administrator'}"
 
     def _add_code(self, cookie: str, user: User) -> str:
         now = time.monotonic()

@@ -149,6 +149,13 @@ class AccessPolicy:
             log.error("tokens cannot be checked: %s", error)
             raise RequestRefused(503, _FILES_UNREADABLE) from None
 
+    def describe_refused_token(self, token: str) -> str:
+        """Return why an existing token is refused, for the log; empty for a token that does not exist."""
+        try:
+            return self.tokens.describe_refusal(token) if token else ""
+        except (DatabaseUnavailable, ConfigError):
+            return ""
+
     def is_accepted(self, headers: MutableMapping[str, str]) -> bool:
         """Return True if a request with these headers would be accepted now."""
         try:
@@ -244,7 +251,7 @@ def guard_app(app: App, policy: AccessPolicy, requests: OpenRequests | None = No
             if scope["method"] == "POST":
                 receive = replay_body(await bodies.read(client.id, receive), receive)
         except RequestRefused as error:
-            log.info("a request was refused with status %d: %s", error.status, error.problem)
+            log.info("a request was refused with status %d: %s", error.status, error.log_text)
             await _send_error(send, error)
             return
         except ClientGone:
@@ -264,7 +271,9 @@ async def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> Gatewa
     client = policy.authenticate(headers)
     if client is None:
         problem = _TOKEN_UNKNOWN if "authorization" in headers else _TOKEN_NEEDED
-        raise RequestRefused(401, problem, challenge=policy.oauth.challenge if policy.oauth else "")
+        challenge = policy.oauth.challenge if policy.oauth else ""
+        log_text = policy.describe_refused_token(_read_bearer_token(headers) or "")
+        raise RequestRefused(401, problem, challenge=challenge, log_text=log_text)
     return client
 
 

@@ -109,7 +109,9 @@ class OAuthResource:
         found = self._verify(token)
         user = self._find_user(found)
         if user is None or user.is_disabled:
-            raise RequestRefused(403, _UNKNOWN_USER)
+            why = f"the user {user.name!r} is disabled" if user else "no user has this identity"
+            log_text = f"{why} (issuer {found.issuer}, subject {found.subject!r})"
+            raise RequestRefused(403, _UNKNOWN_USER, log_text=log_text)
         return GatewayClient(
             name=LOGIN_CLIENT_PREFIX + user.name,
             toolsets=self._settings.toolsets,

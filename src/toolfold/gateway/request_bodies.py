@@ -41,13 +41,16 @@ class BodyLimits:
 class RequestRefused(Exception):
     """Raised to answer an HTTP request with an error status instead of processing it."""
 
-    def __init__(self, status: int, problem: str, *, challenge: str = "", retry_after_s: int = 0) -> None:
+    def __init__(
+        self, status: int, problem: str, *, challenge: str = "", retry_after_s: int = 0, log_text: str = ""
+    ) -> None:
         """Store status and message of the refusal; `challenge` is the value of the header WWW-Authenticate.
 
-        `retry_after_s` is that of Retry-After; 0 for none.
+        `retry_after_s` is that of Retry-After; 0 for none. `log_text` is for the gateway's log, instead of
+        the message: the client must not learn, for example, that its user is disabled.
         """
         super().__init__(problem)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.log_text = retry_after_s, log_text or problem
         self.status, self.problem, self.challenge = status, problem, challenge
 
 

@@ -597,6 +597,7 @@ class Gateway:
             meters = SEARCH_METERS if name == BRIDGE_SEARCH else CALL_METERS
             await self._tokens.require_quota(session.client, meters)
         except QuotaExceeded as error:
+            log.info("client %s: the call of %s was refused: %s", session.display_name, shorten(name), error)
             raise _limit_reached(str(error), error.retry_after_s) from None
         except OSError as error:
             log.warning("limits of the client %s cannot be checked: %s", session.display_name, error)

@@ -170,6 +170,15 @@ class TokenStore(ABC):
         client = self._clients_by_hash().get(_hash_token(token))
         return client if client is not None and self._has_active_user(client) else None
 
+    def describe_refusal(self, token: str) -> str:
+        """Return for administrators why an existing token is refused; empty if there is no such token."""
+        client = self._clients_by_hash().get(_hash_token(token))
+        if client is None or self._has_active_user(client):
+            return ""
+        user = self.users.directory().users.get(client.user_id)
+        why = "its user was removed" if user is None else f"its user {user.name!r} is disabled"
+        return f"the token of the client {client.name!r} is refused: {why}"
+
     def is_valid(self, client: GatewayClient) -> bool:
         """Return True if the token of a client that was found earlier still exists and is unchanged.
 

@@ -42,7 +42,7 @@ def explain_access(
 ) -> AccessExplanation:
     """Return why a user may or may not use a registered tool.
 
-    `configured` are the tools that the settings grant, and `clients` are the tokens.
+    `configured` are the tools that the settings grant, and `clients` are the tokens and logins.
     """
     levels: list[tuple[str, User | Team]] = [(f"user {user.name}", user)]
     levels += [(f"team {each.name}", each) for each in directory.list_teams(user.id)]
@@ -67,6 +67,8 @@ def explain_access(
         refused.append(f"no rule allows it ({named} may use only what is allowed)")
     own = [each for each in clients if each.user_id == user.id]
     tokens = tuple(_list_token_refusals(own, toolsets, tool, has_list=has_list))
+    if not has_list and _is_local(toolsets, tool) and len(tokens) == len(own):
+        refused.append("it works on the machine of the gateway, and neither a rule nor a token names it")
     return AccessExplanation(tool, tuple(allowed), tuple(refused), tokens)
 
 
@@ -74,15 +76,19 @@ def _list_token_refusals(
     clients: Sequence[GatewayClient], toolsets: Toolsets, tool: str, *, has_list: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield the user's tokens that do not allow the tool, each with the reason."""
-    local = frozenset[str]().union(*(toolsets.resolve(name) for name in LOCAL_TOOLSETS))
     for client in clients:
         if any(_is_denied(toolsets, rule, tool) for rule in client.denied):
             yield client.name, "the token denies it"
         elif client.toolsets is None:
-            if tool in local and not has_list:
+            if not has_list and _is_local(toolsets, tool):
                 yield client.name, "local tools must be named by a rule or by the token"
         elif not any(_matches(toolsets, rule, tool) for rule in client.toolsets):
             yield client.name, f"the token grants only {', '.join(client.toolsets)}"
+
+
+def _is_local(toolsets: Toolsets, tool: str) -> bool:
+    """Return True if a tool is granted only where it is named, because it works on this machine."""
+    return any(tool in toolsets.resolve(name) for name in LOCAL_TOOLSETS)
 
 
 def _matches(toolsets: Toolsets, rule: str, tool: str) -> bool:

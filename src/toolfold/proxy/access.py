@@ -47,7 +47,9 @@ async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> Admi
         await policy.prepare_token(_credential(headers[name]))
     client = _find_client(policy, headers, token_headers)
     if client is None:
-        raise RequestRefused(401, _TOKEN_UNKNOWN if token_headers else _TOKEN_NEEDED)
+        texts = (policy.describe_refused_token(_credential(headers[name])) for name in sorted(token_headers))
+        log_text = next(filter(None, texts), "")
+        raise RequestRefused(401, _TOKEN_UNKNOWN if token_headers else _TOKEN_NEEDED, log_text=log_text)
 
     def is_still_valid() -> bool:
         try:

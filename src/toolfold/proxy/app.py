@@ -185,7 +185,12 @@ class Proxy:
         try:
             await self._policy.tokens.require_quota(admitted.client, MODEL_METERS)
         except QuotaExceeded as error:
-            raise RequestRefused(429, str(error), retry_after_s=error.retry_after_s) from None
+            raise RequestRefused(
+                429,
+                str(error),
+                retry_after_s=error.retry_after_s,
+                log_text=f"client {admitted.client.name}: {error}",
+            ) from None
         except OSError as error:
             log.warning("limits of the client %s cannot be checked: %s", admitted.client.name, error)
             problem = "Your limits cannot be checked now: the database cannot be reached."
@@ -240,7 +245,7 @@ class Proxy:
             await self._refuse(RequestRefused(401, str(error)), family, send)
 
     async def _refuse(self, error: RequestRefused, family: Family, send: Send) -> None:
-        log.info("a model request was refused with status %d: %s", error.status, error.problem)
+        log.info("a model request was refused with status %d: %s", error.status, error.log_text)
         challenge = error.challenge
         if not challenge and error.status == 401 and self._policy.oauth is not None:
             challenge = self._policy.oauth.challenge

@@ -25,7 +25,7 @@ from toolfold.config.load import check_server
 from toolfold.config.servers import McpServerSettings
 from toolfold.credentials import OWNER, CredentialStore
 from toolfold.database import Database, DatabaseError
-from toolfold.errors import CallError, ConfigError, RegistryError, shorten
+from toolfold.errors import CallError, ConfigError, RegistryError, ToolfoldError, shorten
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
@@ -68,6 +68,8 @@ MAX_SCANNED_CHARS = 150_000
 SEAM_CHARS = 2_000
 _UNSCANNED_START = "\n⟦The following data was not scanned.⟧\n"
 _UNSCANNED_END = "\n⟦End of the data that was not scanned.⟧\n"
+CREDENTIALS_POLL_S = 2.0
+"""How often new credentials are looked for, while a server could not be started without them."""
 STALE_AFTER_S = 24 * 3600.0
 """Age after which a cached listing is refreshed although the server was not called."""
 MAX_CHARS_IN_LOOP = 8_000
@@ -375,8 +377,8 @@ class McpServers:
         """
 
         async def call() -> Any:
-            await self._prepare_credentials(server, context.caller.user_id)
-            supervised = self._server_for(server, context.client, context.caller.user_id)
+            version = await self._find_credentials_version(server, context.client, context.caller.user_id)
+            supervised = self._server_for(server, context.client, context.caller.user_id, version)
             return await supervised.call_tool(
                 tool, args, _relay_of(context), require, context.report_progress
             )
@@ -390,8 +392,8 @@ class McpServers:
 
         async def send() -> Any:
             caller = (context.client, context.caller.user_id) if context else ("", "")
-            await self._prepare_credentials(server, caller[1])
-            supervised = self._server_for(server, *caller)
+            version = await self._find_credentials_version(server, *caller)
+            supervised = self._server_for(server, *caller, version)
             return await supervised.send_request(method, params, _relay_of(context) if context else None)
 
         return await self._run_on_loop(send())
@@ -451,14 +453,18 @@ class McpServers:
             raise NotStarted(server, "was removed or disabled.", advice="Use another tool.")
         return found
 
-    def _server_for(self, server: str, client: str, user_id: str = "") -> ServerSupervisor:
+    def _server_for(
+        self, server: str, client: str, user_id: str = "", credentials_version: str = ""
+    ) -> ServerSupervisor:
         """Return the supervisor of the server process that this client uses: shared or its own.
 
         Runs in the servers' event loop, so that no server is retired before the request is counted.
         """
         shared = self._find_server(server)
         if shared.settings.credentials == "per-user" and (client or user_id):
-            return self._server_of_user(shared, client or f"user {user_id}", user_id)
+            if not credentials_version:  # the setting was changed since the credentials were looked up
+                raise NotStarted(server, "is being restarted with changed settings.", advice="Try again.")
+            return self._server_of_user(shared, client or f"user {user_id}", user_id, credentials_version)
         if not client or self.is_shared(server):
             return shared
         if (client, server) not in self._client_servers:
@@ -469,13 +475,14 @@ class McpServers:
             self._client_servers[client, server] = own
         return self._client_servers[client, server]
 
-    def _server_of_user(self, shared: ServerSupervisor, client: str, user_id: str) -> ServerSupervisor:
+    def _server_of_user(
+        self, shared: ServerSupervisor, client: str, user_id: str, version: str
+    ) -> ServerSupervisor:
         """Return the supervisor of the server process that runs for this client with its user's credentials.
 
-        It is replaced when the credentials have changed. Raises NotStarted if the user has none.
+        It is replaced when the version of the credentials has changed.
         """
         name = shared.name
-        version = self._find_credentials_version(name, user_id)
         own = self._client_servers.get((client, name))
         if own is not None and own.credentials_version != (user_id, version):
             self._retired.add(self._client_servers.pop((client, name)))
@@ -488,7 +495,14 @@ class McpServers:
             self._client_servers[client, name] = own
         return own
 
-    def _find_credentials_version(self, server: str, user_id: str) -> str:
+    async def _find_credentials_version(self, server: str, client: str, user_id: str) -> str:
+        """Return the version of the credentials that a call needs; empty if it needs none.
+
+        Raises NotStarted if the user has none. They are read in a thread, because a file or a database can
+        take seconds, and this loop serves all servers.
+        """
+        if self._find_server(server).settings.credentials != "per-user" or not (client or user_id):
+            return ""
         if not user_id:
             raise NotStarted(
                 server,
@@ -496,21 +510,16 @@ class McpServers:
                 advice="Connect with a login, or with a token that belongs to a user.",
             )
         with _report_unreadable_credentials(server):
-            version = self._open_credentials().find_version(user_id, server)
+            version = await self._read_credentials_version(server, user_id)
         if not version:
             advice = f"An administrator can store them: toolfold credentials set {server} NAME --user USER"
             raise NotStarted(server, "has no stored credentials of yours.", advice=advice)
         return version
 
-    async def _prepare_credentials(self, server: str, user_id: str) -> None:
-        """Open the stored credentials if a call needs them. Raises NotStarted.
-
-        In a thread, because a file or a database can take seconds, and this loop serves all servers.
-        """
-        is_needed = user_id and self._find_server(server).settings.credentials == "per-user"
-        if is_needed and self._credentials is None:
-            with _report_unreadable_credentials(server):
-                await asyncio.get_running_loop().run_in_executor(None, self._open_credentials)
+    async def _read_credentials_version(self, server: str, user_id: str) -> str:
+        return await asyncio.get_running_loop().run_in_executor(
+            None, lambda: self._open_credentials().find_version(user_id, server)
+        )
 
     def _open_credentials(self) -> CredentialStore:
         with self._credentials_lock:
@@ -522,7 +531,10 @@ class McpServers:
         """Return the user's credentials for starting a server; empty if all users share the server's own."""
         if server.settings.credentials != "per-user":
             return {}
-        return self._open_credentials().load(user_id, server.name)
+        credentials = self._open_credentials()
+        if user_id == OWNER:  # before they are loaded, so that a change in between is noticed
+            server.credentials_version = OWNER, credentials.find_version(OWNER, server.name)
+        return credentials.load(user_id, server.name)
 
     def refresh_listing(self, server: str, seconds: float | None = None) -> Listing:
         """List a server's tools now, even if they are cached. Raises ServerFailed."""
@@ -626,11 +638,27 @@ class McpServers:
 
     def _handle_failed_start(self, server: ServerSupervisor) -> None:
         self._cache.record_failure(server.name, server.settings)
+        if server.settings.credentials == "per-user" and not self._closed:
+            self._loop.submit(self._restart_with_new_credentials(server))
         toolset = MCP_PREFIX + server.name
         with self._change_lock:
             if server.listing is None and self._is_in_use(server) and self._has_tools(toolset):
                 self._registry.replace_toolset(toolset, ())  # tools of the process before the change
                 self.events.broadcast(server.name, "tools", None)
+
+    async def _restart_with_new_credentials(self, server: ServerSupervisor) -> None:
+        """Start a server again when the installation's own credentials for it are stored or changed."""
+        while not self._closed and self._is_in_use(server) and server.state_name != "up":
+            try:
+                version = await self._read_credentials_version(server.name, OWNER)
+                if (OWNER, version) != server.credentials_version:
+                    await server.restart()
+                    return
+            except ServerFailed as error:
+                log.info("MCP server %r cannot be started with its new credentials: %s", server.name, error)
+            except (ToolfoldError, OSError) as error:
+                log.debug("credentials of MCP server %r cannot be read: %s", server.name, error)
+            await asyncio.sleep(CREDENTIALS_POLL_S)
 
     def _has_tools(self, toolset: str) -> bool:
         return toolset in self._registry.snapshot().toolsets
