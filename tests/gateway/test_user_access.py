@@ -209,11 +209,9 @@ def test_terminal_tool_is_granted_to_a_user_only_if_an_access_rule_or_the_token_
             find_limits=lambda: tokens.list_limits(client),  # noqa: B023
         )
         assert ("terminal" in found.granted()) == expected
-        toolsets = served.runtime.toolsets()
-        directory, everything = tokens.users.directory(), frozenset(toolsets.snapshot)
-        for user in filter(None, (directory.users.get(client.user_id),)):
-            explained = explain_access("terminal", user, directory, toolsets, everything, [client])
-            assert (explained.is_granted and not explained.tokens) == expected
+        known, directory = served.runtime.toolsets(), tokens.users.directory()
+        explained = explain_access("terminal", user, directory, known, frozenset(known.snapshot), [client])
+        assert (explained.is_granted and not explained.tokens) == expected
         tokens.revoke(client.name)
 
 
