@@ -193,7 +193,7 @@ async def test_interrupting_the_agent_during_a_tool_call_leaves_a_valid_history_
     assert (await agent.run("Continue")).text == "Next answer"
 
 
-async def test_agent_keeps_trying_to_renew_its_session_claim_and_stops_when_another_process_has_it(
+async def test_agent_retries_renewing_its_session_claim_and_is_interrupted_when_another_process_claims_it(
     runtime: Runtime,
     store: SqliteSessionStore,
     tmp_path: Path,

@@ -93,7 +93,7 @@ async def test_empty_or_non_text_return_value_of_an_ask_function_counts_as_no_an
     assert result_of(agent)["note"].startswith("The user did not answer.")
 
 
-async def test_exception_in_an_ask_function_is_reported_and_the_turn_continues(
+async def test_model_is_told_that_its_question_could_not_be_shown_if_the_ask_function_raises(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     def ask(_: UserQuestion) -> str:

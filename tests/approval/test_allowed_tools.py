@@ -176,7 +176,7 @@ class TestCoverage:
         assert delete(open_notes(f"server:notes project={project}")) is None
         assert delete(open_notes(f"server:notes project={project.parent}")) == REFUSAL
 
-    def test_allowing_an_mcp_server_that_a_project_declares_works_only_with_the_project_in_the_setting(
+    def test_mcp_server_that_a_project_declares_is_allowed_only_by_a_setting_that_names_the_project(
         self, open_notes: OpenNotes, project: Path, tmp_path: Path
     ) -> None:
         from toolfold.config import trust_project

@@ -198,7 +198,9 @@ class TestRecordedDecisions:
             "why": "the request was approved",
         }
 
-    async def test_refusal_is_recorded_in_the_audit_log_with_who_refused(self, tmp_path: Path) -> None:
+    async def test_audit_log_says_whether_a_person_a_rule_or_the_lack_of_an_approver_refused_a_call(
+        self, tmp_path: Path
+    ) -> None:
         flagged = verdict_on("rm a", finding())
         blocked = verdict_on("rm a", finding(severity=Severity.CRITICAL, blocked=True))
         denied = DecisionChain(deny_rules=DenyRules(["tool:terminal"]))

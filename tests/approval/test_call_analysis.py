@@ -347,7 +347,7 @@ class TestRuntime:
         assert not (tmp_path / "toolfold.yaml").exists()
 
 
-def test_creating_the_approval_check_does_not_import_the_command_analyser() -> None:
+def test_importing_the_approval_factory_does_not_import_the_slow_command_analysis_modules() -> None:
     code = (
         "import sys, toolfold.approval.factory as _\n"
         "print([name for name in sys.modules if name.startswith("

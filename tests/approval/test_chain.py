@@ -155,7 +155,7 @@ class TestOfferedAnswers:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
         assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_access_to_protected_files_cannot_be_approved_permanently_or_as_a_kind_of_finding(
+    def test_access_to_protected_files_cannot_be_approved_permanently_or_as_a_kind_of_risk(
         self, tmp_path: Path
     ) -> None:
         for verdict in (PROTECTED, STARTUP):
@@ -196,13 +196,13 @@ class TestAnswerCoverage:
         assert chain.decide(here, SESSION) is not None
         assert chain.decide(there, SESSION) is None
 
-    def test_approving_a_kind_of_finding_covers_no_command_with_an_additional_kind_of_finding(self) -> None:
+    def test_approving_a_kind_of_risk_covers_no_command_with_an_additional_kind_of_risk(self) -> None:
         chain = self.remember(Answer.KIND)
         assert self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
-    def test_approval_of_a_kind_of_finding_does_not_cover_blocked_commands(self) -> None:
+    def test_approval_of_a_kind_of_risk_does_not_cover_blocked_commands(self) -> None:
         chain = self.remember(Answer.KIND)
         blocked = verdict_on("rm -rf /", finding(blocked=True))
         assert not self.is_allowed(chain, blocked)

@@ -180,7 +180,7 @@ class TestConfinement:
         "command", ["rm -rf /", "rm -rf /etc", "rm -rf ~", "dd if=/dev/zero of=/dev/sda", ":(){ :|:& };:"]
     )
     @check_cases("site", [MOUNTED, UNSHARED, SANDBOXED, REMOTE])
-    def test_catastrophic_commands_are_blocked_in_every_sandbox(
+    def test_catastrophic_commands_are_blocked_in_every_sandbox_even_in_approval_mode_off(
         self, command: str, site: ExecutionSite
     ) -> None:
         assert (

@@ -228,7 +228,7 @@ class TestRuntimeFiles:
         assert terminal.ran == []
         assert all(Answer.KIND not in asked.answers for asked in terminal.asked)
 
-    def test_session_approval_does_not_cover_another_write_to_files_of_toolfold(
+    def test_session_approval_of_one_write_to_the_toolfold_settings_does_not_cover_another_write(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)
@@ -301,7 +301,7 @@ class TestCustomRules:
     @pytest.mark.parametrize(
         "broken", [{"severity": "awful"}, {"name": "delete-tree"}, {"programs": []}, {"program": ["x"]}]
     )
-    def test_invalid_danger_rule_is_reported_at_startup(
+    def test_opening_a_runtime_with_an_invalid_danger_rule_in_its_settings_raises_config_error(
         self, open_test_runtime: RuntimeOpener, broken: Json
     ) -> None:
         with pytest.raises(ConfigError):

@@ -39,14 +39,14 @@ def bump_mtime(file: Path) -> None:
 
 
 class TestSessionGrants:
-    def test_session_approval_covers_only_its_session_and_the_call_that_was_approved(self) -> None:
+    def test_session_approval_covers_only_the_approved_call_in_that_session(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_session_approval_of_an_empty_command_or_of_no_kinds_of_findings_allows_no_call(self) -> None:
+    def test_session_approval_of_an_empty_command_or_of_no_kinds_of_risk_allows_no_call(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
@@ -184,7 +184,9 @@ class TestAllowList:
             AllowList(file=file).add("")
         assert not file.exists()
 
-    def test_allowlist_entry_does_not_cover_its_command_if_another_rule_also_matches(self) -> None:
+    def test_allowlist_entry_does_not_cover_its_command_if_a_rule_matches_that_did_not_match_before(
+        self,
+    ) -> None:
         entries = AllowList(["rm x"], normalize=lambda text: (text, frozenset({"delete"})))
         assert entries.covers("rm x", ["delete"])
         assert not entries.covers("rm x", ["delete", "spoof"])
@@ -350,7 +352,7 @@ class TestFileFormat:
         AllowList(file=file).remove("rm a")
         assert file.read_text() == 'command_allowlist: ["rm b"]  # mine\n'
 
-    def test_changing_an_allowlist_that_is_a_yaml_alias_does_not_change_the_aliased_list(
+    def test_removing_an_entry_from_an_allowlist_that_is_a_yaml_alias_leaves_the_aliased_list_unchanged(
         self, file: Path
     ) -> None:
         file.write_text("tools:\n  disabled: &a\n  - x\n  - y\ncommand_allowlist: *a\n")

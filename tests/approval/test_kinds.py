@@ -55,7 +55,7 @@ def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 class TestKindsTable:
     @check_cases("kind", BUILTIN_KINDS.names)
-    def test_every_builtin_kind_of_finding_contains_only_existing_rules_that_the_allowlist_accepts(
+    def test_every_builtin_kind_of_risk_contains_only_existing_rules_that_the_allowlist_accepts(
         self, kind: str
     ) -> None:
         for name in BUILTIN_KINDS.rules_of(kind):
@@ -63,15 +63,15 @@ class TestKindsTable:
             assert not rule.blocked
             assert can_be_allowlisted(rule.name, rule.category, rule.severity), name
 
-    def test_rule_belongs_to_at_most_one_kind_of_finding(self) -> None:
+    def test_rule_belongs_to_at_most_one_kind_of_risk(self) -> None:
         rules = [rule for kind in BUILTIN_KINDS.names for rule in BUILTIN_KINDS.rules_of(kind)]
         assert len(rules) == len(set(rules))
 
-    def test_builtin_kind_of_finding_with_the_name_of_a_rule_contains_that_rule(self) -> None:
+    def test_builtin_kind_of_risk_with_the_name_of_a_rule_contains_that_rule(self) -> None:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_rule_without_a_builtin_kind_of_finding_is_approved_and_allowlisted_by_its_rule_name(
+    def test_rule_without_a_builtin_kind_of_risk_is_approved_and_allowlisted_by_its_rule_name(
         self,
     ) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
@@ -83,7 +83,7 @@ class TestKindsTable:
             "rule:backup-delete",
         )
 
-    def test_name_of_a_kind_of_finding_is_shown_to_people_as_words(self) -> None:
+    def test_name_of_a_kind_of_risk_is_shown_to_people_as_words(self) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
         assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 
@@ -101,7 +101,7 @@ class TestSessionKinds:
         assert len(terminal.asked) == 1
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_session_approval_of_a_kind_of_finding_does_not_cover_other_kinds(
+    def test_session_approval_of_a_kind_of_risk_does_not_cover_other_kinds(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -111,7 +111,7 @@ class TestSessionKinds:
         assert terminal.ran == ["rm -rf build"]
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_approving_a_kind_of_finding_does_not_cover_blocked_commands(
+    def test_approving_a_kind_of_risk_does_not_cover_blocked_commands(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -119,9 +119,7 @@ class TestSessionKinds:
         assert "always blocked" in terminal.run(command)
         assert len(terminal.asked) == 1
 
-    def test_approval_of_a_kind_of_finding_ends_with_the_session(
-        self, open_test_runtime: RuntimeOpener
-    ) -> None:
+    def test_approval_of_a_kind_of_risk_ends_with_the_session(self, open_test_runtime: RuntimeOpener) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -141,7 +139,7 @@ class TestSessionKinds:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_approval_request_offers_to_approve_the_kind_of_finding_and_names_it_in_words(
+    def test_approval_request_offers_to_approve_the_kind_of_risk_and_names_it_in_words(
         self, open_test_runtime: RuntimeOpener, command: str, kind: str
     ) -> None:
         terminal = Terminal(open_test_runtime)
@@ -151,7 +149,7 @@ class TestSessionKinds:
 
 
 class TestPermanentKinds:
-    def test_permanently_approved_kind_of_finding_is_saved_and_covers_later_sessions(
+    def test_permanently_approved_kind_of_risk_is_saved_and_covers_later_sessions(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND).run("rm -rf build")
@@ -162,7 +160,7 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_permanently_approving_a_command_as_its_kinds_of_findings_saves_every_kind(
+    def test_permanently_approving_a_command_as_its_kinds_of_risk_saves_every_kind(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -173,7 +171,7 @@ class TestPermanentKinds:
         )
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_permanently_allowed_kind_of_finding_does_not_cover_other_kinds(
+    def test_permanently_allowed_kind_of_risk_does_not_cover_other_kinds(
         self, open_test_runtime: RuntimeOpener, home: Path, command: str
     ) -> None:
         (home / FILE).write_text("command_allowlist: [kind:recursive-delete]\n")
@@ -238,14 +236,14 @@ class TestPermanentKinds:
         assert "forbids" in Terminal(open_test_runtime, answer=True).run("git push --force")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_kind_of_finding_that_project_settings_allowlist_still_needs_approval(
+    def test_kind_of_risk_in_the_allowlist_of_project_settings_still_needs_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("command_allowlist: ['kind:recursive-delete']\n")
         terminal = Terminal(functools.partial(open_test_runtime, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_allowlist_passed_as_an_override_can_allow_single_commands_but_no_kinds_of_findings(
+    def test_allowlist_passed_as_an_override_can_allow_single_commands_but_no_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(
@@ -255,7 +253,7 @@ class TestPermanentKinds:
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is only effective in" in caplog.text
 
-    def test_removing_a_kind_of_finding_from_the_allowlist_file_makes_an_open_runtime_ask_again(
+    def test_removing_a_kind_of_risk_from_the_allowlist_file_makes_an_open_runtime_ask_again(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -265,7 +263,7 @@ class TestPermanentKinds:
         (home / FILE).write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf src")
 
-    def test_kind_of_finding_that_another_program_adds_to_the_allowlist_file_is_ignored_by_an_open_runtime(
+    def test_kind_of_risk_that_another_program_adds_to_the_allowlist_file_is_ignored_by_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime)
@@ -290,7 +288,7 @@ class TestPermanentKinds:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_approving_a_program_named_like_an_allowlist_prefix_adds_no_entry_for_a_rule_or_kind(
+    def test_approving_a_program_whose_name_looks_like_an_allowlist_prefix_allows_no_rule_or_kind_of_risk(
         self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -312,7 +310,7 @@ class TestRequests:
         answers=tuple(Answer),
     )
 
-    def test_gateway_offers_to_approve_a_kind_of_finding_for_the_session_but_not_permanently(self) -> None:
+    def test_gateway_offers_to_approve_a_kind_of_risk_for_the_session_but_not_permanently(self) -> None:
         _, form = build_gateway_form(self.REQUEST)
         choice = form["properties"]["answer"]
         offered = dict(zip(choice["enum"], choice["enumNames"], strict=True))
@@ -321,7 +319,7 @@ class TestRequests:
         assert parse_answer("accept", {"answer": "kind"}, self.REQUEST) is Answer.KIND
         assert parse_answer("accept", {"answer": "always-kind"}, self.REQUEST) is Answer.DENY
 
-    def test_json_of_an_approval_question_contains_kinds_of_findings_and_the_answers_that_approve_them(
+    def test_json_of_an_approval_question_contains_kinds_of_risk_and_the_answers_that_approve_them(
         self,
     ) -> None:
         question = Question("1", self.REQUEST, 0.0).as_json()
@@ -345,7 +343,7 @@ FINDINGS = st.builds(
     st.booleans(),
     st.data(),
 )
-def test_allowlist_entries_for_rules_or_kinds_never_cover_findings_that_always_need_approval(
+def test_allowlist_entries_for_rules_or_kinds_of_risk_never_cover_findings_that_always_need_approval(
     findings: list[Finding], rules: list[str], unread: bool, data: st.DataObject
 ) -> None:
     kinds = data.draw(st.lists(st.sampled_from(BUILTIN_KINDS.names)))
@@ -373,7 +371,9 @@ def test_command_with_two_findings_needs_approval_if_the_allowlist_covers_only_o
     assert chain.decide(analysis_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
 
 
-def test_permanent_approval_of_a_kind_of_finding_is_offered_only_if_it_can_be_saved(tmp_path: Path) -> None:
+def test_permanent_approval_of_a_kind_of_risk_is_offered_only_if_there_is_an_allowlist_file(
+    tmp_path: Path,
+) -> None:
     analysis: Any = analysis_of(verdict_on("x", finding("a")))
     assert Answer.ALWAYS_KIND not in DecisionChain(kinds=BUILTIN_KINDS).offered_answers(analysis)
     chain = DecisionChain(kinds=BUILTIN_KINDS, allowlist=AllowList(file=tmp_path / FILE))

@@ -235,7 +235,7 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, True)
         assert await second
 
-    async def test_approving_a_kind_of_finding_also_answers_open_questions_of_that_kind_in_the_same_session(
+    async def test_approving_a_kind_of_risk_also_answers_open_questions_of_that_kind_in_the_same_session(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -324,7 +324,7 @@ class TestQueue:
         assert not await task
 
     @pytest.mark.parametrize("unknown_id", ["", "1", "x" * 500])
-    async def test_answer_with_an_unknown_id_of_an_approval_question_is_rejected(
+    async def test_answer_to_an_approval_question_with_an_unknown_id_is_rejected(
         self, loops: EventLoops, unknown_id: str
     ) -> None:
         queue = ApprovalQueue()

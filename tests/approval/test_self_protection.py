@@ -343,14 +343,16 @@ def test_harmless_commands_similar_to_toolfold_administration_run_without_approv
     assert preview(command, tmp_path, "manual").runs_without_approval
 
 
-def test_source_code_of_toolfold_is_not_protected_if_its_checkout_is_the_project(tmp_path: Path) -> None:
+def test_source_code_of_toolfold_is_a_protected_path_unless_the_project_is_the_toolfold_repository(
+    tmp_path: Path,
+) -> None:
     package = tmp_path / "src" / "toolfold"
     package.mkdir(parents=True)
     assert runtime_program_paths(tmp_path, package, tmp_path / ".venv") == []
     assert package in runtime_program_paths(tmp_path / "other", package, tmp_path / ".venv")
 
 
-def test_project_with_a_directory_src_toolfold_does_not_disable_protection_of_the_installed_package(
+def test_deleting_files_of_installed_toolfold_needs_approval_even_if_the_project_has_src_toolfold(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "src" / "toolfold").mkdir(parents=True)

@@ -108,7 +108,9 @@ def installed_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed_plugin")
 class TestPluginBackends:
-    async def test_commands_run_in_a_backend_provided_by_an_installed_package(self, tmp_path: Path) -> None:
+    async def test_command_runs_in_a_terminal_backend_that_an_installed_package_provides(
+        self, tmp_path: Path
+    ) -> None:
         config = make_config(tmp_path, backend="plugin:tree")
         async with build_environment(config) as environment:
             done = await environment.run("echo from the tree")

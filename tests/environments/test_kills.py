@@ -351,7 +351,9 @@ class TestSshConnection:
         assert not readiness.available
         assert "has changed" in readiness.reason
 
-    async def test_missing_ssh_key_is_reported_with_advice(self, machine: Options, tmp_path: Path) -> None:
+    async def test_command_fails_and_says_that_the_ssh_server_rejected_the_login_if_the_key_is_wrong(
+        self, machine: Options, tmp_path: Path
+    ) -> None:
         other = Path(machine["identity"]).with_name("host_key")
         async with Environment(server_backends.make_ssh({**machine, "identity": str(other)})) as environment:
             with pytest.raises(EnvironmentFailed, match="rejected the login"):
@@ -378,7 +380,7 @@ class TestSshConnection:
             assert not (await backend.check()).available
         assert not made.exists()
 
-    async def test_unreachable_ssh_host_is_reported_with_advice(self) -> None:
+    async def test_command_fails_with_an_ssh_command_to_try_if_the_ssh_host_is_unreachable(self) -> None:
         async with Environment(
             Ssh(SshAddress(host="127.0.0.1", port=1), environment=os.environ)
         ) as environment:

@@ -73,7 +73,9 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-async def test_no_known_credential_file_can_be_read_in_the_sandbox(workspace_root: Path, home: Path) -> None:
+async def test_none_of_the_known_credential_files_can_be_read_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     planted = plant(home)
     assert len(planted) > 150
     for tool in (
@@ -137,7 +139,9 @@ async def test_package_stores_and_version_managers_are_read_only_in_the_sandbox(
     assert all((home / name).read_text() == f"<{name}>" for name in stores)
 
 
-async def test_interpreter_of_a_virtual_environment_runs_in_the_sandbox(workspace_root: Path) -> None:
+async def test_python_of_a_virtual_environment_in_the_project_runs_in_the_sandbox(
+    workspace_root: Path,
+) -> None:
     """Uses this machine's real interpreter, wherever in the real home directory its base is."""
     if not Path(sys.base_prefix).is_relative_to(Path.home()) and not sys.base_prefix.startswith("/usr"):
         pytest.skip(
@@ -304,7 +308,7 @@ async def test_file_written_to_the_home_directory_in_the_sandbox_is_gone_for_the
     assert not list(home.iterdir())
 
 
-async def test_git_in_the_sandbox_sees_the_user_name_but_no_secret_settings(
+async def test_git_in_the_sandbox_sees_user_name_and_email_but_no_tokens_of_the_git_configuration(
     workspace_root: Path, home: Path
 ) -> None:
     if shutil.which("git") is None:

@@ -40,7 +40,9 @@ class LostBackend(Local):
         return await super().spawn(argv, env=env, pty=pty)
 
 
-async def test_trial_of_an_unreachable_environment_stops_after_the_first_step(tmp_path: Path) -> None:
+async def test_trial_of_an_unreachable_environment_reports_the_first_step_as_failed_and_stops(
+    tmp_path: Path,
+) -> None:
     async with Environment(
         UnreachableBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
     ) as environment:

@@ -133,7 +133,7 @@ def test_empty_overlong_or_invalid_path_is_rejected_with_a_short_message(
 
 @given(st.text(max_size=60))
 @settings(deadline=None)  # a busy disk is slow to sync
-def test_any_path_stays_inside_the_workspace_or_raises_call_error(path: str) -> None:
+def test_writing_to_an_arbitrary_path_stays_inside_the_workspace_or_raises_call_error(path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
         try:

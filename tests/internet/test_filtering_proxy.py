@@ -91,7 +91,7 @@ async def test_proxy_answers_407_to_a_request_with_a_wrong_password(
         ("CONNECT content-autofill.googleapis.com:443 HTTP/1.1", 403),
     ],
 )
-async def test_proxy_refuses_invalid_requests_and_forbidden_targets(
+async def test_proxy_answers_400_to_invalid_requests_and_403_for_forbidden_hosts_and_ports(
     proxy: FilteringProxy, request_line: str, status: int
 ) -> None:
     assert (await send(proxy, request_line)).startswith(f"HTTP/1.1 {status}")

@@ -183,7 +183,7 @@ class TestModelNames:
         assert str(parse_model_name("openrouter:meta/llama:free", config)) == "openrouter:meta/llama:free"
         assert str(parse_model_name("test:m-1", config)) == "test:m-1"
 
-    def test_unknown_model_provider_is_an_error_with_a_suggestion(
+    def test_unknown_provider_in_a_model_name_is_a_config_error_that_suggests_a_similar_one(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         with pytest.raises(ConfigError, match="Did you mean anthropic") as caught:

@@ -112,11 +112,11 @@ def test_anthropic_cache_marker_is_on_the_last_tool_of_the_part_that_stays_the_s
 
 
 @check_cases("form", ["openai", "responses"])
-def test_other_providers_than_anthropic_get_no_cache_marker(form: DialectName) -> None:
+def test_cache_marker_is_not_sent_to_providers_other_than_anthropic(form: DialectName) -> None:
     assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
 
 
-def test_deferred_tools_are_sent_last_and_have_no_cache_marker() -> None:
+def test_deferred_tools_are_sent_to_anthropic_after_the_others_and_without_a_cache_marker() -> None:
     late = [definition("late"), definition("later")]
     tools = get_dialect("anthropic").render_tools([SEARCH], deferred=late, native=True, cache_after=1)
     assert [tool["name"] for tool in tools] == ["tool_search", "late", "later"]
@@ -206,7 +206,7 @@ def test_tools_added_later_are_sent_to_the_openai_responses_api_as_an_input_item
 # -- answers --------------------------------------------------------------------------------------------
 
 
-def test_tool_result_has_the_id_of_its_call() -> None:
+def test_tool_result_is_sent_with_the_id_of_its_call_in_every_provider_format() -> None:
     result = ToolResult(call_id="call-7", name="weather", text='{"sun": true}')
     assert answer(result, "openai") == [
         {"role": "tool", "tool_call_id": "call-7", "content": '{"sun": true}'}
@@ -346,14 +346,14 @@ def test_images_and_audio_of_tools_are_not_sent_to_models_that_do_not_support_th
     assert answer(result_with_media(SOUND), form) == plain
 
 
-def test_audio_is_sent_to_models_that_support_it() -> None:
+def test_wav_audio_from_a_tool_is_sent_to_openai_models_that_support_audio() -> None:
     _, played = answer(result_with_media(SOUND, OGG), "openai", takes=("audio",))
     assert played["content"] == [{"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}]
     assert len(answer(result_with_media(OGG), "openai", takes=("audio",))) == 1
 
 
 @check_cases("form", ["anthropic", "responses"])
-def test_provider_formats_without_audio_send_only_text(form: DialectName) -> None:
+def test_audio_from_a_tool_is_left_out_in_provider_formats_that_have_no_audio(form: DialectName) -> None:
     assert answer(result_with_media(SOUND), form, takes=("audio",)) == answer(result_with_media(), form)
 
 
@@ -369,7 +369,7 @@ def test_all_tool_results_precede_the_text_of_search_results_in_an_anthropic_mes
     assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]
 
 
-def test_failed_tool_result_with_an_image_is_marked_as_failed() -> None:
+def test_failed_tool_result_with_an_image_is_sent_to_anthropic_with_is_error() -> None:
     (block,) = answer(replace(result_with_media(IMAGE), error="no"), "anthropic")
     assert block["is_error"] is True
     assert [each["type"] for each in block["content"]] == ["text", "image"]

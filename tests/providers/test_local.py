@@ -118,7 +118,7 @@ def test_error_names_an_unknown_local_model_or_a_missing_model_file(tmp_path: Pa
 
 
 @pytest.mark.timeout(120)
-async def test_model_name_with_provider_local_selects_the_model_and_its_context_window(
+async def test_model_name_with_the_prefix_local_selects_the_packaged_model_and_its_context_window(
     client: LocalClient, open_test_runtime: RuntimeOpener
 ) -> None:
     config = open_test_runtime().config

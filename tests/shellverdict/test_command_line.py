@@ -150,7 +150,7 @@ def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file
     assert b"error: b.toml: two rules have the name 'one'" in done.stderr
 
 
-def test_directory_option_sets_the_directory_for_relative_paths(tmp_path: Path) -> None:
+def test_option_cwd_sets_the_directory_against_which_relative_paths_are_resolved(tmp_path: Path) -> None:
     assert run("--cwd", "/home/someone", "rm -rf ../..").returncode == 2
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert (

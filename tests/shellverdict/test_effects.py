@@ -209,7 +209,7 @@ def test_commands_that_change_files_are_reported_with_the_effect_and_the_kind_of
         "mkfs.ext4 …",
     ],
 )
-def test_commands_that_change_disks_have_disk_effects(line: str) -> None:
+def test_commands_that_format_wipe_or_partition_disks_are_reported_to_format_a_disk(line: str) -> None:
     found = effects(line)
     assert any(has(found, FORMAT, trait) for trait in ("in:device", "in:unknown", "volume"))
 
@@ -270,7 +270,7 @@ def test_read_only_disk_commands_have_no_effects(line: str) -> None:
         case("mkdir -m 777 /etc/x", PERMISSIONS, "world-writable"),
     ],
 )  # fmt: skip
-def test_commands_that_change_permissions_have_permission_effects(
+def test_commands_that_make_files_world_writable_or_setuid_or_change_owners_are_reported_as_such(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)
@@ -381,7 +381,7 @@ def test_secret_in_a_request_body_url_or_dns_name_is_exfiltration() -> None:
     assert prints_confidential(ProgramRun(argv=(Word("echo"), secret)), PATHS)
 
 
-def test_backup_copy_of_a_startup_file_is_not_a_startup_file() -> None:
+def test_copying_a_startup_file_to_a_backup_is_not_an_overwrite_of_a_startup_file() -> None:
     assert not has(effects("cp ~/.bashrc ~/bashrc.bak"), OVERWRITE, "in:startup")
 
 
@@ -405,7 +405,7 @@ def test_creating_keys_or_env_files_in_a_project_is_not_a_disclosure_of_secrets(
         "GOOGLE_CREDENTIALS_JSON",
     ],
 )
-def test_secret_variables_are_recognized_by_name(name: str) -> None:
+def test_environment_variables_such_as_api_keys_are_recognized_as_secret_by_their_names(name: str) -> None:
     assert is_secret_name(name)
 
 
@@ -471,7 +471,7 @@ def test_curl_body_and_url_count_as_data_sent_off_the_machine_but_the_authorizat
         case("rmmod kvm", SERVICE, "module"),
     ],
 )  # fmt: skip
-def test_commands_that_kill_processes_or_stop_services_have_process_effects(
+def test_commands_that_kill_processes_or_stop_services_are_reported_with_the_matching_effect(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)

@@ -89,7 +89,7 @@ def test_harmless_process_input_after_earlier_dangerous_input_is_not_flagged(jud
         ("psql app", "", "DROP TABLE a;\n"),
     ],
 )
-def test_every_call_of_a_dangerous_function_typed_earlier_is_flagged(
+def test_each_call_of_a_dangerous_function_that_was_typed_into_an_interpreter_is_flagged(
     judge: Judge, command: str, define: str, use: str
 ) -> None:
     assert judge_text(judge, use, before=define, command=command).dangerous
@@ -182,7 +182,7 @@ def test_lone_surrogates_in_process_input_are_replaced_before_the_analysis_as_th
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
 
 
-def test_dangerous_text_inside_an_unfinished_command_is_flagged_but_not_blocked(judge: Judge) -> None:
+def test_dangerous_text_typed_into_an_open_here_document_is_flagged_but_not_blocked(judge: Judge) -> None:
     verdict = judge_text(judge, "rm -rf /\n", before="cat > notes <<EOF\n")
     assert (verdict.dangerous, verdict.blocked) == (True, False)
 

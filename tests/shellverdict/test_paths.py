@@ -220,7 +220,7 @@ def test_temporary_directories_are_not_system_directories(spelling: str) -> None
         "~/.SSH/ID_RSA",
     ],
 )
-def test_secret_files_are_recognized_by_name(spelling: str) -> None:
+def test_files_such_as_private_keys_are_classified_as_secrets_by_their_names(spelling: str) -> None:
     assert PathKind.SECRET in classify_text(spelling)
 
 
@@ -301,7 +301,9 @@ def test_ordinary_files_about_agents_are_not_agent_configuration(spelling: str) 
 
 
 @check_cases("spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"])
-def test_claude_md_agents_md_and_commit_check_files_are_classified_as_guard_files(spelling: str) -> None:
+def test_claude_md_agents_md_and_pre_commit_config_are_classified_as_files_that_guide_or_check_agents(
+    spelling: str,
+) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
 
 

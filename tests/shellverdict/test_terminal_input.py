@@ -39,7 +39,7 @@ def test_ctrl_c_ctrl_d_and_the_int_signal_are_recorded_as_break_and_end_of_input
     assert transcript.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
-def test_editing_keys_typed_into_a_program_without_line_editing_are_removed_and_reported() -> None:
+def test_editing_keys_typed_into_a_program_without_line_editing_are_removed_and_their_use_is_noted() -> None:
     transcript = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
     assert (transcript.events, transcript.has_editing) == ([InputEvent("line", "abc")], True)
 

@@ -397,7 +397,7 @@ def test_popup_window_becomes_the_current_browser_page(session: Session, server:
     wait_until(lambda: call(session, "snapshot")["title"] == "Next")
 
 
-def test_browser_pages_of_different_sessions_and_tasks_share_no_cookies(
+def test_browser_pages_of_different_sessions_or_tasks_do_not_share_cookies(
     shared_runtime: Runtime, server: WebServer
 ) -> None:
     def greet(request: Request) -> Page:
@@ -457,7 +457,7 @@ def list_browser_processes(marker: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_idle_browser_is_closed_and_started_again_on_demand(
+def test_idle_browser_is_closed_and_the_next_browser_navigate_starts_it_again(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"idle_seconds": 0.5, "max_sessions": 2}})

@@ -297,7 +297,7 @@ def test_output_has_no_traceback_if_executed_code_ends_without_reading_the_repli
         (["code_execution", "terminal"], ["terminal"], ["read_file"]),
     ],
 )
-def test_description_of_execute_code_names_only_tools_of_the_session(
+def test_description_of_execute_code_names_only_tools_that_the_session_has(
     runtime: Runtime, toolsets: list[str], named: list[str], unnamed: list[str]
 ) -> None:
     definitions = {
@@ -566,7 +566,9 @@ class TestLimits:
         assert Path(answer["stored"]).stat().st_size == answer["bytes"] == 1_000_011
 
     @pytest.mark.thorough
-    def test_output_of_executed_code_beyond_the_limit_is_dropped(self, session: Session) -> None:
+    def test_output_of_executed_code_beyond_10_megabytes_is_dropped_and_counted(
+        self, session: Session
+    ) -> None:
         answer = run_code(session, "for _ in range(15):\n    print('x' * 1_000_000)")
         assert answer["bytes"] == 10_000_000
         assert answer["lost_bytes"] == 15 * 1_000_001 - 10_000_000

@@ -174,7 +174,7 @@ def test_error_says_whether_the_vision_model_was_too_slow_or_cannot_be_reached(
         assert problem in str(look(open_models(settings), image="photo.png").error)
 
 
-def test_paid_call_of_a_vision_model_needs_approval_that_can_be_given_permanently(
+def test_paid_call_of_a_vision_model_needs_approval_unless_the_settings_allow_its_spending(
     open_models: ModelRuntimes, models: str, tmp_path: Path
 ) -> None:
     (tmp_path / "photo.png").write_bytes(PNG)

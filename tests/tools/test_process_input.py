@@ -187,7 +187,7 @@ def test_input_to_a_process_that_another_runtime_has_written_to_needs_approval(
     call_tool(first.session(), "process", action="kill", process=process)
 
 
-def test_function_typed_by_one_session_is_considered_when_another_session_calls_it_in_the_same_process(
+def test_dangerous_function_typed_into_a_process_by_one_session_is_refused_when_another_session_calls_it(
     runtime: Runtime, marker: Path
 ) -> None:
     process = start(runtime.session(), "bash")

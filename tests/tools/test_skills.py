@@ -159,7 +159,7 @@ def test_editing_the_description_of_a_skill_is_refused_if_its_existing_text_has_
     assert "typical of prompt injection" in call_error(session, "skill_manage", **edit)
 
 
-def test_skill_of_the_user_replaces_a_project_skill_of_the_same_name_in_the_list(
+def test_skills_list_shows_the_users_skill_instead_of_a_project_skill_of_the_same_name(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     write_skill(tmp_path / ".agents/skills", "deploy", "Of the project.")
@@ -168,7 +168,7 @@ def test_skill_of_the_user_replaces_a_project_skill_of_the_same_name_in_the_list
 
 
 @pytest.mark.parametrize("path", ["../../evil.py", "/etc/evil", "scripts/../../x", "SKILL.md", "scripts/.x"])
-def test_file_outside_the_directories_of_a_skill_cannot_be_written(
+def test_skill_manage_refuses_to_write_files_outside_the_file_directories_of_a_skill(
     session: Session, own: Path, path: str
 ) -> None:
     write_skill(own, "greet", "Greet.")
