@@ -16,6 +16,7 @@ from tests.gateway.gateway_process import GatewayProcess, gateway_process, write
 from tests.gateway.harness import free_port
 from tests.identity.provider import log_in, run_provider
 from toolfold import load_config
+from toolfold.dashboard.app import MAX_QUERY_FIELDS
 from toolfold.gateway.tokens import open_tokens
 from toolfold.users import UserStore
 
@@ -196,3 +197,11 @@ def test_login_redirect_with_a_repeated_query_parameter_is_refused(
 ) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     assert client.get(f"{redirect}&state=x").status_code == 400
+
+
+def test_login_redirect_with_too_many_query_parameters_is_refused(
+    setup: Setup, client: httpx2.Client
+) -> None:
+    redirect = setup.authorize(setup.start(client), "dora+admins")
+    many = "&".join(f"p{number}=1" for number in range(MAX_QUERY_FIELDS))
+    assert client.get(f"{redirect}&{many}").status_code == 400

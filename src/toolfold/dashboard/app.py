@@ -62,6 +62,7 @@ MAX_VISITOR_BODY_BYTES = 4_000
 """A visitor who has not signed in sends only a code and a token."""
 MAX_VISITOR_BUFFER_BYTES = 100 * MAX_VISITOR_BODY_BYTES
 MAX_QUERY_CHARS = 4_000
+MAX_QUERY_FIELDS = 50
 MAX_OPEN_REQUESTS = 100
 REQUEST_TIMEOUT_S = 120.0
 LINK_INTERVAL_S = 10.0
@@ -417,12 +418,19 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 def _parse_query(query: bytes) -> dict[str, str]:
     if len(query) > MAX_QUERY_CHARS:
         raise RequestRefused(414, f"The query is longer than {MAX_QUERY_CHARS:,} characters.")
-    return dict(parse_qsl(query.decode("latin-1"), max_num_fields=50))
+    return dict(_parse_fields(query))
+
+
+def _parse_fields(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode("latin-1"), max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise RequestRefused(400, f"The query has more than {MAX_QUERY_FIELDS} parameters.") from None
 
 
 def _parse_unique_query(query: bytes) -> dict[str, str]:
     """Return the query of a login response. Raises RequestRefused if a parameter is repeated."""
-    pairs = parse_qsl(query[: MAX_QUERY_CHARS + 1].decode("latin-1"), max_num_fields=50)
+    pairs = _parse_fields(query[: MAX_QUERY_CHARS + 1])
     if len(query) > MAX_QUERY_CHARS or len({name for name, _ in pairs}) != len(pairs):
         raise RequestRefused(
             400, "The response of the identity provider is too long or has a parameter twice."

@@ -3,7 +3,8 @@
 uvicorn parses everything that arrives before the application has seen the headers, and goes on parsing after
 the application has responded. Here the application gets a request as soon as its headers are complete, the
 rest is parsed in slices between which other connections are served, a body of many tiny chunks is refused,
-and a request that gets its response before it was read completely ends the connection.
+and a request that gets its response before it was read completely ends the connection. A request that
+another HTTP program could read differently is refused, because a second request could be hidden in it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ LINGER_TIMEOUT_S = 2.0
 MAX_LINGER_BYTES = 16_000_000
 
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
+_AMBIGUOUS_LINE_END = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""A line feed without a carriage return, or a header that continues in the next line."""
 _MAX_SMALL_BODY_BYTES = 4_096  # parsed at once, without another turn of the loop
 
 
@@ -56,9 +59,10 @@ class LimitedConnection(h11.Connection):
         if self.is_paused:
             return h11.NEED_DATA
         if self.their_state is h11.IDLE:
-            self._require_short_headers()
+            self._require_plain_headers()
         event = super().next_event()
         if isinstance(event, h11.Request):
+            self._require_clear_end(event)
             self._parts = self._body_bytes = 0
             self._body_length = _find_body_length(event)
             self.is_paused = len(self.trailing_data[0]) > _MAX_SMALL_BODY_BYTES
@@ -66,10 +70,21 @@ class LimitedConnection(h11.Connection):
             self._count_part(event)
         return event
 
-    def _require_short_headers(self) -> None:
+    def _require_plain_headers(self) -> None:
+        """Raise RemoteProtocolError if the headers are too long or their lines do not end with CR LF."""
         received, _ = self.trailing_data
-        if len(received) > MAX_HEADER_BYTES and not _END_OF_HEADERS.search(received, 0, MAX_HEADER_BYTES):
-            self._refuse_request(f"The headers are longer than {MAX_HEADER_BYTES:,} bytes.")
+        end = _END_OF_HEADERS.search(received, 0, MAX_HEADER_BYTES)
+        if end is None:
+            if len(received) > MAX_HEADER_BYTES:
+                self._refuse_request(f"The headers are longer than {MAX_HEADER_BYTES:,} bytes.")
+        elif _AMBIGUOUS_LINE_END.search(received, 0, end.end()):
+            self._refuse_request("Every header must be one line that ends with CR LF.")
+
+    def _require_clear_end(self, request: h11.Request) -> None:
+        """Raise RemoteProtocolError if programs could disagree about where the request's body ends."""
+        names = {name for name, _ in request.headers}
+        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
+            self._refuse_request("A request in chunks must have no Content-Length, and needs HTTP/1.1.")
 
     def _count_part(self, part: h11.Data) -> None:
         self._parts += 1

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from toolfold.errors import shorten
 from toolfold.gateway.http_app import AccessPolicy, parse_headers, send_while_valid
 from toolfold.gateway.http_sessions import Scope, Send
 from toolfold.gateway.request_bodies import (
@@ -330,7 +331,7 @@ class Proxy:
                 if isinstance(error, UpstreamFailed)
                 else UpstreamFailed("The response took too long.", is_timeout=True)
             )
-            log.warning("a request for model %r failed: %s", request.model, failure.problem)
+            log.warning("a request for model %r failed: %s", shorten(request.model), failure.problem)
             events.note_failure(failure.problem)
             if not recorder.has_started:
                 status = 504 if failure.is_timeout else 502
@@ -356,7 +357,9 @@ class Proxy:
                 self._native.mark_refused(upstream, request.model)
             return is_answered
         except FoldingFailed as error:
-            log.warning("a request for model %r is forwarded with all its tools: %s", request.model, error)
+            log.warning(
+                "a request for model %r is forwarded with all its tools: %s", shorten(request.model), error
+            )
             return False
 
     async def _answer_folded(
@@ -376,7 +379,9 @@ class Proxy:
         try:
             fold = await self._fold(request, wire, native=native)
         except Exception:
-            log.exception("a request for model %r could not be folded and is forwarded", request.model)
+            log.exception(
+                "a request for model %r could not be folded and is forwarded", shorten(request.model)
+            )
             return False
         if fold is None:
             return False

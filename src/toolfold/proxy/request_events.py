@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 from toolfold.errors import CallError
 from toolfold.events import EventBus, ModelReplied, ToolsSelected, TurnFinished, Usage
-from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
+from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall, make_encodable
 from toolfold.providers.reply import Reply
 from toolfold.proxy.folding import Fold
 from toolfold.turn import unwrap
 
 MAX_PROBLEM_CHARS = 500
+MAX_MODEL_CHARS = 200
+"""A client can name a model of any length."""
 
 
 class RequestEvents:
@@ -36,7 +38,7 @@ class RequestEvents:
         `on_reply` is called with each reply, and False if the reply is incomplete.
         """
         self._on_reply = on_reply
-        self._bus, self._model, self._provider = bus, model, provider
+        self._bus, self._model, self._provider = bus, make_encodable(model[:MAX_MODEL_CHARS]), provider
         self._session_id = f"proxy:{client}"
         self._started = time.monotonic()
 

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 200_000
 MAX_CONTENT_CHARS = 4_000
+MAX_NAME_CHARS = 200
+"""Clients of the model proxy choose the names of models."""
 MAX_LATENCIES = 20_000
 """How many of the newest calls the percentiles are computed from."""
 _PRUNE_EVERY = 1_000
+_MAX_INTEGER = 2**31 - 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
     at REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL,
@@ -93,6 +96,7 @@ class UsageStore(ABC):
 
         With `may_exist`, entries that were stored before are left out: an earlier attempt may have succeeded.
         """
+        entries = [_make_storable(each) for each in entries]
         if may_exist:
             entries = self._select_new(sorted(entries, key=lambda each: each.at))
         rows = [astuple(each) for each in entries]
@@ -270,6 +274,18 @@ _TOTAL_NAMES = (
     *("calls", "errors", "refused", "searches", "hits", "misses", "requests", "tokens"),
     *("saved_tokens", "saved_by_lists", "cost", "saved_cost"),
 )
+
+
+def _make_storable(entry: UsageEntry) -> UsageEntry:
+    """Return an entry with texts and numbers that every database accepts."""
+    return replace(
+        entry,
+        name=clean_text(entry.name[:MAX_NAME_CHARS]),
+        session=clean_text(entry.session),
+        content=clean_text(entry.content),
+        tokens=max(-_MAX_INTEGER, min(entry.tokens, _MAX_INTEGER)),
+        saved_tokens=max(-_MAX_INTEGER, min(entry.saved_tokens, _MAX_INTEGER)),
+    )
 
 
 def _fill_missing(row: Mapping[str, Any] | None) -> dict[str, Any]:
