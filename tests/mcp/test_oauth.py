@@ -41,7 +41,11 @@ from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.faults import NeedsLogin, NotStarted, ServerFailed
 from toolfold.sources.mcp.oauth import LoginStatus, create_auth, find_browser, log_in, log_out, login_status
-from toolfold.sources.mcp.oauth.auth_requests import AuthError, require_allowed_url
+from toolfold.sources.mcp.oauth.auth_requests import (
+    AuthError,
+    require_allowed_address,
+    require_allowed_url,
+)
 from toolfold.sources.mcp.oauth.login_store import Login, LoginStore, compute_fresh_until
 from toolfold.sources.mcp.oauth.redirect_listener import parse_redirect
 
@@ -829,6 +833,50 @@ def test_oauth_requests_to_unencrypted_or_internal_urls_are_refused(
     else:
         with pytest.raises(AuthError):
             require_allowed_url(url, server)
+
+
+@pytest.mark.parametrize(
+    ("url", "server", "allowed"),
+    [
+        ("https://169.254.169.254/latest", "https://8.8.8.8/mcp", False),
+        ("https://169.254.169.254/latest", "http://127.0.0.1:8/mcp", False),
+        ("https://2852039166/latest", "https://8.8.8.8/mcp", False),
+        ("https://[fe80::1]/", "http://10.0.0.1/mcp", False),
+        ("https://[::ffff:127.0.0.1]/", "https://8.8.8.8/mcp", False),
+        ("https://[::ffff:169.254.169.254]/", "https://8.8.8.8/mcp", False),
+        ("https://2130706433/", "https://8.8.8.8/mcp", False),
+        ("https://127.1/", "https://8.8.8.8/mcp", False),
+        ("https://0x7f.1/", "https://8.8.8.8/mcp", False),
+        ("https://0.0.0.0/", "https://8.8.8.8/mcp", False),
+        ("https://[64:ff9b::a00:1]/", "https://8.8.8.8/mcp", False),
+        ("https://user:pass@10.0.0.1/", "https://8.8.8.8/mcp", False),
+        ("https://8.8.8.8@10.0.0.1/", "https://8.8.8.8/mcp", False),
+        ("https://10.0.0.1/", "https://8.8.8.8/mcp", False),
+        ("https://localhost/", "https://8.8.8.8/mcp", False),
+        ("https://10.0.0.1/", "https://10.0.0.2/mcp", True),
+        ("https://9.9.9.9/", "https://8.8.8.8/mcp", True),
+        ("https://127.0.0.1/", "http://127.0.0.1:8/mcp", True),
+    ],
+)
+async def test_login_requests_are_not_sent_to_internal_addresses_in_any_spelling(
+    url: str, server: str, allowed: bool
+) -> None:
+    if allowed:
+        await require_allowed_address(url, server)
+    else:
+        with pytest.raises(AuthError):
+            await require_allowed_address(url, server)
+
+
+async def test_login_is_refused_if_the_server_names_a_metadata_service_as_its_oauth_issuer(
+    notes: NotesServer,
+) -> None:
+    notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
+        200, resource=notes.there.url, authorization_servers=["https://169.254.169.254"]
+    )
+    with pytest.raises(NotStarted, match=r"which has the address 169\.254\.169\.254"):
+        await notes.log_in()
+    assert notes.browser.visited == []
 
 
 @given(st.text(), st.text(min_size=1))

@@ -1,13 +1,18 @@
 """Send the HTTP requests of an OAuth login, and check the URLs that they may go to.
 
 The server names its authorization server, so the URLs are untrusted: only HTTPS is allowed besides the
-server's own origin, and this machine only for servers on this machine. Responses are bounded. The content of
-an error response is not passed on, because it may contain secrets. Knows nothing of the order of requests.
+server's own origin, and this machine only for servers on this machine. A host is judged by its addresses too;
+one that has others when the connection is made cannot show a certificate for the name. Responses are bounded.
+The content of an error response is not passed on, because it may contain secrets. Knows nothing of the order
+of requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
+import urllib.request
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -16,6 +21,7 @@ from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
 
 from toolfold.errors import shorten
+from toolfold.internet.address_policy import AddressPolicy
 from toolfold.model import Json, read_json
 from toolfold.redaction import Redaction
 from toolfold.visible_text import remove_invisible
@@ -23,6 +29,8 @@ from toolfold.visible_text import remove_invisible
 REQUEST_TIMEOUT_S = 20.0
 MAX_REQUESTS = 30
 _MAX_RESPONSE_BYTES = 1_000_000
+_THIS_MACHINE = ("127.0.0.0/8", "::1/128")
+_INTERNAL_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 _ENCODING_HEADERS = ("content-encoding", "content-length", "transfer-encoding")
 
 
@@ -59,6 +67,7 @@ class AuthHttpClient:
         if self._sent > MAX_REQUESTS:
             raise AuthError(f"the login needs more than {MAX_REQUESTS} requests")
         require_allowed_url(str(request.url), self._server_url)
+        await require_allowed_address(str(request.url), self._server_url)
         try:
             streamed = await self._client.send(request, stream=True)
             try:
@@ -120,6 +129,52 @@ def require_allowed_url(url: str, server_url: str) -> None:
         raise AuthError(f"the server redirects the login to {shorten(parts[1], 80)}, which is this machine")
     if parts[0] != "https" and not (parts[0] == "http" and _is_loopback(parts[1])):
         raise AuthError(f"the server redirects the login to {shorten(parts[1], 80)} without encryption")
+
+
+async def require_allowed_address(url: str, server_url: str) -> None:
+    """Raise AuthError if the host of a URL has an address that a login request must not be sent to.
+
+    A name may have an address in an internal network, as in many companies. An address in place of a name may
+    be internal only if that of the server is. Nothing is checked if a forward proxy connects to the host.
+    """
+    scheme, host, port = _split_origin(url)
+    if is_same_origin(url, server_url) or _has_forward_proxy(scheme, host):
+        return
+    own_host = _split_origin(server_url)[1]
+    allowed = _THIS_MACHINE if _is_loopback(own_host) else ()
+    if not await _look_up(host, port, is_numeric=True) or await _is_internal(own_host):
+        allowed += _INTERNAL_NETWORKS
+    policy = AddressPolicy.allowing(allowed)
+    for address in await _look_up(host, port):
+        if not policy.allows(address):
+            name = shorten(host, 80)
+            raise AuthError(f"the server redirects the login to {name}, which has the address {address}")
+
+
+async def _is_internal(host: str) -> bool:
+    """Return True if a host is not on the public internet."""
+    policy = AddressPolicy()
+    return any(not policy.allows(address) for address in await _look_up(host, None))
+
+
+async def _look_up(
+    host: str, port: int | None, *, is_numeric: bool = False
+) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Return the addresses of a host; none if it is unknown, or `is_numeric` and it is a name."""
+    flags = socket.AI_NUMERICHOST if is_numeric else 0
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=flags
+            )
+        return [ipaddress.ip_address(str(address[0])) for *_, address in found]
+    except (OSError, ValueError):  # the request itself reports an unknown host
+        return []
+
+
+def _has_forward_proxy(scheme: str, host: str) -> bool:
+    proxies = urllib.request.getproxies()
+    return bool({scheme, "all"} & proxies.keys()) and not urllib.request.proxy_bypass(host)
 
 
 def origin(url: str) -> str:
