@@ -116,6 +116,29 @@ async def test_user_cannot_resume_a_call_of_another_user_that_waits_for_approval
     assert (tmp_path / "victim").exists()
 
 
+async def test_answer_to_an_approval_question_cannot_be_used_for_a_second_call(
+    tenants: Tenants, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    command = {"command": f"rm -rf {victim}"}
+    yes: dict[str, Any] = {"toolfold": mcp_types.ElicitResult(action="accept", content={"answer": "once"})}
+
+    async def refuse(context: Any, params: Any) -> mcp_types.ElicitResult:
+        raise AssertionError("no question expected")
+
+    victim.mkdir()
+    async with tenants.served.client(NEWEST, token=tenants.ann, elicitation_callback=refuse) as ann:
+        waiting = await ann.session.call_tool("terminal", command, allow_input_required=True)
+        assert isinstance(waiting, mcp_types.InputRequiredResult)
+        answer: dict[str, Any] = {"input_responses": yes, "request_state": waiting.request_state}
+        assert not (await ann.session.call_tool("terminal", command, **answer)).is_error
+        assert not victim.exists()
+        victim.mkdir()
+        with pytest.raises(MCPError, match="unknown, was used, or belongs to another call"):
+            await ann.session.call_tool("terminal", command, **answer)
+    assert victim.exists()
+
+
 async def test_call_that_is_sent_again_with_its_approval_answer_counts_once_towards_the_call_limit(
     tenants: Tenants, tmp_path: Path
 ) -> None:

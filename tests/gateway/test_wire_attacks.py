@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import select
 import socket
 import sqlite3
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.gateway.test_attacks import HELLO, attacker
 from tests.proxy.upstream import Upstream, serve_upstream
 from toolfold.config.record import SettingsRecord
+from toolfold.dashboard.app import MAX_QUERY_FIELDS
 from toolfold.dashboard.recorder import HISTORY_FILE
 from toolfold.gateway.tokens import Tokens
 
@@ -335,3 +337,42 @@ def test_clients_that_send_slowly_or_do_not_read_do_not_delay_others(target: Tar
         for raw in slow:
             raw.close()
     assert target.is_alive()
+
+
+def test_mcp_session_id_gives_no_access_without_its_token_or_after_its_end(target: Target) -> None:
+    opened = target.post("/mcp", BODY)
+    (session,) = re.findall(r"mcp-session-id: (\S+)", opened)
+    ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+    with_session = ("Mcp-Session-Id: " + session, "Mcp-Protocol-Version: 2025-11-25")
+    assert read_status(target.post("/mcp", ping, *with_session)) == 200
+    stolen = replace(target, token="tf_wrong")
+    for method in ("GET", "DELETE"):
+        head = stolen.head("/mcp", *with_session, "Connection: close", method=method)
+        assert read_status(stolen.exchange(f"{head}\r\n")) == 401
+    assert read_status(stolen.post("/mcp", ping, *with_session)) == 401
+    assert read_status(target.post("/mcp", ping, *with_session)) == 200
+    end = target.head("/mcp", *with_session, "Connection: close", method="DELETE")
+    assert read_status(target.exchange(f"{end}\r\n")) == 200
+    assert read_status(target.post("/mcp", ping, *with_session)) == 404
+
+
+def test_link_to_the_dashboard_can_be_used_once(target: Target) -> None:
+    wait_until(lambda: "#code=" in target.gateway.log.read_text())
+    (code, *_) = re.findall(r"#code=([\w-]+)", target.gateway.log.read_text())
+    first = target.post("/ui/api/sign-in", json.dumps({"code": code}))
+    assert read_status(first) == 200
+    assert read_status(target.post("/ui/api/sign-in", json.dumps({"code": code}))) == 401
+    (cookie,) = re.findall(r"set-cookie: ([^;]+)", first)
+    (key,) = re.findall(r'"page_key":"([^"]+)', first)
+    signed_in = (f"Cookie: {cookie}", f"X-Toolfold-Page-Key: {key}")
+    for path in ("/ui/api/approvals/answer", "/ui/api/servers/add", "/ui/api/clients/add"):
+        for body in (NESTED, "{" + ",".join(f'"k{number}":0' for number in range(100_000)) + "}", "null"):
+            assert read_status(target.post(path, body, *signed_in)) in (400, 413), path
+    unknown = json.dumps({"id": "00000000", "answer": "once"})
+    assert read_status(target.post("/ui/api/approvals/answer", unknown, *signed_in)) >= 400
+    many = "&".join(f"p{number}=1" for number in range(MAX_QUERY_FIELDS + 1))
+    head = target.head(f"/ui/api/tools?{many}", *signed_in, "Connection: close", method="GET")
+    assert read_status(target.exchange(f"{head}\r\n")) == 400
+    assert read_status(target.post("/ui/api/sign-out", "{}", *signed_in)) == 200
+    head = target.head("/ui/api/overview", *signed_in, "Connection: close", method="GET")
+    assert read_status(target.exchange(f"{head}\r\n")) == 401

@@ -141,7 +141,7 @@ async def require_allowed_address(url: str, server_url: str) -> None:
     if is_same_origin(url, server_url) or _has_forward_proxy(scheme, host):
         return
     own_host = _split_origin(server_url)[1]
-    allowed = _THIS_MACHINE if _is_loopback(own_host) else ()
+    allowed: tuple[str, ...] = _THIS_MACHINE if _is_loopback(own_host) else ()
     if not await _look_up(host, port, is_numeric=True) or await _is_internal(own_host):
         allowed += _INTERNAL_NETWORKS
     policy = AddressPolicy.allowing(allowed)
