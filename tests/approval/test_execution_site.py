@@ -280,7 +280,9 @@ class TestPathsOnOtherSites:
         assert "overwrite-protected" in analyze("echo x > /srv/project/toolfold.yaml", None).rules
         assert "overwrite-protected" not in analyze("echo x > notes.txt", MOUNTED).rules
 
-    def test_deleting_files_in_the_initial_directory_of_a_container_is_flagged_as_in_a_project(self) -> None:
+    def test_deleting_files_in_the_initial_directory_of_a_container_is_flagged_like_in_a_local_project(
+        self,
+    ) -> None:
         assert analyze("rm -rf ./*", REMOTE).rules == ("delete-whole-directory",)
         assert analyze("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 

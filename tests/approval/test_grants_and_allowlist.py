@@ -122,7 +122,7 @@ class TestAllowList:
         assert "# few" in file.read_text()
         assert load_config(user_file=file, project=file.parent).command_allowlist == entries.entries
 
-    def test_removing_an_allowlist_entry_from_the_file_affects_an_already_loaded_allowlist(
+    def test_allowlist_that_is_already_loaded_no_longer_covers_a_command_removed_from_its_file(
         self, file: Path
     ) -> None:
         set_value(file, KEY, ["rm a", "rm b"])

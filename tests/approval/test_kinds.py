@@ -83,7 +83,7 @@ class TestKindsTable:
             "rule:backup-delete",
         )
 
-    def test_name_of_a_kind_of_risk_is_shown_to_people_as_words(self) -> None:
+    def test_kind_of_risk_named_recursive_delete_is_described_in_words_without_the_hyphen(self) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
         assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 

@@ -285,7 +285,7 @@ async def test_home_directory_reached_through_a_symlink_shows_tools_and_hides_cr
 
 
 @pytest.mark.parametrize("value", ["/", "/usr", "/nonexistent/home", "relative", ""])
-async def test_commands_run_in_the_sandbox_even_if_home_is_the_root_missing_relative_or_empty(
+async def test_commands_run_in_the_sandbox_even_if_the_variable_home_is_empty_or_names_a_missing_directory(
     value: str, workspace_root: Path
 ) -> None:
     (workspace_root / "project").mkdir()

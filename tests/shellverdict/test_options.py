@@ -48,7 +48,7 @@ def test_recursive_option_is_not_found_in_command_lines_without_it(line: str) ->
     assert not parse_line(line).has("-r", "-R", "--recursive")
 
 
-def test_words_after_double_dash_are_operands() -> None:
+def test_words_after_double_dash_are_operands_even_if_they_look_like_options() -> None:
     assert parse_line("rm -f -- -rf x -- y").operands == ("-rf", "x", "--", "y")
 
 

@@ -175,7 +175,9 @@ def test_disk_paths_are_classified_as_devices(spelling: str) -> None:
 @check_cases(
     "spelling", ["/dev/null", "/dev/stdout", "/dev/tty", "/dev/fd/3", "/dev/zero", "/proc/self/fd/1"]
 )
-def test_dev_null_and_standard_streams_are_not_devices(spelling: str) -> None:
+def test_dev_null_dev_tty_and_standard_streams_are_classified_as_streams_and_not_as_disks(
+    spelling: str,
+) -> None:
     assert classify_text(spelling).kinds == {PathKind.STREAM}
 
 

@@ -92,7 +92,7 @@ def test_tracked_files_are_read_from_git_indexes_of_format_versions_2_3_and_4(
 
 
 @pytest.mark.parametrize("how", ["sha256", "split", "skip-hash", "untracked-cache"])
-def test_git_index_with_sha256_or_split_format_is_unknown_and_other_unusual_formats_are_read(
+def test_tracked_files_are_unknown_for_sha256_or_split_git_indexes_and_read_from_other_unusual_ones(
     tmp_path: Path, how: str
 ) -> None:
     form = ["--object-format=sha256"] if how == "sha256" else []
@@ -113,7 +113,7 @@ def test_git_index_with_sha256_or_split_format_is_unknown_and_other_unusual_form
 @given(
     st.binary(max_size=400), st.sampled_from([b"", b"DIRC\0\0\0\2\0\0\0\5", b"DIRC\0\0\0\4\xff\xff\xff\xff"])
 )
-def test_corrupt_git_index_is_reported_as_unknown(
+def test_whether_git_tracks_a_directory_is_reported_as_unknown_if_the_git_index_is_corrupt(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, start: bytes
 ) -> None:
     directory = tmp_path_factory.mktemp("repository")
