@@ -402,9 +402,7 @@ def make_app(
     `on_start` gets the gateway before the first request. `listings` records the answers to list requests.
     """
     load_sdk()  # before the imports below: servers of the runtime may be loading it in another thread
-    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-    from mcp.server.transport_security import TransportSecuritySettings
-    from starlette.applications import Starlette
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
     from starlette.routing import Route
 
     gateway = Gateway(
@@ -412,16 +410,15 @@ def make_app(
     )
     if on_start:
         on_start(gateway)
-    manager_class = make_limited_manager(
-        StreamableHTTPSessionManager, lambda scope: scope[CLIENT_SCOPE_KEY], gateway.is_busy
-    )
-    manager = manager_class(
-        gateway.make_server(),
-        json_response=json_response,
-        max_request_body_size=MAX_REQUEST_BYTES,
-        # The access policy has checked the host name already.
-        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-    )
+    manager = _make_session_manager(gateway, json_response)
+    sdk_app: App = StreamableHTTPASGIApp(manager)
+    if runtime.database is not None:
+        sdk_app = SharedSessions(runtime.database).observe(
+            sdk_app, lambda: manager.open_sessions, manager.discard_open_session
+        )
+    requests = OpenRequests()
+    gateway.on_tokens_changed = requests.end_refused
+    serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy, requests)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -437,29 +434,42 @@ def make_app(
             for each in beside:
                 await each.close()
 
-    sdk_app: App = StreamableHTTPASGIApp(manager)
-    if runtime.database is not None:
-        sdk_app = SharedSessions(runtime.database).observe(
-            sdk_app, lambda: manager.open_sessions, manager.discard_open_session
-        )
-    requests = OpenRequests()
-    gateway.on_tokens_changed = requests.end_refused
-    serve_gateway = guard_app(listings.observe(sdk_app, gateway) if listings else sdk_app, policy, requests)
+    routes = [
+        Route(path, endpoint=_Endpoint(serve_gateway)),
+        *(Route(each.path, endpoint=each) for each in (*beside, *_describe_resource(policy))),
+    ]
+    return _make_direct_app_class(path, serve_gateway)(routes=routes, lifespan=lifespan)
+
+
+def _make_session_manager(gateway: Gateway, json_response: bool) -> Any:
+    """Return the manager of the MCP sessions of all clients over HTTP."""
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    manager_class = make_limited_manager(
+        StreamableHTTPSessionManager, lambda scope: scope[CLIENT_SCOPE_KEY], gateway.is_busy
+    )
+    return manager_class(
+        gateway.make_server(),
+        json_response=json_response,
+        max_request_body_size=MAX_REQUEST_BYTES,
+        # The access policy has checked the host name already.
+        security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+
+def _make_direct_app_class(path: str, serve_gateway: App) -> type[Starlette]:
+    """Return a Starlette class that passes MCP requests to the gateway without middleware and routing."""
+    from starlette.applications import Starlette
 
     class GatewayApp(Starlette):
-        """Starlette app that handles the gateway's own requests directly, without middleware and routing."""
-
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and scope["path"] == path and scope["method"] in _METHODS:
                 await serve_gateway(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
 
-    routes = [
-        Route(path, endpoint=_Endpoint(serve_gateway)),
-        *(Route(each.path, endpoint=each) for each in (*beside, *_describe_resource(policy))),
-    ]
-    return GatewayApp(routes=routes, lifespan=lifespan)
+    return GatewayApp
 
 
 def _describe_resource(policy: AccessPolicy) -> list[ResourceMetadataApp]:

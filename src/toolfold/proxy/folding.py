@@ -199,11 +199,8 @@ class Folder:
         added = find_added(conversation, _list_names(array)) if find_added else None
         if added is not None and not added.tools:
             added = None
-        tools, checksum = array.tools, array.checksum
-        if added is not None:
-            tools = [*tools, *added.tools]
-            checksum = hash_tools(tools)
-        catalog = self._catalogs.find(tools, checksum)
+        tools = [*array.tools, *added.tools] if added else array.tools
+        catalog = self._catalogs.find(tools, hash_tools(tools) if added else array.checksum)
         native = native and not wire.explain_missing_native(tools)
         messages = self._restore_history(conversation, written, wire, native)
         model = str(body.get("model") or "")
@@ -218,38 +215,26 @@ class Folder:
         hidden = [tool.name for tool in tools if tool.name not in sent_names]
         if not hidden and added is None:
             return None
-        entries = catalog.entries
-        sent = wire.use_entries(request.messages, entries) if native else request.messages
-        folded = wire.replace_messages(
-            {**body, "tools": _write_tools(array, catalog, request, needed, wire)}, sent
-        )
-        if added is not None:  # the report is about the client's own tools
-            hidden = [name for name in hidden if name not in added.names]
-        saved = catalog.count_tokens(hidden) - _count_bridge_tokens(catalog, request)
-        report = FoldReport(
-            len(hidden),
-            len(array.tools) - len(hidden),
-            saved,
-            is_native=native,
-            sent_tokens=catalog.total_tokens - saved,
-            retrieval_ms=1e3 * selection.search_s if (selection := request.turn.selection) else 0.0,
-        )
+        sent_tools = _write_tools(array, catalog, request, needed, wire)
+        sent_messages = wire.use_entries(request.messages, catalog.entries) if native else request.messages
+        # The report is about the client's own tools.
+        hidden_own = [name for name in hidden if added is None or name not in added.names]
+        is_first_reply = not any(map(wire.is_reply_message, written))
+        note_reply = functools.partial(self._conversations.note_reply, conversation, client, written)
         return Fold(
-            wire,
-            body,
-            folded,
-            request.turn,
-            session,
-            self._validate,
-            report,
-            conversation,
-            self._memory,
-            request,
-            entries,
-            added,
-            None
-            if any(map(wire.is_reply_message, written))
-            else functools.partial(self._conversations.note_reply, conversation, client, written),
+            wire=wire,
+            original=body,
+            body=wire.replace_messages({**body, "tools": sent_tools}, sent_messages),
+            turn=request.turn,
+            session=session,
+            validate=self._validate,
+            report=_make_report(array, catalog, request, hidden_own, native),
+            conversation=conversation,
+            memory=self._memory,
+            request=request,
+            entries=catalog.entries,
+            added=added,
+            note_first_reply=note_reply if is_first_reply else None,
         )
 
     def is_prepared(self, body: Json, wire: Wire) -> bool:
@@ -327,6 +312,23 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
     return _ClientArray(entries, tools, others, hash_tools(tools), marks[-1] if marks else None)
 
 
+def _make_report(
+    array: _ClientArray, catalog: Catalog, request: Request, hidden: Sequence[str], native: bool
+) -> FoldReport:
+    """Return the number of tools and tokens that a request with these hidden tools saves."""
+    bridge = (tool for tool in request.turn.tools if tool.name in BRIDGE_NAMES)
+    saved = catalog.count_tokens(hidden) - sum(map(catalog.weights.count_tool, bridge))
+    selection = request.turn.selection
+    return FoldReport(
+        folded=len(hidden),
+        kept=len(array.tools) - len(hidden),
+        saved_tokens=saved,
+        is_native=native,
+        sent_tokens=catalog.total_tokens - saved,
+        retrieval_ms=1e3 * selection.search_s if selection else 0.0,
+    )
+
+
 def _write_tools(
     array: _ClientArray, catalog: Catalog, request: Request, needed: set[str], wire: Wire
 ) -> list[Json]:
@@ -361,8 +363,3 @@ def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list
     if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
         tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}
     return tools
-
-
-def _count_bridge_tokens(catalog: Catalog, request: Request) -> int:
-    bridge = (tool for tool in request.turn.tools if tool.name in BRIDGE_NAMES)
-    return sum(map(catalog.weights.count_tool, bridge))
