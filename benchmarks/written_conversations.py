@@ -73,7 +73,7 @@ def main() -> None:
     options = parse_options()
     tools = Snapshot({tool.name: tool for tool in load_catalog(options.data / "catalog.jsonl")}, 0)
     retriever = make_retriever(with_messages=not options.without_messages)
-    settings = ToolsSettings(rag_max_k=options.max_k)
+    settings = ToolsSettings(rag_top_k=options.top_k, rag_max_k=options.max_k)
     rows = []
     for split in options.splits.split(","):
         queries = load_queries(options.data / f"{split}.jsonl")
@@ -85,6 +85,7 @@ def main() -> None:
             options.top_k,
             settings=settings,
             step=lambda _done, _total: None,
+            max_k=settings.max_selected,
         )
         rows.append(format_row(split, list(found)))
     print(report.table(["split", *KINDS, "tools shown"], rows))

@@ -38,7 +38,7 @@ from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Mode, Retriever
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 from toolfold.turn.conversation import Conversation
 
 from data import read

@@ -35,7 +35,7 @@ from toolfold.retrieval.need import Head, NeedClassifier
 from toolfold.retrieval.phrasebook import Phrasebook
 from toolfold.retrieval.ranking import Legs
 from toolfold.retrieval.text import WordTokenizer
-from toolfold.sources import load_catalog
+from toolfold.sources.catalog import load_catalog
 
 from data import read
 

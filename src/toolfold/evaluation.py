@@ -195,9 +195,14 @@ def run_queries(
     *,
     settings: ToolsSettings,
     step: Step,
+    max_k: int | None = None,
 ) -> Iterator[QueryResult]:
-    """Search for each message and yield the result; `step` is called before each search."""
-    select = _make_session_selector(retriever, tools, mode, top_k, settings)
+    """Search for each message and yield the result; `step` is called before each search.
+
+    For messages with a history up to `max_k` tools are selected if the ranking is uncertain.
+    """
+    chosen = settings.model_copy(update={"rag_top_k": top_k, "rag_max_k": max_k or top_k, "pinned": ()})
+    select = _make_session_selector(retriever, tools, mode, chosen)
     for number, query in enumerate(queries):
         step(number, len(queries))
         started = time.process_time()
@@ -212,7 +217,7 @@ def run_queries(
 
 
 def _make_session_selector(
-    retriever: Retriever, tools: Snapshot, mode: Mode, top_k: int, settings: ToolsSettings
+    retriever: Retriever, tools: Snapshot, mode: Mode, settings: ToolsSettings
 ) -> Callable[[Query], tuple[list[str], list[str], float]]:
     """Return a function that selects tools for a message with a history, in the same way as a session.
 
@@ -222,10 +227,7 @@ def _make_session_selector(
     from toolfold.turn import Conversation, Grant, Selector, Turn
 
     selection = "hybrid" if mode == "rerank" else mode
-    chosen = settings.model_copy(
-        update={"selection": selection, "rag_top_k": top_k, "rag_max_k": top_k, "pinned": ()}
-    )
-    selector = Selector(chosen, retriever)
+    selector = Selector(settings.model_copy(update={"selection": selection}), retriever)
     every = Grant.from_names(tools, frozenset(tools))
 
     def select(query: Query) -> tuple[list[str], list[str], float]:

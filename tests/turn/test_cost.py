@@ -24,9 +24,10 @@ from toolfold.turn.cost import (
     DialogueMessage,
     DialogueTurn,
     ToolSizes,
+    best_limit,
     best_placement,
-    best_shown,
     cheapest,
+    count_shown,
     generate_dialogue,
     measure_tools,
     typical_dialogue,
@@ -271,6 +272,18 @@ def test_cost_simulation_sends_at_most_the_configured_number_of_selected_tools()
     assert sum(name.startswith("schema of ") for name in names(only)) == SIZES.shown
 
 
+@check_cases("placement", PLACEMENTS)
+def test_tools_selected_for_a_message_are_sent_in_a_cost_simulation(placement: str) -> None:
+    selected = tuple(TOOLS[1:15])
+    turns = [replace(make_turn(ranked=tuple(TOOLS[1:9])), selected=each) for each in (selected, ())]
+    first, last = simulate_requests(placement, *turns)
+    sent = {name.removeprefix("schema of ") for name in names(first)}
+    assert set(selected) <= sent
+    assert len(names(last)) - len(names(first)) <= 2, "no tools are added for a message that needs none"
+    assert count_shown(Dialogue(500, tuple(turns)), SIZES) == [14, 0]
+    assert count_shown(Dialogue(500, tuple(turns)), replace(SIZES, limit=3)) == [3, 0]
+
+
 def test_tool_missing_from_the_catalog_is_ignored_in_a_cost_simulation() -> None:
     for strategy in STRATEGIES.values():
         assert strategy(Dialogue(10, (make_turn("gone", ranked=("gone", "t3")),)), SIZES)
@@ -376,12 +389,12 @@ def test_placement_append_is_cheapest_if_a_large_tool_is_selected_in_two_turns()
 
 def test_selecting_one_tool_is_cheapest_if_the_first_hit_is_always_the_needed_tool() -> None:
     dialogue, tools = typical_dialogue()
-    assert best_shown(PAID, "tail", dialogue, tools) == 1
+    assert best_limit(PAID, "tail", dialogue, tools) == 1
 
 
 def test_selecting_eight_tools_is_cheapest_if_the_eighth_hit_is_the_needed_tool() -> None:
     turns = tuple(make_turn(TOOLS[at + 7], ranked=tuple(TOOLS[at : at + 8])) for at in (2, 12, 22, 32))
-    assert best_shown(NONE, "replace", Dialogue(20_000, turns), SIZES) == 8
+    assert best_limit(NONE, "replace", Dialogue(20_000, turns), SIZES) == 8
 
 
 def test_cheapest_strategies_are_grouped_by_model_for_a_given_number_of_turns() -> None:

@@ -24,9 +24,11 @@ from toolfold.cli.output import (
 from toolfold.cli.plot import CostPanel, draw_dollars, plot_option
 
 if TYPE_CHECKING:
+    from toolfold.config.settings import ToolsSettings
     from toolfold.model import Tool
     from toolfold.registry import Snapshot
     from toolfold.retrieval.evaluation import Query
+    from toolfold.retrieval.search import Retriever
     from toolfold.runtime import Runtime
     from toolfold.turn.cost import Call, Dialogue, DialogueMessage, DialogueTurn, ToolSizes
     from toolfold.turn.pricing import Bill, Prices
@@ -159,7 +161,10 @@ def _compare_costs(
     counter, settings = TokenCounter(), runtime.config.tools
     bridge = Bridge(BridgeAnswers(runtime.retriever, settings))
     sizes = measure_tools(tools, counter, settings, bridge=bridge.tools)
-    ranking = MessageMeasurer(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
+    snapshot = Snapshot({tool.name: tool for tool in tools}, 0)
+    ranking = MessageMeasurer(
+        runtime.retriever, snapshot, counter, SessionSimulator(runtime.retriever, snapshot, settings)
+    )
     dialogue, origin = _build_conversation(spec, tools, ranking)
     requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}
     bills = {
@@ -212,16 +217,47 @@ def _description_messages(tools: Sequence[Tool], turns: int, rng: random.Random)
     return [(tool.description.partition(".")[0][:200] or tool.name, (tool.name,)) for tool in chosen]
 
 
-class MessageMeasurer:
-    """Counts the tokens of messages, and ranks the tools for them."""
+class SessionSimulator:
+    """Selects tools for one message after the other, as a session with the same settings would."""
 
-    def __init__(self, runtime: Runtime, tools: Snapshot, counter: TokenCounter) -> None:
-        self._retriever, self._tools, self._counter = runtime.retriever, tools, counter
+    def __init__(self, retriever: Retriever, tools: Snapshot, settings: ToolsSettings) -> None:
+        from toolfold.turn import Grant, Selector, Turn
+
+        self._grant = Grant.from_names(tools, frozenset(tools))
+        self._turn = Turn(
+            tools, self._grant.names, offered=self._grant.tools, offered_names=self._grant.tool_names
+        )
+        self._selector = Selector(settings, retriever)
+        self._texts: list[str] = []
+        self._used: dict[str, None] = {}
+        """The tools that were called, latest last."""
+
+    def select_tools(self, text: str, calls: Sequence[str]) -> tuple[str, ...]:
+        """Return the tools selected for the next message, which the model answers with these calls."""
+        from toolfold.turn.conversation import MAX_USED_TOOLS, MAX_USER_TEXTS, Conversation
+
+        self._texts = [*self._texts, text][-MAX_USER_TEXTS:]
+        conversation = Conversation(tuple(self._texts), tuple(self._used)[-MAX_USED_TOOLS:])
+        selected = self._selector(self._grant, self._turn, conversation).names
+        for name in calls:
+            self._used.pop(name, None)
+            self._used[name] = None
+        return selected
+
+
+class MessageMeasurer:
+    """Counts the tokens of messages, and finds and selects tools for them."""
+
+    def __init__(
+        self, retriever: Retriever, tools: Snapshot, counter: TokenCounter, session: SessionSimulator
+    ) -> None:
+        self._retriever, self._tools, self._counter, self._session = retriever, tools, counter, session
 
     def measure_message(self, text: str, needs: tuple[str, ...]) -> DialogueMessage:
         from toolfold.turn.cost import DialogueMessage
 
-        return DialogueMessage(self._counter.text(text), needs, self._rank_tools(text))
+        selected = self._session.select_tools(text, needs)
+        return DialogueMessage(self._counter.text(text), needs, self._rank_tools(text), selected)
 
     def read_conversation(self, file: Path) -> Dialogue:
         """Read a recorded conversation: an optional line `{"system": …}`, then one line for each message."""
@@ -244,14 +280,15 @@ class MessageMeasurer:
         if "user" not in row:
             return self._count_tokens(row["system"])
         calls = tuple(self._parse_call(each) for each in _require_list(row, "calls"))
+        text, called = row["user"], tuple(call.tool for call in calls)
+        is_text = isinstance(text, str)
         return DialogueTurn(
-            user=self._count_tokens(row["user"]),
+            user=self._count_tokens(text),
             calls=calls,
             answer=self._count_tokens(row.get("answer", 0)),
-            ranked=self._rank_tools(row["user"])
-            if isinstance(row["user"], str)
-            else tuple(c.tool for c in calls),
+            ranked=self._rank_tools(text) if is_text else called,
             pause=_parse_seconds(row.get("pause", 30)),
+            selected=self._session.select_tools(text, called) if is_text else None,
         )
 
     def _parse_call(self, row: Any) -> Call:
@@ -302,6 +339,7 @@ def _print_comparison(comparison: CostComparison, shown: Sequence[Prices]) -> No
         f" {slim:,} in slim form; {format_count(len(turns), 'message')} with {format_count(calls, 'call')},"
         f" {escape_text(comparison.origin)}."
     )
+    print_line(_describe_selections(comparison))
     if comparison.prices is PRICES:
         print_line(f"Example prices as of {PRICES_AS_OF}; use --prices for your own.")
     for prices in shown:
@@ -309,6 +347,15 @@ def _print_comparison(comparison: CostComparison, shown: Sequence[Prices]) -> No
         _print_model_costs(prices, comparison.bills[prices.name])
         _print_best_tool_count(prices, comparison)
     _print_cheapest(comparison)
+
+
+def _describe_selections(comparison: CostComparison) -> str:
+    from statistics import fmean
+
+    from toolfold.turn.cost import count_shown
+
+    counts = count_shown(comparison.dialogue, comparison.sizes)
+    return f"If tools are selected, {fmean(counts):.1f} are shown per message, at most {max(counts)}."
 
 
 def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
@@ -332,17 +379,17 @@ def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
 
 
 def _print_best_tool_count(prices: Prices, comparison: CostComparison) -> None:
-    from toolfold.turn.cost import STRATEGIES, best_placement, best_shown
+    from toolfold.turn.cost import STRATEGIES, best_limit, best_placement, count_shown
     from toolfold.turn.pricing import compute_bill
 
     dialogue, sizes = comparison.dialogue, comparison.sizes
     placement = best_placement(prices, dialogue, sizes)
-    count = best_shown(prices, placement, dialogue, sizes)
-    if count < sizes.shown:
-        less = compute_bill(STRATEGIES[placement](dialogue, replace(sizes, shown=count)), prices)
+    limit = best_limit(prices, placement, dialogue, sizes)
+    if limit < max(count_shown(dialogue, sizes)):
+        less = compute_bill(STRATEGIES[placement](dialogue, replace(sizes, limit=limit)), prices)
         print_line(
-            f"{placement} would be cheapest with {format_count(count, 'tool')} per message"
-            f" instead of {sizes.shown}: {less.dollars:.4f} dollars, {format_count(less.calls, 'call')}."
+            f"{placement} would be cheapest with at most {format_count(limit, 'tool')} per message:"
+            f" {less.dollars:.4f} dollars, {format_count(less.calls, 'call')}."
         )
 
 
@@ -380,7 +427,7 @@ def _best_placements(comparison: CostComparison) -> dict[str, list[str]]:
 
 
 def _comparison_as_json(comparison: CostComparison) -> dict[str, Any]:
-    from toolfold.turn.cost import cheapest
+    from toolfold.turn.cost import cheapest, count_shown
 
     turns = len(comparison.dialogue.turns)
     kinds = {prices.name: prices.kind for prices in comparison.prices}
@@ -390,6 +437,7 @@ def _comparison_as_json(comparison: CostComparison) -> dict[str, Any]:
         "tokens_slim": sum(comparison.sizes.slim.values()),
         "turns": turns,
         "origin": comparison.origin,
+        "selected": count_shown(comparison.dialogue, comparison.sizes),
         "bills": [
             {
                 "model": model,

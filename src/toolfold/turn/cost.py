@@ -47,6 +47,8 @@ class DialogueTurn:
     """The tools that a search for the message finds, best first."""
     pause: float = 0.0
     """Seconds before the message."""
+    selected: tuple[str, ...] | None = None
+    """The tools that a session selects for the message, best first; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,9 @@ class ToolSizes:
     hits: int = 5
     """Tools in one search result."""
     shown: int = 8
-    """Tools in one selection."""
+    """Tools in one selection, if a message does not say which are selected for it."""
+    limit: int | None = None
+    """If set, only this many of the tools selected for a message are shown."""
     most_grown: int = 48
     """Tools that an append-only array may reach before it is reset."""
 
@@ -117,11 +121,12 @@ def _hit_text(tool: Tool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DialogueMessage:
-    """A message of a generated conversation: its tokens, the tools it needs, and those a search finds."""
+    """A message of a generated conversation: its tokens, the tools it needs, those found and selected."""
 
     tokens: int
     needs: tuple[str, ...]
     ranked: tuple[str, ...]
+    selected: tuple[str, ...] | None = None
 
 
 def generate_dialogue(messages: Sequence[DialogueMessage], *, system: int = 1_500, seed: int = 7) -> Dialogue:
@@ -134,7 +139,7 @@ def _generate_exchange(asked: DialogueMessage, dice: random.Random) -> DialogueT
     calls = tuple(Call(tool, _draw_size(dice, 45), _draw_size(dice, 350, most=4_000)) for tool in asked.needs)
     is_break = dice.random() < 0.1  # sometimes the pause is longer than the cache lifetime
     pause = dice.uniform(600, 1800) if is_break else dice.uniform(10, 120)
-    return DialogueTurn(asked.tokens, calls, _draw_size(dice, 130), asked.ranked, pause)
+    return DialogueTurn(asked.tokens, calls, _draw_size(dice, 130), asked.ranked, pause, asked.selected)
 
 
 def _draw_size(dice: random.Random, median: int, most: int = 1_000) -> int:
@@ -236,7 +241,11 @@ class _SelectionState:
         self._used: dict[str, None] = {}
 
     def chosen(self, turn: DialogueTurn) -> list[str]:
-        best = [name for name in turn.ranked if name not in self.tools.pinned][: self.tools.shown]
+        """Return the tools to show for a message."""
+        limit = self.tools.limit
+        if turn.selected is not None:
+            return list(turn.selected[:limit])
+        best = [name for name in turn.ranked if name not in self.tools.pinned][: self.tools.shown][:limit]
         chosen = dict.fromkeys([*self._used, *best])
         self._used.update(
             dict.fromkeys(call.tool for call in turn.calls if call.tool not in self.tools.pinned)
@@ -322,14 +331,20 @@ def best_placement(
     return min(PLACEMENTS, key=dollars.__getitem__)
 
 
-def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
-    """Return the number of tools per message that costs least, up to the configured number."""
+def count_shown(dialogue: Dialogue, tools: ToolSizes) -> list[int]:
+    """Return how many tools are shown for each message of a conversation if they are selected."""
+    counts = (tools.shown if turn.selected is None else len(turn.selected) for turn in dialogue.turns)
+    return [count if tools.limit is None else min(count, tools.limit) for count in counts]
+
+
+def best_limit(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
+    """Return the limit of tools per message that costs least, at most the largest number shown now."""
     write = STRATEGIES[placement]
-    counts = range(1, max(tools.shown, 1) + 1)
+    limits = range(1, max([1, *count_shown(dialogue, tools)]) + 1)
     spent = {
-        count: compute_bill(write(dialogue, replace(tools, shown=count)), prices).dollars for count in counts
+        limit: compute_bill(write(dialogue, replace(tools, limit=limit)), prices).dollars for limit in limits
     }
-    return min(counts, key=spent.__getitem__)
+    return min(limits, key=spent.__getitem__)
 
 
 def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
