@@ -155,6 +155,7 @@ class CallEvents:
                 error=(result.error or "")[:MAX_RESULT_CHARS],
                 refused=refused,
                 registered=registered,
+                user_id=context.caller.user_id,
             )
         )
 
@@ -171,6 +172,7 @@ class CallEvents:
                 call_id=call.id,
                 queries=tuple(self.redact(each[:200]) for each in queries if isinstance(each, str)),
                 found=tuple(name for name in matches if isinstance(name, str)),
+                user_id=context.caller.user_id,
             )
         )
 

@@ -189,6 +189,8 @@ class ToolFinished(Event):
     """True if a hook, the approval policy or a person refused the call, so that it was not run."""
     registered: bool = True
     """False if there is no tool with this name, so that `tool` is any text the model wrote."""
+    user_id: str = ""
+    """Id of the gateway's user who made the call; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +201,8 @@ class ToolsSearched(Event):
     call_id: str
     queries: tuple[str, ...]
     found: tuple[str, ...]
+    user_id: str = ""
+    """Id of the gateway's user who searched; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

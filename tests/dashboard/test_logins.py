@@ -1,11 +1,13 @@
-"""Administrators log in to the dashboard at a real identity provider, with a real browser."""
+"""Users log in to the dashboard at a real identity provider, with a real browser."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -16,8 +18,12 @@ from tests.gateway.gateway_process import GatewayProcess, gateway_process, write
 from tests.gateway.harness import free_port
 from tests.identity.provider import log_in, run_provider
 from toolfold import load_config
+from toolfold.dashboard import Dashboard
+from toolfold.dashboard.app import _ADMINISTRATORS_ONLY as ANSWER
 from toolfold.dashboard.app import MAX_QUERY_FIELDS
-from toolfold.gateway.tokens import open_tokens
+from toolfold.dashboard.recorder import HISTORY_FILE
+from toolfold.gateway.tokens import TokenStore, open_tokens
+from toolfold.store.usage import SqliteUsageStore, UsageEntry
 from toolfold.users import UserStore
 
 if TYPE_CHECKING:
@@ -30,7 +36,17 @@ class Setup:
 
     issuer: str
     gateway: GatewayProcess
-    users: UserStore
+    tokens: TokenStore
+    tokens_home: Path
+
+    @property
+    def users(self) -> UserStore:
+        return self.tokens.users
+
+    def sign_in(self, client: httpx2.Client, subject: str) -> str:
+        """Log in as a subject in a browser, and return the page key."""
+        page = urljoin(self.url, self.log_in(client, subject).headers["location"])
+        return str(self.open_session(client, page).json()["page_key"])
 
     @property
     def url(self) -> str:
@@ -77,7 +93,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
         write_settings(home, {"dashboard": {"oidc": oidc}, "mcp": {"enabled": False}})
         config = load_config(env={"TOOLFOLD_HOME": str(home)})
         with gateway_process(home, "--port", str(port)) as gateway:
-            yield Setup(issuer, gateway, open_tokens(config, None).users)
+            yield Setup(issuer, gateway, open_tokens(config, None), home)
 
 
 @pytest.fixture
@@ -125,12 +141,96 @@ def test_administrator_can_log_in_to_the_dashboard_through_an_identity_provider_
     assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["developers"]
 
 
-def test_user_who_is_not_an_administrator_cannot_log_in_to_the_dashboard(
+@pytest.mark.clients
+def test_page_of_a_user_who_is_not_an_administrator_shows_the_own_activity_and_can_sign_out(
+    setup: Setup, browser: Browser
+) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    try:
+        page.goto(setup.url)
+        page.get_by_role("link", name="Log in").click()
+        page.locator("input[name=login]").fill("gina+dev")
+        page.locator("input[name=password]").fill("any")
+        page.get_by_role("button", name="Sign-in").click()
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_role("heading", name="Your activity").wait_for()
+        page.get_by_text("Teams: developers").wait_for()
+        assert page.get_by_role("link", name="Servers").count() == 0
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url(f"{setup.issuer}/**")
+    finally:
+        context.close()
+    assert problems == []
+
+
+def list_routes() -> Iterator[tuple[str, str]]:
+    """Yield method and path of every request that the page can make after it has signed in."""
+    dashboard = Dashboard.__new__(Dashboard)  # the routes do not depend on a runtime
+    admin: Any = None
+    yield from (("GET", name) for name in (*dashboard._list_reads(admin), "events"))
+    yield from (("POST", name) for name in dashboard._list_writes(admin))
+
+
+def test_every_route_but_the_own_activity_is_refused_to_a_user_who_is_not_an_administrator(
     setup: Setup, client: httpx2.Client
 ) -> None:
-    response = setup.log_in(client, "bob+dev")
-    assert response.status_code == 403
-    assert "only administrators" in response.text
+    key = setup.sign_in(client, "bob+dev")
+    headers = {"x-toolfold-page-key": key, "origin": setup.url.removesuffix("/ui/")}
+    routes = list(list_routes())
+    assert len(routes) > 25
+    for method, name in routes:
+        body = {"name": "x", "change": "enable"} if method == "POST" else None
+        answer = client.request(method, f"{setup.url}api/{name}", headers=headers, json=body)
+        assert answer.status_code == 403, name
+        assert answer.json() == {"error": ANSWER}
+    for method in ("POST", "PUT", "DELETE"):
+        assert client.request(method, f"{setup.url}api/own", headers=headers).status_code >= 400
+    assert client.get(f"{setup.url}api/own", headers=headers).json()["user"].startswith("bob")
+    hello = client.get(f"{setup.url}api/hello", headers=headers).json()
+    assert hello["signed_in"]
+    assert hello["is_limited"]
+
+
+def test_user_sees_only_its_own_tokens_calls_and_usage_in_the_dashboard(
+    setup: Setup, client: httpx2.Client, other_client: httpx2.Client
+) -> None:
+    pages = {name: setup.sign_in(each, name) for name, each in (("dora", client), ("emil", other_client))}
+    store = SqliteUsageStore(setup.tokens_home / "state" / HISTORY_FILE)
+    for name in pages:
+        user = setup.users.find_identity(setup.issuer, name)
+        assert user is not None
+        setup.users.change_user(user.name, lambda each: replace(each, limits={"calls_per_day": 7.0}))
+        setup.tokens.add(f"{name}-laptop", user_id=user.id)
+        store.add([UsageEntry(at=time.time(), kind="call", name=f"tool_of_{name}", user_id=user.id)])
+    store.add([UsageEntry(at=time.time(), kind="call", name="tool_of_nobody")])
+    store.close()
+    for name, page, other in (("dora", client, "emil"), ("emil", other_client, "dora")):
+        headers = {"x-toolfold-page-key": pages[name]}
+        for query in ("", f"?user={other}", f"?user_id={other}&name={other}"):
+            answer = page.get(f"{setup.url}api/own{query}", headers=headers)
+            found = answer.json()
+            assert [each["name"] for each in found["tokens"]] == [f"{name}-laptop"]
+            assert [each["name"] for each in found["calls"]] == [f"tool_of_{name}"]
+            assert found["day"]["calls"] == 1
+            assert found["limits"] == [{"meter": "calls_per_day", "used": 0.0, "limit": 7.0}]
+            assert other not in answer.text
+            assert "nobody" not in answer.text
+
+
+def test_administrator_who_is_one_no_longer_keeps_only_the_own_activity(
+    setup: Setup, client: httpx2.Client
+) -> None:
+    headers = {"x-toolfold-page-key": setup.sign_in(client, "frida+admins")}
+    assert client.get(f"{setup.url}api/about", headers=headers).status_code == 200
+    user = setup.users.find_identity(setup.issuer, "frida+admins")
+    assert user is not None
+    setup.users.change_user(user.name, lambda each: replace(each, is_admin=False))
+    assert client.get(f"{setup.url}api/about", headers=headers).status_code == 403
+    assert client.get(f"{setup.url}api/own", headers=headers).status_code == 200
 
 
 def test_dashboard_session_ends_when_its_user_is_disabled(setup: Setup, client: httpx2.Client) -> None:

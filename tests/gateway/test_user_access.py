@@ -20,11 +20,13 @@ from tests.gateway.harness import (
     serve_gateway,
 )
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
+from toolfold.dashboard.recorder import UsageRecorder
 from toolfold.errors import ConfigError
 from toolfold.gateway.server import LIMIT_REACHED
 from toolfold.gateway.tokens import Tokens
 from toolfold.gateway.user_access import explain_access
 from toolfold.model import GrantLimit
+from toolfold.store.usage import SqliteUsageStore
 from toolfold.users.directory import NOTHING, Directory, Team, User
 from toolfold.users.quotas import Quotas, SqliteQuotaStore
 
@@ -266,6 +268,29 @@ def test_local_tool_is_explained_as_refused_to_a_user_without_rules_and_tokens(
     found = explain_access("terminal", user, directory, toolsets, everything, [])
     assert not found.is_granted
     assert "neither a rule nor a token names it" in found.refused_by[0]
+
+
+async def test_calls_of_a_user_are_found_in_the_usage_history_of_this_user_only(
+    served: RunningGateway, quotas: Quotas
+) -> None:
+    users = [add_user(served.tokens, name) for name in ("ann", "bob")]
+    keys = [served.tokens.add(each.name, user_id=each.id) for each in users]
+    store = SqliteUsageStore(None)
+    recorder = UsageRecorder(served.runtime.events, store)
+    try:
+        for key, tool in zip(keys, ("mail_echo", "notes_echo"), strict=True):
+            async with served.client(token=key) as client:
+                await client.call_tool(tool, {"text": "x"})
+                await client.call_tool("tool_search", {"query": "echo"})
+        recorder.flush()
+        for user, tool in zip(users, ("mail_echo", "notes_echo"), strict=True):
+            found = store.list_of_user(user.id, 10)
+            assert [(each["kind"], each["name"]) for each in found] == [("search", ""), ("call", tool)]
+            assert store.summarize_user(user.id, 0)["calls"] == 1
+        assert store.list_of_user("", 10) == []
+    finally:
+        recorder.close()
+        store.close()
 
 
 def test_log_says_that_the_user_of_a_refused_token_is_disabled_and_the_client_is_not_told(

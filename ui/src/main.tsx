@@ -11,6 +11,7 @@ import { ChatPage } from "./pages/chat";
 import { ClientsPage } from "./pages/clients";
 import { EvaluationPage } from "./pages/evaluation";
 import { OverviewPage } from "./pages/overview";
+import { OwnPage } from "./pages/own";
 import { PlaygroundPage } from "./pages/playground";
 import { ServersPage } from "./pages/servers";
 import { Link, useRoute } from "./router";
@@ -168,21 +169,26 @@ function SignInPage({ needsToken, hasLogin, onEnter }: { needsToken: boolean; ha
 
 function App() {
   const [state, setState] = useState<"loading" | "in" | "out">("loading");
+  const [isLimited, setLimited] = useState(false);
   const [needsToken, setNeedsToken] = useState(false);
   const [hasLogin, setHasLogin] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  useEffect(() => {
-    whenSignedOut(() => setState("out"));
-    get<{ signed_in: boolean; needs_token: boolean; has_login: boolean }>("hello").then((hello) => {
+  const greet = () =>
+    get<{ signed_in: boolean; needs_token: boolean; has_login: boolean; is_limited: boolean }>("hello").then((hello) => {
+      setLimited(hello.is_limited);
       setNeedsToken(hello.needs_token);
       setHasLogin(hello.has_login);
       setState(hello.signed_in ? "in" : "out");
       if (hello.signed_in && location.hash) history.replaceState(null, "", location.pathname);
     }, setError);
+  useEffect(() => {
+    whenSignedOut(() => setState("out"));
+    void greet();
   }, []);
   if (error) return <main class="sign-in"><Problem error={error} /></main>;
   if (state === "loading") return <p class="loading">Loading…</p>;
-  if (state === "out") return <SignInPage needsToken={needsToken} hasLogin={hasLogin} onEnter={() => setState("in")} />;
+  if (state === "out") return <SignInPage needsToken={needsToken} hasLogin={hasLogin} onEnter={() => void greet()} />;
+  if (isLimited) return <OwnPage onLeave={() => setState("out")} />;
   return <Shell onLeave={() => setState("out")} />;
 }
 

@@ -26,6 +26,8 @@ SESSION_LIFETIME_S = 12 * 3_600.0
 MAX_CODES = 5
 """Unused codes that the program has created, and as many again that visitors have requested."""
 MAX_SESSIONS = 20
+MAX_USER_SESSIONS = 1_000
+"""Sessions of users who see only their own activity; they end no session of an administrator."""
 MAX_FAILURES = 20
 """Wrong codes and tokens within `FAILURE_WINDOW_S` after which further wrong ones are not examined."""
 FAILURE_WINDOW_S = 60.0
@@ -54,6 +56,8 @@ class BrowserSession:
     last_used: float
     ends: float = float("inf")
     """When the session ends, even if it is in use."""
+    is_limited: bool = False
+    """True if it was opened by a user who was no administrator then. It never gets more access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +128,32 @@ class SignIn:
             " to no user: `toolfold token add NAME`.",
         )
 
-    def open_login_session(self, client: GatewayClient) -> SignedIn:
+    def open_login_session(self, client: GatewayClient, *, is_limited: bool) -> SignedIn:
         """Open the session of a browser whose user has logged in at the identity provider.
 
-        It ends after `SESSION_LIFETIME_S`, so that changes at the provider take effect.
+        It ends after `SESSION_LIFETIME_S`, so that changes at the provider take effect. With `is_limited`,
+        it shows only what belongs to the user.
         """
         now = self._clock()
-        return self._open_session(client, now, ends=now + SESSION_LIFETIME_S)
+        return self._open_session(client, now, ends=now + SESSION_LIFETIME_S, is_limited=is_limited)
 
     def _open_session(
-        self, client: GatewayClient | None, now: float, *, ends: float = float("inf")
+        self,
+        client: GatewayClient | None,
+        now: float,
+        *,
+        ends: float = float("inf"),
+        is_limited: bool = False,
     ) -> SignedIn:
         signed_in = SignedIn(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
         session = BrowserSession(
-            _hash_text(signed_in.cookie), _hash_text(signed_in.page_key), client, now, ends
+            _hash_text(signed_in.cookie), _hash_text(signed_in.page_key), client, now, ends, is_limited
         )
         self._sessions[session.cookie_hash] = session
-        while len(self._sessions) > MAX_SESSIONS:
-            self.sign_out(min(self._sessions.values(), key=lambda each: each.last_used))
+        limit = MAX_USER_SESSIONS if is_limited else MAX_SESSIONS
+        same = [each for each in self._sessions.values() if each.is_limited == is_limited]
+        if len(same) > limit:
+            self.sign_out(min(same, key=lambda each: each.last_used))
         return signed_in
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:

@@ -49,7 +49,7 @@ _EXACT_TEXTS = frozenset({"command", "tool"})
 _TEXT_LISTS = frozenset({"queries", "changes"})
 _UNUSED_FIELDS = frozenset(
     {"reasons", "emoji", "toolset", "parent_id", "available", "tool_search", "provider", "answers"}
-    | {"registered", "parent_session_id", "cost"}
+    | {"registered", "parent_session_id", "cost", "user_id"}
 )
 """Fields of events that no page shows."""
 _REDACTED_FIELDS: dict[type[Event], frozenset[str]] = {

@@ -64,10 +64,13 @@ MAX_VISITOR_BUFFER_BYTES = 100 * MAX_VISITOR_BODY_BYTES
 MAX_QUERY_CHARS = 4_000
 MAX_QUERY_FIELDS = 50
 MAX_OPEN_REQUESTS = 100
+MAX_USER_REQUESTS = 50
+"""Open requests with which users who are not administrators are refused, so that administrators are not."""
 REQUEST_TIMEOUT_S = 120.0
 LINK_INTERVAL_S = 10.0
 """The shortest time between two new links that an unknown browser may request."""
 PREFIX = "/ui/"
+_ADMINISTRATORS_ONLY = "Only administrators may see and change this. You can see your own activity."
 
 SECURITY_HEADERS = (
     (
@@ -90,6 +93,8 @@ class ApiRequest:
 
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
+    client: GatewayClient | None = None
+    """The client that has signed in; None if a link was enough."""
 
     def text(self, name: str) -> str:
         """Return a text field of the request's JSON body. Raises RequestRefused if it is missing."""
@@ -111,6 +116,8 @@ class Routes:
     writes: Mapping[str, Answerer]
     streams: Mapping[str, Streamer]
     """Paths that answer with a stream of server-sent events."""
+    own: Mapping[str, Answerer] = field(default_factory=dict)
+    """Paths that show a user only what belongs to this user; the only ones for users without admin rights."""
 
 
 class DashboardApp:
@@ -212,7 +219,8 @@ class DashboardApp:
             await self._serve_visitor(name, scope, headers, receive, send)
             return
         session = require_signed_in(self.sign_in, self._cookie_name, headers)
-        if self._open_requests >= MAX_OPEN_REQUESTS:
+        limit = MAX_OPEN_REQUESTS if self._has_full_access(session) else MAX_USER_REQUESTS
+        if self._open_requests >= limit:
             raise RequestRefused(503, "Too many requests of the page are open. Try again later.")
         self._open_requests += 1
         try:
@@ -225,9 +233,12 @@ class DashboardApp:
     ) -> None:
         """Answer a browser that has not signed in."""
         if name == "hello" and scope["method"] == "GET":
-            is_known = find_session(self.sign_in, self._cookie_name, headers) is not None
-            found = {"signed_in": is_known, "needs_token": self._needs_token}
-            await _send_json(send, 200, {**found, "has_login": self._logins is not None})
+            session = find_session(self.sign_in, self._cookie_name, headers)
+            found = {"signed_in": session is not None, "needs_token": self._needs_token}
+            is_limited = session is not None and not self._has_full_access(session)
+            await _send_json(
+                send, 200, {**found, "has_login": self._logins is not None, "is_limited": is_limited}
+            )
             return
         if scope["method"] != "POST":
             raise RequestRefused(405, "This path accepts only POST.")
@@ -267,7 +278,7 @@ class DashboardApp:
             raise RequestRefused(404, "No identity provider is configured.")
         client = self._logins.redeem(request.text("code"), headers)
         await self._require_user(scope, client)
-        granted = self.sign_in.open_login_session(client)
+        granted = self.sign_in.open_login_session(client, is_limited=not self._logins.is_admin(client))
         cookies = [self._make_cookie(granted), self._logins.clear_cookie()]
         sent = [(b"set-cookie", each.encode()) for each in cookies]
         await _send_json(send, 200, {"page_key": granted.page_key}, sent)
@@ -282,6 +293,15 @@ class DashboardApp:
     def _needs_token(self) -> bool:
         """Return True if other machines can reach the dashboard, so that a one-time link is not enough."""
         return self._policy.anonymous_client is None
+
+    def _has_full_access(self, session: BrowserSession) -> bool:
+        """Return True if a session may use everything; a user who has logged in must be an administrator."""
+        if session.is_limited:
+            return False
+        client = session.client
+        if client is None or not client.is_login:
+            return True
+        return self._logins is not None and self._logins.is_admin(client)
 
     def _has_token(self, client: GatewayClient) -> bool:
         if client.is_login:
@@ -334,15 +354,24 @@ class DashboardApp:
     ) -> None:
         routes, method = self._routes, scope["method"]
         query = _parse_query(scope["query_string"])
-        if method == "GET" and name in routes.streams:
-            stream = routes.streams[name](ApiRequest(query=query))
-            # An open stream is not a request: it must not keep the session from expiring.
-            await self._send_stream(stream, lambda: self.sign_in.is_open(session), receive, send)
-            return
         if method == "POST" and name == "sign-out":
-            await self._read_body(receive, self._bodies)
+            await self._read_body(receive, self._visitor_bodies)
             self.sign_in.sign_out(session)
             await _send_json(send, 200, {"logout_url": await self._find_logout_url(session)})
+            return
+        if method == "GET" and name in routes.own:
+            await self._send_answer(routes.own[name], ApiRequest(query, client=session.client), send)
+            return
+        if not self._has_full_access(session):  # everything that is not listed in `own` is refused
+            raise RequestRefused(403, _ADMINISTRATORS_ONLY)
+        if method == "GET" and name in routes.streams:
+            stream = routes.streams[name](ApiRequest(query=query))
+
+            def is_accepted() -> bool:
+                # An open stream is not a request: it must not keep the session from expiring.
+                return self.sign_in.is_open(session) and self._has_full_access(session)
+
+            await self._send_stream(stream, is_accepted, receive, send)
             return
         answer = (routes.reads if method == "GET" else routes.writes if method == "POST" else {}).get(name)
         if answer is None:

@@ -15,6 +15,7 @@ from toolfold.dashboard.chat import ChatSessions
 from toolfold.dashboard.clients import ClientAdmin
 from toolfold.dashboard.evaluation import Evaluations
 from toolfold.dashboard.overview import describe_overview, describe_servers
+from toolfold.dashboard.own_activity import OwnActivity
 from toolfold.dashboard.playground import describe_choices, explain_message
 from toolfold.dashboard.recorder import UsageRecorder, find_journal, open_history
 from toolfold.dashboard.servers import ServerAdmin
@@ -78,8 +79,12 @@ class Dashboard:
         With `has_logins`, the app is at the URL to which the identity provider of the settings redirects.
         """
         clients = ClientAdmin(self._runtime, policy.tokens)
+        own = OwnActivity(policy.tokens, self._store)
         routes = Routes(
-            self._list_reads(clients), self._list_writes(clients), {"events": self._stream_events}
+            self._list_reads(clients),
+            self._list_writes(clients),
+            {"events": self._stream_events},
+            own={"own": _in_thread(lambda request: self._describe_own(own, request))},
         )
         return DashboardApp(
             routes,
@@ -165,6 +170,10 @@ class Dashboard:
         self._recorder.flush()
         period = request.query.get("period", "day")
         return describe_overview(self._runtime, self._catalog, self._store, self._redact, period)
+
+    def _describe_own(self, own: OwnActivity, request: ApiRequest) -> Json:
+        self._recorder.flush()
+        return own.describe(request.client)
 
     def _list_activity(self) -> Json:
         events, position, _ = self._feed.read_after(0)

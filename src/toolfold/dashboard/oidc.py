@@ -2,7 +2,7 @@
 
 The browser is sent to the provider and back. What belongs to its login is in a cookie of this browser, so a
 response that another browser started is refused. The page then exchanges a one-time code, which only the same
-browser can use, for a session. Only administrators may enter.
+browser can use, for a session. Users who are not administrators see only their own activity.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CODE_LIFETIME_S = 60.0
 MAX_CODES = 100
 _UNAVAILABLE = "The identity provider does not answer. Try again later, or open a link from the terminal."
 _NOT_ADMITTED = (
-    "You have logged in, but only administrators of this gateway may open the dashboard. Ask one of them."
+    "You have logged in, but only users of this gateway may open the dashboard. Ask its administrator."
 )
 
 
@@ -127,12 +127,19 @@ class DashboardLogins:
         return found.client
 
     def is_valid(self, client: GatewayClient) -> bool:
-        """Return True if the user of a session is still an administrator, and not disabled."""
-        try:
-            user = self._users.directory().find_active(client.user_id)
-        except (ToolfoldError, DatabaseError):
-            return False
+        """Return True if the user of a session still exists and is not disabled."""
+        return self._find_user(client) is not None
+
+    def is_admin(self, client: GatewayClient) -> bool:
+        """Return True if the user of a session is an administrator now."""
+        user = self._find_user(client)
         return user is not None and user.is_admin
+
+    def _find_user(self, client: GatewayClient) -> User | None:
+        try:
+            return self._users.directory().find_active(client.user_id)
+        except (ToolfoldError, DatabaseError):
+            return None
 
     async def make_logout_url(self) -> str:
         """Return the URL at which the user logs out of the identity provider too; empty if there is none."""
@@ -155,15 +162,14 @@ class DashboardLogins:
         if user is None or user.is_disabled:
             return None
         apply_groups(self._users, user.id, identity.groups, self._rules)
-        found = self._users.directory().find_active(user.id)
-        return found if found is not None and found.is_admin else None
+        return self._users.directory().find_active(user.id)
 
     def _explain_refusal(self, identity: Identity) -> str:
         """Return why a person who has logged in may not use the dashboard, for the log."""
         user = self._users.find_identity(identity.issuer, identity.subject)
         if user is None:
             return "no user has this identity"
-        return f"the user {user.name!r} is {'disabled' if user.is_disabled else 'not an administrator'}"
+        return f"the user {user.name!r} is disabled"
 
     def _add_code(self, cookie: str, user: User) -> str:
         now = time.monotonic()

@@ -247,6 +247,7 @@ class UsageRecorder:
                 ms=event.duration_s * 1000,
                 saved_tokens=saved,
                 content=content[:MAX_CONTENT_CHARS],
+                user_id=event.user_id,
             )
         )
 
@@ -266,6 +267,7 @@ class UsageRecorder:
                 tokens=len(event.found),
                 saved_tokens=self._selected.get(event.session_id, 0),
                 content=content[:MAX_CONTENT_CHARS],
+                user_id=event.user_id,
             )
         )
 

@@ -341,6 +341,15 @@ ALTER TABLE teams DROP COLUMN limits;
 ALTER TABLE users DROP COLUMN limits;
 """,
     ),
+    Migration(
+        18,
+        "usage history of users",
+        up="""
+ALTER TABLE usage ADD COLUMN user_id TEXT NOT NULL DEFAULT '';
+CREATE INDEX usage_user ON usage (user_id, at) WHERE user_id != '';
+""",
+        down="ALTER TABLE usage DROP COLUMN user_id;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

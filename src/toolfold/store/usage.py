@@ -7,6 +7,7 @@ them. Knows nothing of events and of who reads the figures.
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -33,11 +34,13 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
     at REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL,
     ok INTEGER NOT NULL, refused INTEGER NOT NULL, ms REAL NOT NULL, tokens INTEGER NOT NULL,
-    saved_tokens INTEGER NOT NULL, cost REAL NOT NULL, saved_cost REAL NOT NULL, content TEXT NOT NULL
+    saved_tokens INTEGER NOT NULL, cost REAL NOT NULL, saved_cost REAL NOT NULL, content TEXT NOT NULL,
+    user_id TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS usage_at ON usage (at);
 CREATE INDEX IF NOT EXISTS usage_key ON usage (key) WHERE key != '';
 """
+_USER_INDEX = "CREATE INDEX IF NOT EXISTS usage_user ON usage (user_id, at) WHERE user_id != ''"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,8 @@ class UsageEntry:
     cost: float = 0.0
     saved_cost: float = 0.0
     content: str = ""
+    user_id: str = ""
+    """Id of the gateway's user; empty if there is none."""
 
 
 _COLUMNS = tuple(each.name for each in fields(UsageEntry))
@@ -166,6 +171,19 @@ class UsageStore(ABC):
         query = "SELECT name, COUNT(*) AS calls FROM usage WHERE kind = 'call' AND at >= ? GROUP BY name"
         return {row["name"]: row["calls"] for row in self._query(query, since)}
 
+    def list_of_user(self, user_id: str, limit: int) -> list[dict[str, Any]]:
+        """Return the newest calls and searches of one user, without their content."""
+        query = (
+            "SELECT at, kind, name, ok, refused, ms FROM usage WHERE user_id = ? AND user_id != ''"
+            " ORDER BY at DESC LIMIT ?"
+        )
+        return [dict(row) for row in self._query(query, user_id, limit)]
+
+    def summarize_user(self, user_id: str, since: float) -> dict[str, Any]:
+        """Return the totals of one user's calls and searches since a given time."""
+        query = f"SELECT {_TOTALS} FROM usage WHERE user_id = ? AND user_id != '' AND at >= ?"  # noqa: S608
+        return _fill_missing(self._query(query, user_id, since)[0])
+
     def clear(self) -> None:
         """Delete all entries."""
         self._change([("DELETE FROM usage", [()])])
@@ -195,6 +213,8 @@ class SqliteUsageStore(UsageStore):
         self._lock = threading.RLock()
         self._db = connect(":memory:") if file is None else open_private_file(file)
         self._db.executescript(_SCHEMA)
+        _add_missing_column(self._db)
+        self._db.execute(_USER_INDEX)
         self.prune()
 
     def close(self) -> None:
@@ -214,6 +234,13 @@ class SqliteUsageStore(UsageStore):
     def _transaction(self) -> Iterator[None]:
         with self._lock, write_transaction(self._db):
             yield
+
+
+def _add_missing_column(db: sqlite3.Connection) -> None:
+    """Add the column `user_id` to a file from an older version; its entries belong to no user."""
+    if "user_id" not in {row["name"] for row in db.execute("PRAGMA table_info(usage)")}:
+        with contextlib.suppress(sqlite3.OperationalError):  # another process has just added it
+            db.execute("ALTER TABLE usage ADD COLUMN user_id TEXT NOT NULL DEFAULT ''")
 
 
 class PostgresUsageStore(UsageStore):
