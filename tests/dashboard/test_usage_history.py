@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,26 @@ def test_usage_history_without_a_file_counts_calls_in_memory_and_writes_nothing(
     assert store.list_latencies(0, time.time() + 1) == [5.0]
     store.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_usage_history_of_a_user_has_no_entries_of_others(store: UsageStore) -> None:
+    now = time.time()
+    store.add(
+        UsageEntry(at=now + number, kind="call", name=f"tool_{number}", user_id=user, ok=number != 2)
+        for number, user in enumerate(("ann", "bob", "ann", ""))
+    )
+    assert [each["name"] for each in store.list_of_user("ann", 10)] == ["tool_2", "tool_0"]
+    assert [each["name"] for each in store.list_of_user("ann", 1)] == ["tool_2"]
+    assert store.list_of_user("", 10) == []
+    totals = store.summarize_user("ann", now)
+    assert (totals["calls"], totals["errors"]) == (2, 1)
+    assert store.summarize_user("", now)["calls"] == 0
+
+
+def test_usage_file_of_an_older_version_gets_the_column_for_users(tmp_path: Path) -> None:
+    SqliteUsageStore(tmp_path / "usage.db").close()
+    with closing(sqlite3.connect(tmp_path / "usage.db")) as old:
+        old.executescript("DROP INDEX usage_user; ALTER TABLE usage DROP COLUMN user_id;")
+    with closing(SqliteUsageStore(tmp_path / "usage.db")) as store:
+        store.add([UsageEntry(at=time.time(), kind="call", name="tool", user_id="ann")])
+        assert [each["name"] for each in store.list_of_user("ann", 10)] == ["tool"]
