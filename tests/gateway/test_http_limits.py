@@ -17,8 +17,8 @@ import pytest
 from tests.cases import check_cases
 from tests.gateway.harness import TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
 from tests.mcp.load_server import chunk
-from toolfold.gateway import http_protocol, request_bodies
-from toolfold.gateway.http_protocol import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
+from toolfold.gateway import http_requests, request_bodies
+from toolfold.gateway.http_requests import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
 from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, MAX_REQUEST_ITEMS
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
@@ -110,9 +110,7 @@ def test_connection_of_a_request_refused_for_its_headers_is_closed_without_readi
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
-    monkeypatch.setattr(
-        http_protocol.LimitedConnection, "_count_part", lambda _, part: counted.append(len(part.data))
-    )
+    monkeypatch.setattr(http_requests.RequestReader, "_count_part", lambda _, size: counted.append(size))
     with RawClient(served) as raw:
         lines = ["POST /mcp HTTP/1.1", f"Host: {host or raw.host}", *CHUNKED, *fields]
         raw.send(("\r\n".join(lines) + "\r\n\r\n").encode() + TINY)

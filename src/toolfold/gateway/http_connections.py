@@ -1,8 +1,7 @@
 """Limit HTTP connections: deadlines, their number, and errors when file descriptors run out.
 
-uvicorn waits forever for a client that connects and sends nothing, or stops in the middle of a request. Here
-such a connection is closed after a timeout; a peer that has vanished is detected by TCP keepalive. Knows no
-protocol above HTTP.
+The connection of a client that connects and sends nothing, or stops in the middle of a request, is closed
+after a timeout; a peer that has vanished is detected by TCP keepalive. Knows no protocol above HTTP.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def compute_max_connections() -> int:
 
 
 def make_bounded_protocol() -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol class with deadlines and limits added."""
+    """Return the class of HTTP connections for uvicorn, with deadlines and a limit on their number."""
     from toolfold.gateway.http_protocol import LimitedProtocol
 
     limit = compute_max_connections()
@@ -67,7 +66,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
                 return "head"
             return "body" if self.cycle.more_body else "response"
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             self.opened = time.monotonic()
             self._set_deadline()
@@ -82,13 +81,12 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
             self._clear_deadline()
             super().connection_lost(exc)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
+        def on_parsed(self) -> None:
             if self.phase != self._phase or (self.phase == "head" and self._deadline is None):
                 self._set_deadline()
 
         def on_response_complete(self) -> None:
-            """Let uvicorn close the connection after KEEP_ALIVE_TIMEOUT_S without another request."""
+            """Set no deadline while there is no other request; KEEP_ALIVE_TIMEOUT_S limits that time."""
             super().on_response_complete()
             if self.has_unread_data:  # perhaps the beginning of another request
                 self._set_deadline()
@@ -99,7 +97,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
         def _set_deadline(self) -> None:
             self._clear_deadline()
             self._phase = self.phase
-            if self._phase != "response" and not self.transport.is_closing():
+            if self._phase != "response" and not self.is_closing:
                 seconds = HEADER_TIMEOUT_S if self._phase == "head" else BODY_CONNECTION_TIMEOUT_S
                 self._deadline = self.loop.call_later(seconds, self._close_if_late)
 
