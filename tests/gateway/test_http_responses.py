@@ -1,0 +1,158 @@
+"""Responses of the gateway's HTTP connections: their end is clear to every client, whatever it has sent."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from toolfold.gateway.http_connections import make_bounded_protocol
+
+TIMEOUT_S = 60
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    """Respond in the way that the path of the request names."""
+    path, headers = scope["path"], []
+    if path == "/fail":
+        raise ValueError("a fault of the application")
+    if path == "/echo":
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message["body"]
+            if not message["more_body"]:
+                break
+        parts = [body]
+    else:
+        parts = [b"one", b"two"] if path != "/empty" else []
+    if path == "/split":
+        headers.append((b"x-text", b"a\r\nset-cookie: b"))
+    if path == "/long":
+        headers.append((b"content-length", b"2"))
+    if path == "/sized":
+        headers.append((b"content-length", b"6"))
+    if path == "/keep":
+        headers.append((b"connection", b"keep-alive"))
+    status = 404 if path.startswith("http:") else 200
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    for part in parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def run_server() -> AsyncIterator[int]:
+    config, state = uvicorn.Config(answer, lifespan="off", log_config=None), ServerState()
+    protocol: Any = make_bounded_protocol()
+
+    def make_connection() -> asyncio.Protocol:
+        connection: asyncio.Protocol = protocol(config=config, server_state=state, app_state={})
+        return connection
+
+    server = await asyncio.get_running_loop().create_server(make_connection, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        for each in list(state.connections):
+            each.shutdown()
+
+
+async def exchange(*requests: bytes) -> str:
+    """Send requests at once; return everything that arrives until the connection is closed."""
+    async with run_server() as port, asyncio.timeout(TIMEOUT_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"".join(requests))
+        received = await reader.read()
+        writer.close()
+        return received.decode()
+
+
+def make_request(
+    path: str, *fields: str, method: str = "GET", version: str = "1.1", body: bytes = b""
+) -> bytes:
+    lines = [f"{method} {path} HTTP/{version}", "Host: x", *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+LAST = "Connection: close"
+
+
+async def test_streamed_response_is_chunked_for_http_1_1() -> None:
+    received = await exchange(make_request("/", LAST))
+    assert "transfer-encoding: chunked" in received
+    assert received.endswith("\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+
+
+async def test_streamed_response_for_http_1_0_ends_with_the_connection() -> None:
+    received = await exchange(make_request("/keep", version="1.0"))
+    assert "chunked" not in received
+    assert "connection: close" in received
+    assert "keep-alive" not in received
+    assert received.endswith("\r\n\r\nonetwo")
+
+
+async def test_response_to_a_head_request_has_no_body() -> None:
+    received = await exchange(make_request("/sized", method="HEAD"), make_request("/sized", LAST))
+    assert received.count("HTTP/1.1 200") == 2
+    assert received.count("content-length: 6") == 2
+    assert received.count("onetwo") == 1
+
+
+@pytest.mark.parametrize("path", ["/fail", "/split"])
+async def test_failed_application_and_invalid_response_header_give_status_500(path: str) -> None:
+    received = await exchange(make_request(path))
+    assert received.startswith("HTTP/1.1 500")
+    assert "set-cookie" not in received
+    assert "connection: close" in received
+
+
+async def test_connection_is_closed_if_a_response_is_longer_than_its_content_length() -> None:
+    received = await exchange(make_request("/long"), make_request("/"))
+    assert received.endswith("content-length: 2\r\n\r\n")
+    assert received.count("HTTP/1.1") == 1
+
+
+async def test_client_that_expects_it_gets_100_continue_before_the_response() -> None:
+    body = make_request(
+        "/echo", LAST, "Expect: 100-continue", "Content-Length: 5", method="POST", body=b"hello"
+    )
+    received = await exchange(body)
+    assert re.match(r"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ", received)
+    assert "hello" in received
+
+
+async def test_requests_behind_a_chunked_body_are_answered_in_order() -> None:
+    chunked = make_request(
+        "/echo", "Transfer-Encoding: chunked", method="POST", body=b"2\r\nab\r\n0\r\nX: y\r\n\r\n"
+    )
+    received = await exchange(chunked, chunked, make_request("/", LAST))
+    assert received.count("HTTP/1.1 200") == 3
+    assert received.count("2\r\nab\r\n") == 2
+    assert received.endswith("two\r\n0\r\n\r\n")
+
+
+async def test_request_behind_one_that_closes_the_connection_is_ignored() -> None:
+    received = await exchange(make_request("/", LAST), make_request("/"))
+    assert received.count("HTTP/1.1 200") == 1
+
+
+async def test_upgrade_and_connect_requests_are_handled_like_other_requests() -> None:
+    upgrade = make_request("/", "Connection: Upgrade", "Upgrade: websocket")
+    received = await exchange(upgrade, make_request("/", method="CONNECT"), make_request("/", LAST))
+    assert received.count("HTTP/1.1 200") == 3
+
+
+async def test_absolute_url_of_a_request_is_not_taken_for_a_path() -> None:
+    assert (await exchange(make_request("http://other/echo", LAST))).startswith("HTTP/1.1 404")
+
+
+async def test_refused_request_gets_status_400_after_the_responses_before_it() -> None:
+    bad = b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"
+    received = await exchange(make_request("/"), bad, make_request("/"))
+    assert received.count("HTTP/1.1 200") == 1
+    assert received.endswith("The header host is repeated.")
