@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
 from toolfold.gateway.http_connections import make_bounded_protocol
+from toolfold.gateway.http_protocol import LimitedProtocol
+from toolfold.loops import make_network_loop
 
 TIMEOUT_S = 60
 
@@ -46,16 +50,16 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def make_connection(state: ServerState) -> LimitedProtocol:
+    config = uvicorn.Config(answer, lifespan="off", log_config=None)
+    bounded = cast("type[LimitedProtocol]", make_bounded_protocol())
+    return bounded(config=config, server_state=state, app_state={})
+
+
 @asynccontextmanager
 async def run_server() -> AsyncIterator[int]:
-    config, state = uvicorn.Config(answer, lifespan="off", log_config=None), ServerState()
-    protocol: Any = make_bounded_protocol()
-
-    def make_connection() -> asyncio.Protocol:
-        connection: asyncio.Protocol = protocol(config=config, server_state=state, app_state={})
-        return connection
-
-    server = await asyncio.get_running_loop().create_server(make_connection, "127.0.0.1", 0)
+    state = ServerState()
+    server = await asyncio.get_running_loop().create_server(partial(make_connection, state), "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
         for each in list(state.connections):
@@ -156,3 +160,31 @@ async def test_refused_request_gets_status_400_after_the_responses_before_it() -
     received = await exchange(make_request("/"), bad, make_request("/"))
     assert received.count("HTTP/1.1 200") == 1
     assert received.endswith("The header host is repeated.")
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
+def test_connection_taken_over_in_the_middle_of_a_request_reads_the_earlier_bytes_first(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The bytes that were received elsewhere come first, even if more have arrived meanwhile."""
+    first, rest = make_request("/echo", LAST, "Content-Length: 10", method="POST"), b"0123456789"
+
+    async def continue_connection(accepted: socket.socket, client: socket.socket) -> bytes:
+        connection = make_connection(ServerState())
+        connection.take_over(first, b"earlier ")
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(sock=client)
+            received = await reader.read()
+            writer.close()
+        return received
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+    client.sendall(rest)
+    accepted.setblocking(False)
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        received = runner.run(continue_connection(accepted, client))
+    assert received.startswith(b"earlier HTTP/1.1 200")
+    assert rest in received

@@ -415,7 +415,7 @@ def build_server(
     import uvicorn
 
     from toolfold.gateway.http_app import make_server_config
-    from toolfold.gateway.http_connections import AcceptErrors, ConnectionAcceptor
+    from toolfold.gateway.http_connections import AcceptErrors, ConnectionAcceptor, make_connection
     from toolfold.gateway.listening import MAX_PENDING_CONNECTIONS
 
     class Server(uvicorn.Server):
@@ -437,13 +437,9 @@ def build_server(
             """Accept connections without the event loop: uvloop would refuse them if no files are left."""
             await super().startup([])
 
-            def make_protocol() -> asyncio.Protocol:
-                return self.config.http_protocol_class(  # type: ignore[call-arg]
-                    config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-                )
-
             for each in () if self.should_exit else sockets:
-                self.servers.append(ConnectionAcceptor(each, make_protocol, errors))  # type: ignore[arg-type]
+                acceptor = ConnectionAcceptor(each, lambda: make_connection(self), errors)
+                self.servers.append(acceptor)  # type: ignore[arg-type]
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if drain is None or sig != signal.SIGTERM or not drain.start(lambda: stop(sig, frame)):

@@ -12,9 +12,14 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from toolfold.gateway.listening import MAX_PENDING_CONNECTIONS
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from toolfold.gateway.http_protocol import LimitedProtocol
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +116,14 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
                 self.abort()
 
     return BoundedProtocol
+
+
+def make_connection(server: uvicorn.Server) -> LimitedProtocol:
+    """Return a new connection of a server whose configuration has the class of `make_bounded_protocol`."""
+    made = server.config.http_protocol_class(  # type: ignore[call-arg]
+        config=server.config, server_state=server.server_state, app_state=server.lifespan.state
+    )
+    return cast("LimitedProtocol", made)
 
 
 class _BoundedConnection(Protocol):

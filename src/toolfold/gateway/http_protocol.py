@@ -64,6 +64,14 @@ class LimitedProtocol(asyncio.Protocol):
         self._head = b""
         """Head of a response that was not sent yet; it is sent in the next turn of the loop at the latest."""
         self._sending_head: asyncio.Handle | None = None
+        self._received_before = self._unsent_before = b""
+
+    def take_over(self, received: bytes, unsent: bytes) -> None:
+        """Continue a connection whose first bytes were received elsewhere. Call it before it is connected.
+
+        Once it is connected, the event loop may deliver what follows at any time.
+        """
+        self._received_before, self._unsent_before = received, unsent
 
     # Events of the connection
 
@@ -74,6 +82,10 @@ class LimitedProtocol(asyncio.Protocol):
         server, client = get_local_addr(self.transport), get_remote_addr(self.transport)
         self._address = {"scheme": scheme, "server": server, "client": client}
         self.connections.add(self)
+        if self._unsent_before:
+            self.transport.write(self._unsent_before)
+        if self._received_before:
+            self.data_received(self._received_before)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of asyncio
         self.connections.discard(self)

@@ -15,7 +15,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolfold.gateway.early_http import MAX_BODY_BYTES, AnsweredRequest, EarlyHttpAnswers, HttpHandover
+from toolfold.gateway.early_http import (
+    MAX_BODY_BYTES,
+    AnsweredRequest,
+    EarlyHttpAnswers,
+    HttpHandover,
+    OpenConnection,
+)
+from toolfold.gateway.http_connections import make_connection
 from toolfold.gateway.http_sessions import SESSION_SCOPE_KEY, Scope, Send
 from toolfold.gateway.listing_record import RECORDED, HttpStart, ListingRequest, parse_request
 from toolfold.gateway.listing_recorder import AnswerRecorder, format_result
@@ -34,6 +41,12 @@ REPLAY_TIMEOUT_S = 10.0
 _METHOD_NAMES = tuple(f'"{method}"'.encode() for method in RECORDED)
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+async def _continue_connection(server: uvicorn.Server, opened: OpenConnection) -> None:
+    connection = make_connection(server)
+    connection.take_over(opened.received, opened.unsent)
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, opened.socket)
 
 
 class HttpListings:
@@ -90,21 +103,9 @@ class HttpListings:
 
     async def connect(self, server: uvicorn.Server) -> None:
         """Let the web server continue the connections that clients have opened so far."""
-        loop = asyncio.get_running_loop()
         for each in self._handover.connections:
             with contextlib.suppress(OSError):  # the client is gone
-                transport, protocol = await loop.connect_accepted_socket(
-                    lambda: server.config.http_protocol_class(  # type: ignore[call-arg]
-                        config=server.config,
-                        server_state=server.server_state,
-                        app_state=server.lifespan.state,
-                    ),
-                    each.socket,
-                )
-                if each.unsent:
-                    transport.write(each.unsent)
-                if each.received:
-                    protocol.data_received(each.received)
+                await _continue_connection(server, each)
 
     async def close(self) -> None:
         """Stop processing early-answered requests, and write answers that are not saved yet."""
