@@ -144,6 +144,8 @@ class ModelReplied(Event):
     """The provider's name in the configuration."""
     purpose: Literal["answer", "summary"] = "answer"
     """`answer` for a normal model call, `summary` for a call that summarised old messages."""
+    user_id: str = ""
+    """Id of the gateway's user whose request it was; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,13 @@ import pytest
 
 from tests.dashboard.harness import TIMEOUT_S, DashboardProcess
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
+from toolfold.approval.allowed_tools import build_allowed_tools
+from toolfold.config import load_config
+from toolfold.config.allowed_tools import AllowedTool
 from toolfold.config.record import SettingsRecord
 from toolfold.dashboard.access import CODE_LIFETIME_S, SESSION_LIFETIME_S, SignIn
 from toolfold.gateway.request_bodies import RequestRefused
-from toolfold.gateway.tokens import Tokens
+from toolfold.gateway.tokens import Tokens, open_tokens
 
 
 class Visitor:
@@ -240,6 +243,21 @@ def test_only_an_unrestricted_token_of_an_administrator_can_sign_in_to_the_dashb
     assert visitor.http.get("/ui/api/overview", headers=page_key).status_code == 200
     tokens.users.change_user("root", lambda each: replace(each, is_admin=False))
     assert visitor.http.get("/ui/api/overview", headers=page_key).status_code == 401
+
+
+def test_revoking_a_token_in_the_dashboard_deletes_what_was_allowed_to_the_client(
+    visitor: Visitor, dashboard: DashboardProcess
+) -> None:
+    config = load_config(env={"TOOLFOLD_HOME": str(dashboard.home)})
+    key = visitor.sign_in(dashboard)
+    open_tokens(config, None).add("desk")
+    entries = [AllowedTool("tool", "wipe", client=each) for each in ("desk", "other")]
+    build_allowed_tools(config).add(*entries)  # after the dashboard has read its settings
+    answer = visitor.post("clients/revoke", {"name": "desk"}, **{"x-toolfold-page-key": key})
+    assert answer.status_code == 200, answer.text
+    assert "desk" not in {each["name"] for each in answer.json()["clients"]}
+    after = load_config(env={"TOOLFOLD_HOME": str(dashboard.home)})
+    assert after.approval.allowed_tools == (str(entries[1]),)
 
 
 def _wait_for_code(gateway: GatewayProcess) -> str:

@@ -19,6 +19,7 @@ from tests.proxy.harness import RunningProxy, serve_proxy
 from tests.proxy.scripted_model import Say, ScriptedModel
 from tests.proxy.upstream import Prepared, Upstream, serve_upstream
 from tests.proxy.weather_tools import SEARCH, TOOLS
+from toolfold.events import Event, ModelReplied
 from toolfold.model import Json
 from toolfold.proxy import app
 from toolfold.users.directory import Meter
@@ -180,6 +181,8 @@ def test_tokens_and_cost_of_model_replies_count_towards_the_daily_limits_of_the_
     upstream.answer = ScriptedModel(script)
     before = counted.read_used()
     options = {"tools": make_tools(api, tools)} if tools else {}
+    replies: list[Event] = []
+    unsubscribe = counted.served.runtime.events.subscribe(replies.append, only=ModelReplied)
     seen = ask(
         api,
         counted.served.url,
@@ -190,6 +193,8 @@ def test_tokens_and_cost_of_model_replies_count_towards_the_daily_limits_of_the_
     )
     assert seen.text == "Sunny."
     used = {meter: value - before[meter] for meter, value in counted.read_used().items()}
+    unsubscribe()
+    assert {each.user_id for each in replies if isinstance(each, ModelReplied)} == {counted.user_id}
     cached = 20 if api == "messages" else 0  # that API does not count it as input
     assert used["tokens_per_day"] == (110 + cached) * len(script)
     assert used["cost_per_day"] > 0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 200
 MAX_TOKENS = 200
 DAY_S = 86_400.0
+_TOTALS = ("calls", "errors", "refused", "searches", "requests", "tokens", "cost")
 
 
 class OwnActivity:
@@ -76,4 +77,4 @@ class OwnActivity:
 
     def _summarize(self, user: User, since: float) -> Json:
         found = self._usage.summarize_user(user.id, since)
-        return {name: found[name] for name in ("calls", "errors", "refused", "searches")}
+        return {name: found[name] for name in _TOTALS}

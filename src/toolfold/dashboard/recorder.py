@@ -297,6 +297,7 @@ class UsageRecorder:
                 saved_tokens=saved,
                 cost=event.cost or 0.0,
                 saved_cost=saved_cost,
+                user_id=event.user_id,
             )
         )
 

@@ -314,6 +314,7 @@ class Proxy:
             client=request.admitted.client.name,
             model=request.model,
             provider=upstream.provider,
+            user_id=request.admitted.client.user_id,
             on_reply=functools.partial(self._count_reply, request),
         )
         try:

@@ -31,15 +31,17 @@ class RequestEvents:
         client: str,
         model: str,
         provider: str,
+        user_id: str = "",
         on_reply: Callable[[Reply, bool], None] = lambda _reply, _is_whole: None,
     ) -> None:
         """Prepare the events; the name of `client` identifies requests that have no session.
 
+        `user_id` is the user to which the client belongs; empty if it belongs to none.
         `on_reply` is called with each reply, and False if the reply is incomplete.
         """
         self._on_reply = on_reply
         self._bus, self._model, self._provider = bus, make_encodable(model[:MAX_MODEL_CHARS]), provider
-        self._session_id = f"proxy:{client}"
+        self._session_id, self._user_id = f"proxy:{client}", user_id
         self._started = time.monotonic()
 
     def start_round(self, fold: Fold, *, has_all_tools: bool = False) -> None:
@@ -95,6 +97,7 @@ class RequestEvents:
                 duration_s=time.monotonic() - self._started,
                 calls=calls,
                 provider=self._provider,
+                user_id=self._user_id,
             )
         )
 

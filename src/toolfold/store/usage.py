@@ -172,7 +172,7 @@ class UsageStore(ABC):
         return {row["name"]: row["calls"] for row in self._query(query, since)}
 
     def list_of_user(self, user_id: str, limit: int) -> list[dict[str, Any]]:
-        """Return the newest calls and searches of one user, without their content."""
+        """Return the newest calls, searches and model requests of one user, without their content."""
         query = (
             "SELECT at, kind, name, ok, refused, ms FROM usage WHERE user_id = ? AND user_id != ''"
             " ORDER BY at DESC LIMIT ?"
@@ -180,7 +180,7 @@ class UsageStore(ABC):
         return [dict(row) for row in self._query(query, user_id, limit)]
 
     def summarize_user(self, user_id: str, since: float) -> dict[str, Any]:
-        """Return the totals of one user's calls and searches since a given time."""
+        """Return the totals of one user's calls, searches and model requests since a given time."""
         query = f"SELECT {_TOTALS} FROM usage WHERE user_id = ? AND user_id != '' AND at >= ?"  # noqa: S608
         return _fill_missing(self._query(query, user_id, since)[0])
 

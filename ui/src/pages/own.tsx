@@ -1,12 +1,15 @@
 import { signOut } from "../api";
 import { Badge, Card, Empty, Page, Problem, useData } from "../components";
-import { duration, moment, plural, whole } from "../format";
+import { dollars, duration, moment, plural, whole } from "../format";
 
 interface Totals {
   calls: number;
   errors: number;
   refused: number;
   searches: number;
+  requests: number;
+  tokens: number;
+  cost: number;
 }
 
 interface Own {
@@ -20,7 +23,8 @@ interface Own {
 }
 
 const describeTotals = (totals: Totals): string =>
-  `${plural(totals.calls, "call")}, ${plural(totals.searches, "search", "searches")}, ${plural(totals.errors, "error")}, ${whole(totals.refused)} refused`;
+  `${plural(totals.calls, "call")}, ${plural(totals.searches, "search", "searches")}, ${plural(totals.errors, "error")}, ${whole(totals.refused)} refused` +
+  (totals.requests ? `; ${plural(totals.requests, "model request")}, ${plural(totals.tokens, "token")}, ${dollars(totals.cost)}` : "");
 
 /** All that users see who are not administrators. */
 export function OwnPage({ onLeave }: { onLeave: () => void }) {
