@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import sys
@@ -15,7 +16,15 @@ import httpx2
 import pytest
 
 from tests.cases import check_cases
-from tests.gateway.harness import TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
+from tests.gateway.harness import (
+    TIMEOUT_S,
+    RunningGateway,
+    fault_server,
+    result_text,
+    serve_gateway,
+    wait_until,
+)
+from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
 from tests.mcp.load_server import chunk
 from toolfold.gateway import http_requests, request_bodies
 from toolfold.gateway.http_requests import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
@@ -284,3 +293,32 @@ async def test_client_session_can_still_be_used_after_a_message_with_too_many_js
         )
         assert refused.status_code == 413
         assert (await http.post(served.url, content=PING, headers=session)).status_code == 200
+
+
+def test_large_request_is_refused_while_unanswered_calls_of_the_client_use_up_its_memory_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 250_000)
+    servers = {"slow": fault_server("--fault", "hang", call_timeout_seconds=120), "fast": fault_server()}
+    numbers = itertools.count(10)
+
+    def make_call(tool: str, size: int = 100_000) -> dict[str, Any]:
+        padding = {"example/padding": "x" * size}
+        call = {"name": tool, "arguments": {"text": "now"}, "_meta": padding}
+        return request("tools/call", call, id_=next(numbers))
+
+    with (
+        serve_gateway(tmp_path, servers) as made,
+        httpx2.Client(headers=ACCEPT, timeout=TIMEOUT_S) as http,
+    ):
+        session = HttpSession(http, made.url)
+        with RawClient(made) as one, RawClient(made) as other:
+            for each in (one, other):
+                body = json.dumps(make_call("slow_echo")).encode()
+                each.start(*KINDS, f"Mcp-Session-Id: {session.id}", f"Content-Length: {len(body)}")
+                each.send(body)
+            for each in (one, other):  # the response starts as a stream if the result takes some time
+                assert each.socket.recv(100).startswith(b"HTTP/1.1 200")
+            assert session.post(make_call("fast_echo")).status_code == 503
+            assert session.post(make_call("fast_echo", 100)).status_code == 200
+        wait_until(lambda: session.post(make_call("fast_echo")).status_code == 200)

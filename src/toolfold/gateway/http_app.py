@@ -13,7 +13,7 @@ import ipaddress
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
@@ -244,20 +244,22 @@ def guard_app(app: App, policy: AccessPolicy, requests: OpenRequests | None = No
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        try:
-            headers = parse_headers(scope)
-            client = await _admit_client(policy, headers)
-            require_readable(scope["method"], headers)
-            if scope["method"] == "POST":
-                receive = replay_body(await bodies.read(client.id, receive), receive)
-        except RequestRefused as error:
-            log.info("a request was refused with status %d: %s", error.status, error.log_text)
-            await _send_error(send, error)
-            return
-        except ClientGone:
-            return
-        request = GuardedRequest(lambda: policy.is_accepted(headers), receive, send)
-        with requests.track(request):
+        with ExitStack() as stack:
+            try:
+                headers = parse_headers(scope)
+                client = await _admit_client(policy, headers)
+                require_readable(scope["method"], headers)
+                if scope["method"] == "POST":
+                    reservation = stack.enter_context(bodies.reserve(client.id))
+                    receive = replay_body(await bodies.read_reserved(reservation, receive), receive)
+            except RequestRefused as error:
+                log.info("a request was refused with status %d: %s", error.status, error.log_text)
+                await _send_error(send, error)
+                return
+            except ClientGone:
+                return
+            request = GuardedRequest(lambda: policy.is_accepted(headers), receive, send)
+            stack.enter_context(requests.track(request))
             await app(_authenticated_scope(scope, client), request.receive, request.send)
 
     return handle

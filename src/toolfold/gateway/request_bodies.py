@@ -1,7 +1,7 @@
 """Read the bodies of HTTP requests within limits, before the MCP SDK sees them.
 
 A request whose headers break a limit is refused before anything is read. A body has limits on its bytes, its
-time and its structure, and all bodies that are in memory share a limit.
+time and its structure, and the bodies of all requests in progress share a limit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ BODY_TIMEOUT_S = 60.0
 MAX_BODIES_PER_CLIENT = 500
 """Bodies of one client that may be received at the same time."""
 MAX_BUFFERED_PER_CLIENT_BYTES = 40_000_000
+"""Bytes of the bodies of one client's unanswered requests: each needs several times its size in memory."""
 MAX_BUFFERED_BYTES = 160_000_000
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -92,6 +93,7 @@ class RequestBodies:
         self._own_limits = limits
         self._readers: Counter[str] = Counter()
         self._buffered: Counter[str] = Counter()
+        self._total_bytes = 0
 
     @property
     def _limits(self) -> BodyLimits:
@@ -105,7 +107,7 @@ class RequestBodies:
     @property
     def buffered_bytes(self) -> int:
         """Return the bytes of all bodies that are in memory."""
-        return self._buffered.total()
+        return self._total_bytes
 
     async def read(self, client: str, receive: Receive) -> bytes:
         """Return the body of a client's HTTP request. Raises RequestRefused or ClientGone."""
@@ -119,6 +121,7 @@ class RequestBodies:
         try:
             yield reservation
         finally:
+            self._total_bytes -= reservation.size
             self._buffered[client] -= reservation.size
             if not self._buffered[client]:
                 del self._buffered[client]
@@ -146,6 +149,7 @@ class RequestBodies:
             part = message.get("body", b"")
             reservation.size += len(part)
             self._buffered[reservation.client] += len(part)
+            self._total_bytes += len(part)
             self._require_room(reservation)
             if not body and not message.get("more_body", False):
                 return bytes(part)  # the usual case, without another copy
@@ -158,7 +162,7 @@ class RequestBodies:
         if reservation.size > limits.max_bytes:
             raise _too_long_error(limits.max_bytes)
         is_full = self._buffered[reservation.client] > limits.max_client_bytes
-        if is_full or self._buffered.total() > limits.max_total_bytes:
+        if is_full or self._total_bytes > limits.max_total_bytes:
             raise RequestRefused(503, "Too many large requests are open. Try again later.")
 
     @contextmanager
