@@ -24,9 +24,11 @@ from tests.gateway.harness import (
 )
 from tests.gateway.test_attacks import attacker, call_text
 from tests.gateway.test_event_streams import ACCEPT, HELLO, HttpSession, request
+from toolfold import load_config
 from toolfold.config.record import SettingsRecord
 from toolfold.credentials import make_key
 from toolfold.credentials.keys import write_keys
+from toolfold.errors import ConfigError
 from toolfold.gateway.job_clients import limit_jobs_by_token
 from toolfold.model import GrantLimit
 from toolfold.scheduled_jobs import JobRejected
@@ -371,3 +373,17 @@ def test_scheduled_job_gets_only_tools_that_its_user_may_use_and_is_refused_if_t
     tokens.users.set_disabled("dora", True)
     with pytest.raises(JobRejected):
         limit(job)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", "a\\b", "a\0b", "", "a\nb", ".hidden"])
+def test_name_of_a_server_user_team_or_token_that_could_leave_a_folder_is_refused(
+    tenants: Tenants, tmp_path: Path, name: str
+) -> None:
+    tokens = tenants.served.tokens
+    for create in (tokens.add, tokens.users.add_user, tokens.users.add_team):
+        with pytest.raises(ConfigError):
+            create(name)
+    with pytest.raises(ConfigError):
+        load_config(
+            overrides={"mcp.servers": {name: {"command": "true"}}}, env={"TOOLFOLD_HOME": str(tmp_path)}
+        )
