@@ -74,7 +74,7 @@ class ExecutionSite:
     """True if it is certain that the command runs at this site; not so for input to a running process."""
 
     def classifier_for(self, here: PathClassifier, protected: Sequence[str]) -> PathClassifier:
-        """Return the path classifier for this execution site; `here` is the classifier for this machine.
+        """Return the classifier for paths at this site; `here` is the classifier for this machine.
 
         `protected` are the runtime's own files on this machine.
         """

@@ -223,7 +223,7 @@ class Judge:
 def _embedded_candidates(
     reading: CommandReading, runs: Iterable[ProgramRun]
 ) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Yield commands found inside arguments, input and written files, each with its origin and position."""
+    """Yield commands found inside arguments, input and written files, each with a text that says where."""
     for text, (path, span) in reading.written_texts.texts.items():
         source = f"a file that it writes ({path})" if path else "text that it may write into a script"
         language = detect_language(path, text)
@@ -252,7 +252,7 @@ def _moves_files(run: ProgramRun) -> bool:
 
 
 def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
-    """Return a copy of a program run without the unknown text in its arguments; None if it has none."""
+    """Return a program run with the unknown text in its arguments removed; None if there is none."""
     words = tuple(word.without_unknown_parts for word in run.argv)
     targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:
@@ -313,7 +313,7 @@ def _failure_finding(command: str) -> Finding:
 
 
 def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
-    """Return the program runs without duplicates; two are equal if no rule can distinguish them."""
+    """Return the program runs without those that no rule can distinguish from an earlier run."""
     unique: dict[object, ProgramRun] = {}
     for run in runs:
         stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)

@@ -123,7 +123,7 @@ class SkillLibrary:
     def write_skill(self, name: str, description: str, instructions: str, *, replace: bool) -> Skill:
         """Create a skill, or replace the instructions of one, in the user's own directory."""
         if not _NAME.fullmatch(name):
-            raise CallError(f"{shorten(name, 80)!r} is not a name of a skill: use a-z, 0-9 and hyphens.")
+            raise CallError(f"{shorten(name, 80)!r} is not a valid skill name: use a-z, 0-9 and hyphens.")
         directory = self._own_directory(name, must_exist=replace)
         line = " ".join(description.split())
         if not line or len(line) > MAX_DESCRIPTION_CHARS:
@@ -156,7 +156,8 @@ class SkillLibrary:
                 skill.name for skill in self.list_skills() if skill.directory.parent == self.own
             )
             raise CallError(
-                f"You have no skill {shorten(name, 80)!r} that can be changed. Yours: {others or 'none'}."
+                f"There is no skill {shorten(name, 80)!r} that can be changed."
+                f" Skills that can be changed: {others or 'none'}."
             )
         if not must_exist and (directory.exists() or directory.is_symlink()):
             raise CallError(f"There is already a skill {name!r}. Use the action `edit` to change it.")
@@ -194,9 +195,9 @@ def _read_skill(path: Path, directory: SkillDirectory) -> Skill:
         fields = _parse_front_matter(_read_text(path, SKILL_FILE))
         name, description = fields.get("name", path.name), fields.get("description")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError("its name must have a-z, 0-9 and hyphens only")
+            raise ValueError("the name in SKILL.md may contain only a-z, 0-9 and hyphens")
         if not isinstance(description, str) or not description.strip():
-            raise ValueError("its front matter has no description")
+            raise ValueError("the front matter of SKILL.md has no description")
     except (ValueError, CallError) as error:
         return Skill(path.name, "", path, directory.origin, shorten(str(error)).rstrip("."))
     line = shorten(" ".join(description.split()), MAX_DESCRIPTION_CHARS)
@@ -214,9 +215,11 @@ def _parse_front_matter(text: str) -> dict[str, Any]:
     try:
         fields = YAML(typ="safe", pure=True).load(match.group(1))
     except (YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"its front matter is not valid YAML: {shorten(str(error), 100)}") from None
+        raise ValueError(
+            f"the front matter of SKILL.md is not valid YAML: {shorten(str(error), 100)}"
+        ) from None
     if not isinstance(fields, dict):
-        raise ValueError("its front matter is not a mapping")
+        raise ValueError("the front matter of SKILL.md is not a mapping of keys to values")
     return fields
 
 

@@ -251,7 +251,7 @@ class TestPermanentKinds:
         )
         assert "was declined" in terminal.run("rm -rf build")
         assert terminal.run("git push --force") == ""
-        assert "'kind:recursive-delete' is only effective in" in caplog.text
+        assert "'kind:recursive-delete' is ignored: it is only effective in" in caplog.text
 
     def test_removing_a_kind_of_risk_from_the_allowlist_file_makes_an_open_runtime_ask_again(
         self, open_test_runtime: RuntimeOpener, home: Path

@@ -140,7 +140,7 @@ def test_errors_of_a_real_home_assistant_server_name_the_unknown_entity_service_
     missing = call(runtime, "ha_get_state", entity_id="light.nowhere")
     assert "There is no entity 'light.nowhere'" in str(missing.error)
     unknown = call(runtime, "ha_call_service", domain="input_boolean", service="explode")
-    assert "There is no service input_boolean.explode. Known: reload, toggle" in str(unknown.error)
+    assert "There is no service input_boolean.explode. Known services: reload, toggle" in str(unknown.error)
     domain = call(runtime, "ha_list_services", domain="rockets")
     assert "There is no service domain 'rockets'" in str(domain.error)
     value = call(

@@ -155,7 +155,7 @@ def test_send_message_is_offered_only_if_at_least_one_message_target_is_usable(
 ) -> None:
     for runtime, reason in (
         (open_test_runtime(), "messages.targets"),
-        (open_runtimes(None, {}), "set TEAM_URL or ANA_URL"),
+        (open_runtimes(None, {}), "set the environment variable TEAM_URL or ANA_URL"),
     ):
         assert runtime.session(["messaging"]).definitions() == []
         assert reason in runtime.statuses(["send_message"])["send_message"].reason

@@ -45,7 +45,7 @@ def _split_operands(context: RunContext, options: Options) -> tuple[tuple[Word, 
 def _put_effects(
     context: RunContext, sources: Sequence[Word], destination: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the effects that copying or moving files has on the destination file or directory."""
+    """Yield the effects of copying or moving files on the destination file or directory."""
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
     make_effect = (
         context.fill_effect
@@ -76,7 +76,7 @@ def _matches_everything(word: Word) -> bool:
 
 
 def _is_directory_destination(context: RunContext, sources: Sequence[Word], destination: Word) -> bool:
-    """Return True if the destination of a copy must be a directory, judged by the command alone."""
+    """Return True if the command's text shows that the destination of a copy is a directory."""
     if len(sources) > 1 or destination.endswith(("/", "/.", "/..")) or destination in (".", ".."):
         return True
     path_info = context.classify(destination)
@@ -108,7 +108,7 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return the trait `whole` for `cp -r -T`, which copies over the destination instead of into it."""
+    """Mark `cp -r -T` with the keyword `whole`, as it copies over the destination, not into it."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 

@@ -167,7 +167,7 @@ def _selects_some_files(words: Sequence[Word]) -> bool:
 
 
 def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
-    """Return a deletion effect with less severe traits, because tests of `find` select only some files."""
+    """Return a deletion effect rated less severe, because tests of `find` such as `-name` select files."""
     narrower = {
         f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
         f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",
@@ -219,7 +219,7 @@ _XARGS_OPTION = re.compile(
 
 
 def _passes_on_results(run: ProgramRun) -> bool:
-    """Return True if `xargs` gets its arguments from the output of another program, not from a file."""
+    """Return True if a command run by `xargs` gets its arguments from another program, not from a file."""
     if run.stdin is None or run.stdin.text is not None or run.stdin.taints:
         return False
     if run.name != "xargs":
@@ -247,7 +247,7 @@ _PRINTING = split_names("-print -print0")
 
 
 def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
-    """Return the `-name` patterns that every file printed or deleted by a `find` command must match.
+    """Return the `-name` patterns that a file must match before `find` prints or deletes it.
 
     Only one form is supported: start points, tests that must all hold, and at most one deleting action, as
     the last term. Any other word, including operators, gives an empty tuple. So does an action before the

@@ -107,7 +107,7 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the arguments of `sed` or `perl`, where `-i` means edit in place; empty for other programs."""
+    """Return the first arguments of `sed` or `perl`, which may contain `-i` (edit in place); else empty."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 

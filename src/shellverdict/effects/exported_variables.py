@@ -130,7 +130,7 @@ def _is_code(_: RunContext, value: Word) -> bool:
 
 
 def _find_check(name: str) -> Callable[[RunContext, Word], bool] | None:
-    """Return the function that checks whether a value of the variable `name` is dangerous, or None."""
+    """Return the function that checks values of the variable `name` for danger; None for others."""
     name = _OTHER_NAMES.get(name, name)
     if name in _OPTION_VARIABLES:
         return lambda _, value: _OPTION_VARIABLES[name].search(value) is not None

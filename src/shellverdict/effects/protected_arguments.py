@@ -90,7 +90,7 @@ def _argument_effects(context: RunContext, name: str, word: Word) -> Iterator[Co
 
 
 def _find_protected_kind(context: RunContext, name: str, word: Word) -> PathKind | None:
-    """Return the kind of protected file that a word names, or None.
+    """Return `OWN` for Toolfold's own files, `STARTUP` for files that shells run at startup, or None.
 
     Also None for a startup file that the program `name` is known to use.
     """

@@ -140,7 +140,7 @@ class RunContext:
         )
 
     def iter_operands(self, operands: Iterable[Word]) -> Iterator[Word]:
-        """Yield a program's operands up to a limit, then one unknown word if there may be more operands."""
+        """Yield a program's operands up to a limit; then a placeholder if there may be more."""
         for count, word in enumerate(operands):
             if count == MAX_OPERANDS:
                 yield UNKNOWN_WORD
@@ -154,7 +154,7 @@ class RunContext:
         return not _FINDERS.isdisjoint(self.run.wrappers) and any(GAP in word for word in self.run.argv)
 
     def _run_traits(self) -> frozenset[str]:
-        """Return the traits that all effects of this program share, such as `as-root`."""
+        """Return keywords (traits) that apply to all effects of this program, such as `as-root`."""
         traits = {"as-root"} if self.as_root else set()
         if self.run.is_remote:
             traits.add("elsewhere")

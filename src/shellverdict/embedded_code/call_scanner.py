@@ -160,7 +160,7 @@ class CallScanner(ExpressionReader):
         return is_passed and action in ("delete", "tree", "tree-if")
 
     def _note_directory_walk(self, at: int) -> None:
-        """Record a glob pattern for the files of a directory that code lists, as in `opendir D, "."`."""
+        """Record that code lists a directory (`opendir D, "."`), as a glob pattern for its files."""
         name = self.tokens[at].text
         if name not in _DIRECTORY_WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
             return
@@ -445,7 +445,7 @@ class CallScanner(ExpressionReader):
             )
 
     def _add_evaluated_code(self, text: str | None, arguments: list[list[Token]]) -> None:
-        """Analyze code that is passed to `eval` or a similar function; if unknown, record its origin."""
+        """Analyze code passed to `eval` or the like; if its text is unknown, record where it comes from."""
         if self._is_perl_block(arguments):
             return
         traits = self._source_traits()
@@ -467,7 +467,7 @@ class CallScanner(ExpressionReader):
         return not arguments or arguments[0][0].text == "{"
 
     def _source_traits(self) -> frozenset[str]:
-        """Return the traits `network` and `decoded` if the code downloads or decodes text anywhere."""
+        """Return the keywords `network` and `decoded` if the code downloads or decodes text anywhere."""
         traits = set()
         if self.names & FETCHING_NAMES and any(
             "://" in text or "/" in text or text == GAP for text in self.strings

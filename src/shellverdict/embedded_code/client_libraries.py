@@ -71,7 +71,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def find_service_kinds(names_used: Iterable[str]) -> frozenset[EffectKind]:
-    """Return the kinds of service (database, cloud storage …) that code uses, by the modules it mentions."""
+    """Return the kinds of services (database, cloud storage …) whose client modules the code mentions."""
     kinds: set[EffectKind] = set()
     for name in names_used:
         if kind := _LIBRARIES.get(name) or _LIBRARIES.get(name.partition(".")[0]):

@@ -1,4 +1,4 @@
-"""Lists of functions and methods of Python libraries, grouped by their effect."""
+"""Names of Python library functions and methods, grouped by effect (deletes files, starts programs …)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class PythonNames:
         self.folds = 0
 
     def start_second_pass(self) -> None:
-        """Start a second pass over the code, in which names have a value even before their assignment."""
+        """Start a second pass over the code, in which names are known even before their assignment."""
         self.last_values, self.values = self.values, {}
 
     def record_names(self, node: ast.AST) -> None:
@@ -106,7 +106,7 @@ class PythonNames:
             self.values[name] = [*known, *(more if isinstance(more, list) else [more])][:1024]
 
     def bind_loop_target(self, target: ast.AST, items: ast.expr) -> None:
-        """Record the value of a loop variable; in a loop over files, the glob pattern of these."""
+        """Record the value of a loop variable; in a loop over files, the glob pattern for the files."""
         pattern = self._listed_files(items)
         names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
         folded = self.fold_value(items) if pattern is None else None
@@ -329,7 +329,7 @@ class PythonNames:
         return None
 
     def find_source_traits(self, node: ast.AST) -> frozenset[str]:
-        """Return the traits `network` and `decoded` if the text of an expression is downloaded or decoded."""
+        """Return the keywords `network` and `decoded` if an expression's text is downloaded or decoded."""
         traits: set[str] = set()
         for inner in ast.walk(node):
             name = (

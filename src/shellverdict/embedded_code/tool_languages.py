@@ -57,7 +57,7 @@ def _expand_variables(text: str, values: dict[str, str]) -> str:
 
 
 def analyze_make_value(code: str) -> CodeAnalysis:
-    """Analyze a variable set on make's command line: `$(shell …)`, or the shell that runs the recipes."""
+    """Analyze a variable set on make's command line that may run commands: `$(shell …)` or `SHELL=…`."""
     analysis = AnalysisBuilder()
     for match in _SHELL_CALL.finditer(code):
         analysis.add_script(match[1])
@@ -165,7 +165,7 @@ def analyze_puppet(code: str) -> CodeAnalysis:
 
 
 def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
-    """Analyze code by a pattern; the first non-empty group of each match is a shell script that is run."""
+    """Analyze every shell script in the code: the first non-empty group of each match of `pattern`."""
     analysis = AnalysisBuilder()
     for match in pattern.finditer(code):
         analysis.add_script(next((group for group in match.groups() if group), ""))

@@ -119,7 +119,7 @@ def analyze_input(
 def _analyze_as_data(
     process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, state: ShellState
 ) -> None:
-    """Analyze new input as data of the command that started the process, such as `xargs rm`.
+    """Analyze new input as data that the running command (such as `xargs rm`) reads, not as code.
 
     Only the programs that the earlier input had not already started are recorded.
     """
@@ -215,7 +215,7 @@ class _Replay:
     def _start_reporting(
         self, reading: CommandReading, scenarios: list[Scenario], runs: int, effects: int
     ) -> None:
-        """Report findings from now on; discard findings about earlier input, which was already judged."""
+        """Discard findings about earlier input, which was already judged; report all later findings."""
         del reading.runs[runs:], reading.effects[effects:]
         self._is_reporting = True
         for scenario in scenarios:
@@ -370,7 +370,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge a line that continues an unfinished command also as a command of its own."""
+        """Judge a line that continues an unfinished command a second time, as a command of its own."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):

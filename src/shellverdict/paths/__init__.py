@@ -76,7 +76,7 @@ class PathInfo:
 
     @property
     def worst_case_traits(self) -> frozenset[str]:
-        """Return the traits of the path, and those that it would have if its unknown parts were empty."""
+        """Return the keywords for a path, and those that would apply if its unknown parts were empty."""
         possible = frozenset(f"in:{kind}" for kind in self.kinds_if_empty)
         return self.traits | possible | {f"in:{PathKind.UNKNOWN}"} if possible else self.traits
 
@@ -191,7 +191,7 @@ class PathClassifier:
         return info
 
     def kinds_replaced_by_filling(self, word: Word, cwd: Word = CURRENT_DIRECTORY) -> frozenset[PathKind]:
-        """Return the kinds of protected files that an archive may replace if it is unpacked into a directory.
+        """Return which kinds of protected files an archive may replace when unpacked into a directory.
 
         Filling directories of the project is ordinary work, so nothing is reported there outside of `.git`.
         """
@@ -233,7 +233,7 @@ class PathClassifier:
         return project.are_generated_below(self._absolute_path(info.path), pattern)
 
     def is_missing(self, word: Word, cwd: Word) -> bool:
-        """Return True if a path on this machine is known exactly and does not exist."""
+        """Return True if a path on this machine is fully known and does not exist."""
         info = self.classify(word, cwd)
         if (
             not self._checks_disk
@@ -452,7 +452,7 @@ class PathClassifier:
         )
 
     def _kinds_if_gaps_empty(self, path: _ParsedPath) -> frozenset[PathKind]:
-        """Return the kinds of a path if its unknown last parts are empty: `/home/$x` may mean `/home`."""
+        """Classify a path as if its unknown last parts were empty: `/home/$x` may mean `/home`."""
         known = len(path.parts)
         while known and is_unknown(path.parts[known - 1]):
             known -= 1
@@ -507,7 +507,7 @@ def _resolve_root_aliases(path: _ParsedPath) -> _ParsedPath:
 
 
 def _strip_marks(word: Word) -> Word:
-    """Remove the markers that say where unknown text in a word comes from."""
+    """Remove the internal markers in a word that say where its unknown text comes from."""
     return Word(word.translate(_MARK_CHARACTERS)) if GAP in word else word
 
 

@@ -1,4 +1,4 @@
-"""Kinds of paths: system, home, secret, project and others. Data only."""
+"""Kinds of paths (system, home, secret, project …), by which rules tell what is harmful. Data only."""
 
 from __future__ import annotations
 

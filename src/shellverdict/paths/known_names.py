@@ -79,7 +79,7 @@ SUFFIXES: Mapping[str, frozenset[PathKind]] = {
 
 
 class _KnownPath(NamedTuple):
-    """A path relative to a well-known directory, and the kinds of that path and of everything below it."""
+    """A path below a well-known directory, and how it is classified with everything below it (secret …)."""
 
     path: tuple[str, ...]
     kinds: frozenset[PathKind]
@@ -243,7 +243,7 @@ ABSOLUTE_PATHS: Mapping[str, tuple[_KnownPath, ...]] = {
 
 
 def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
-    """Return the kinds of a path by well-known names in the path, such as `.ssh`, whatever its location."""
+    """Classify a path (secret, startup file …) by well-known names in it, such as `.ssh`, wherever it is."""
     if not parts:
         return frozenset()
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
@@ -266,7 +266,7 @@ def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
 
 
 def kinds_below_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of all well-known paths below a directory, such as those of `config` in `.ssh`."""
+    """Return the kinds (secret, startup file …) of the well-known files in a directory such as `.ssh`."""
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
     kinds: set[PathKind] = set()
     for at, part in enumerate(lowered):
@@ -303,7 +303,7 @@ def is_regenerable_path(parts: Sequence[str]) -> bool:
 
 
 def kinds_lost_with_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kind of data that is usually lost with a directory of this name, such as a repository."""
+    """Return the kind of data usually lost if a directory of this name is deleted, such as a repository."""
     if not parts:
         return frozenset()
     if not _REPOSITORY_DIRECTORIES.isdisjoint(part.lower() for part in parts[-MAX_DEPTH:]):
@@ -328,14 +328,14 @@ def _could_match_part(part: str, name: str) -> bool:
 
 
 def _kinds_in_ssh(rest: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of a path in `.ssh`: secret, unless the file is known to be public."""
+    """Classify a path in `.ssh`: secret, unless the file is known to be public."""
     if rest and (rest[0].endswith(".pub") or any(rest[0] == name for name in SSH_PUBLIC_FILES)):
         return frozenset()
     return frozenset({_SECRET})
 
 
 def kinds_of_file_name(name: str) -> frozenset[PathKind]:
-    """Return the kinds of a file, judged by its name without directories."""
+    """Classify a file (secret, database, startup file …) by its name without directories."""
     name = name.lower()
     if not has_wildcards(name):
         return FILES.get(name, frozenset()) | _kinds_by_suffix(name) | _kinds_by_prefix(name)

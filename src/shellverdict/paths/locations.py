@@ -117,7 +117,7 @@ def _kinds_in_dev(parts: Sequence[str]) -> frozenset[PathKind]:
 
 
 def kinds_on_drive(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of a path on a Windows drive."""
+    """Classify a path on a Windows drive: root, system, inside a home directory, or other."""
     if not parts:
         return frozenset({PathKind.ROOT})
     top = parts[0].lower()

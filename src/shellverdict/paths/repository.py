@@ -134,7 +134,7 @@ def _read_gitdir_file(directory: Path, marker: Path) -> Repository | None:
 
 
 def _first_entry_from(entries: Sequence[bytes], path: bytes) -> bytes:
-    """Return the first entry of the sorted git index that is not before the path; empty if there is none."""
+    """Return the first entry of the sorted git index at or after a path; empty if there is none."""
     at = bisect_left(entries, path)
     return entries[at] if at < len(entries) else b""
 
@@ -144,7 +144,7 @@ def _contains_entry(entries: Sequence[bytes], path: bytes) -> bool:
 
 
 def _collapsed_parents(path: bytes) -> Iterator[bytes]:
-    """Yield each parent directory of a path with and without a slash, since a git index may contain either.
+    """Yield each parent directory of a path with and without a final slash; a git index may have either.
 
     The index then has one entry for the directory and none for the files in it.
     """
@@ -193,7 +193,7 @@ def _check_extensions(data: bytes, at: int) -> None:
     while at < end:
         signature, size = struct.unpack_from(">4sI", data, at)
         if signature == b"link":
-            raise ValueError("the git index is split, and the rest is in another file")
+            raise ValueError("the git index is split, and part of it is in another file")
         at += 8 + size
     expected = hashlib.sha1(data[:end], usedforsecurity=False).digest()
     if at != end or data[end:] not in (expected, bytes(_CHECKSUM_BYTES)):

@@ -60,7 +60,7 @@ class Rules:
 
     @classmethod
     def from_tables(cls, tables: Sequence[Mapping[str, Any]]) -> Rules:
-        """Read rules from configuration or plugin tables.
+        """Read danger rules from parsed TOML tables of the configuration or of a plugin.
 
         Raises RuleError, naming the invalid rule and key.
         """
@@ -181,7 +181,7 @@ def _candidate_rules(
 
 
 def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
-    """Return the rules that certainly match; fallback rules only if no other rule matches.
+    """Return the rules that certainly match, fallback rules only if no other rule does.
 
     If none certainly matches but one may, return the rule for unknown subcommands.
     """
@@ -218,7 +218,7 @@ def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSynt
 def _add_option_values(
     programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
 ) -> dict[str, ProgramSyntax]:
-    """Return the command-line syntax by program, with the options added whose values a rule checks."""
+    """Return each program's command-line syntax, extended by the options whose values rules check."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule.condition, RunCondition):

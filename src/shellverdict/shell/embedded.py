@@ -87,7 +87,7 @@ class WrittenTexts:
                     self.edits.setdefault(text, run.span)
 
     def add_edited_texts(self) -> None:
-        """Treat everything that the command line wrote into files as code that may run.
+        """Treat all text that the command line wrote into files as code that may run.
 
         Called when a script of unknown content is run, which may be one of these files.
         """
@@ -205,7 +205,7 @@ def _input_text(run: ProgramRun) -> Word:
 
 
 def _is_text_only(run: ProgramRun) -> bool:
-    """Return True if a program does not run its text as code, or runs only code that is analyzed anyway."""
+    """Return True if a program never runs its arguments as code, or if that code is analyzed elsewhere."""
     name = _name_without_version(run)
     if name not in _table_names("interpreters"):
         return name in _table_names("text_programs") or run.name in _table_names("text_programs")

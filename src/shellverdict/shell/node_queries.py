@@ -49,7 +49,7 @@ def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, s
 
 
 def array_as_command(node: SimpleCommand, state: ShellState) -> tuple[Word, ...] | None:
-    """Return the items of the array `cmd` if the whole command is the unquoted variable `$cmd`, else None."""
+    """Return the items of the array `cmd` if a command is just the unquoted variable `$cmd`, else None."""
     word = node.words[0] if len(node.words) == 1 else None
     part = word.parts[0] if isinstance(word, WordNode) and len(word.parts) == 1 else None
     if not isinstance(part, ParameterExpansion) or part.quoted or part.index is not None or part.operator:

@@ -27,7 +27,7 @@ class CommandReading:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContext:
-    """Everything that a command inherits from the shell code around it."""
+    """What a command inherits from the shell code around it: input, wrapper programs, enclosing loop …"""
 
     stdin: TextStream | None = None
     wrappers: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ExecutionContext:
 
 
 class BranchPolicy(Enum):
-    """How to continue the analysis after two branches that leave different shell states."""
+    """How the analysis goes on after two branches (`if`, `||` …) that leave different shell states."""
 
     MARK_UNKNOWN = "differing values become unknown"
     TAKEN = "continue as if the optional branch was taken"

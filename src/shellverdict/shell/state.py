@@ -150,7 +150,7 @@ class ShellState:
         )
 
     def forget_changes_since(self, before: ShellState) -> None:
-        """Mark every value as unknown that has changed since `before`, the previous iteration of a loop."""
+        """Mark as unknown all values that changed since `before`, the state before a loop iteration."""
         for name, value in self.variables.items():
             if before.variables.get(name) != value:
                 self.variables[name] = unknown_word()

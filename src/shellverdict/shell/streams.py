@@ -42,7 +42,7 @@ def repeat_unknown_times(printed: TextStream) -> TextStream:
 
 
 def with_text_taints(stream: TextStream) -> TextStream:
-    """Add the origins of the unknown parts of a stream's text to the origins of the stream."""
+    """Add the origins (network, file …) of the unknown parts of a stream's text to the stream."""
     if stream.text is None:
         return stream
     return TextStream(stream.text, stream.taints | stream.text.taints)

@@ -90,7 +90,7 @@ class Word(str):
 
     @property
     def taints(self) -> frozenset[Taint]:
-        """Return the origins of the unknown parts of the word."""
+        """Return where the unknown parts of the word come from, such as the network or a file."""
         if GAP not in self:
             return frozenset()
         return frozenset(taint for taint, sign in _TAINT_CHARACTERS.items() if sign in self)
@@ -101,7 +101,7 @@ class Word(str):
         return Word(_UNKNOWN_IN_NAME.sub(r"\1\2", self)) if GAP in self else self
 
     def split_wildcards(self) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of the word, each with True if it is a wildcard or unknown text."""
+        """Yield the parts of the word, and for each True if it is a wildcard or unknown text."""
         for part in _WILDCARD.split(self):
             wild = _WILDCARD.fullmatch(part) is not None
             yield (part.translate(_DISPLAY_TABLE), wild)
@@ -116,7 +116,7 @@ NO_VARIABLES: Mapping[str, Word] = MappingProxyType({})  # no earlier command ha
 
 
 def unknown_word(taints: frozenset[Taint] = frozenset()) -> Word:
-    """Return a word for unknown text with the given origins."""
+    """Return a word that stands for unknown text from the given origins, such as the network."""
     return Word(GAP + "".join(_TAINT_CHARACTERS[taint] for taint in sorted(taints)))
 
 

@@ -98,7 +98,7 @@ class Agent(AgentConversation):
         super().__init__(deps, record, limits, parent=parent)
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
-        """Return a session restricted by the given limits; None if there are no limits."""
+        """Open a session that has the given limits, as parent of the agent's; None without limits."""
         if not limits:
             return None
         parent = self.runtime.session(approver=approver)
@@ -111,7 +111,7 @@ class Agent(AgentConversation):
         return self.runtime.run_coroutine(self.run(message))
 
     async def change_model(self, model: str | ModelClient) -> None:
-        """Continue the session with another model: PROVIDER:MODEL, or a client of your own."""
+        """Continue the session with another model, given as PROVIDER:MODEL or as a client object."""
         client, name = _choose_model(model, None, self.runtime.config)
         await self._deps.client.close()
         self._deps.client, self._deps.model, self._setup = client, name, None

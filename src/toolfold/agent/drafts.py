@@ -29,7 +29,7 @@ class DraftWriter:
         self._saving: asyncio.Task[None] | None = None
 
     def add(self, text: str) -> None:
-        """Add a piece of the answer; it is stored and published at once or within `FLUSH_INTERVAL_S`.
+        """Add a piece of the answer; it is stored and published within `FLUSH_INTERVAL_S`.
 
         Raises the error of an earlier piece that could not be stored.
         """

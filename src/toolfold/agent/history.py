@@ -64,7 +64,7 @@ class SessionHistory:
         return turn
 
     def save_draft(self, text: str) -> None:
-        """Store the part of an answer received so far, before it is shown. Must be called in `thread`."""
+        """Store the part of an answer received so far. Call it in the session's store thread only."""
         self._store.save_draft(self.record.id, text)
 
     async def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
@@ -77,7 +77,7 @@ class SessionHistory:
         await self.thread.run(lambda: self._store.start_calls(self.record.id, names))
 
     def keep_result(self, result: ToolResult) -> None:
-        """Store one tool result at once, while other calls of the same reply may still be running.
+        """Store one tool result immediately; other calls of the same reply may still be running.
 
         If it cannot be stored, the next change of the history reports that.
         """
@@ -152,7 +152,7 @@ class SessionHistory:
         finished: Sequence[str] = (),
         thinking: str = "",
     ) -> None:
-        """Store messages and add them to the history. `thinking` is stored but never sent to the model."""
+        """Store messages and add them to the history. `thinking` is only stored, never sent to the model."""
         records = self._to_records(messages, turn, thinking)
         await self.thread.run(
             lambda: self._store.append_messages(
@@ -162,7 +162,7 @@ class SessionHistory:
         )
 
     def _store_messages(self, messages: Sequence[Json], turn: int, *, finished: Sequence[str] = ()) -> None:
-        """Write messages to the database and add them to this history, without waiting in a queue."""
+        """Write messages to the database and add them to this history, before the method returns."""
         records = self._to_records(messages, turn)
         numbers = self._store.append_messages(self.record.id, records, finished_calls=finished)
         self._add_entries(records, numbers)

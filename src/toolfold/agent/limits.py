@@ -56,7 +56,7 @@ class TurnBudget:
         return self.limits.max_seconds - (time.monotonic() - self.started)
 
     def exceeded(self) -> StopReason | None:
-        """Return the limit that was reached; None if no limit was."""
+        """Return which limit (steps, tokens, time or cost) was reached; None if none was."""
         if self.steps >= self.limits.max_steps:
             return "step_limit"
         if self.usage.total_tokens >= self.limits.max_tokens:

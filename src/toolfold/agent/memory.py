@@ -54,8 +54,8 @@ class Memory:
         size = sum(map(len, facts))
         if size > self._max_chars:
             raise CallError(
-                f"the memory would have {size:,} characters, more than {self._max_chars:,}; nothing was "
-                f"written."
+                f"the memory would have {size:,} characters; the limit is {self._max_chars:,}. Nothing was"
+                f" written."
                 " Replace or remove a fact first."
             )
         text = _HEADER + "".join(f"- {fact}\n" for fact in facts)
@@ -65,20 +65,22 @@ class Memory:
 def _require_fact(args: Json) -> str:
     fact = " ".join(str(args.get("content") or "").split())
     if not fact:
-        raise CallError("`content` is needed: the fact to remember. Nothing was written.")
+        raise CallError("`content` is missing: give the fact to remember. Nothing was written.")
     if len(fact) > MAX_FACT_CHARS:
-        raise CallError(f"a fact may have {MAX_FACT_CHARS} characters, not {len(fact)}. Nothing was written.")
+        raise CallError(
+            f"the fact has {len(fact)} characters; the limit is {MAX_FACT_CHARS}. Nothing was written."
+        )
     return fact
 
 
 def _find_fact(facts: list[str], args: Json) -> int:
     wanted = " ".join(str(args.get("old") or "").split()).casefold()
     if not wanted:
-        raise CallError("`old` is needed: words of the fact to change. Nothing was written.")
+        raise CallError("`old` is missing: give words of the fact to change. Nothing was written.")
     found = [index for index, fact in enumerate(facts) if wanted in fact.casefold()]
     if len(found) == 1:
         return found[0]
     raise CallError(
-        f"`old` must be words of exactly one fact, but {len(found)} contain {wanted!r}. Nothing was written.",
+        f"`old` must occur in exactly one fact, but {len(found)} contain {wanted!r}. Nothing was written.",
         facts=facts,
     )

@@ -57,7 +57,7 @@ JobLimit = Callable[[Job], Sequence[GrantLimit]]
 
 @dataclass(slots=True)
 class _ActiveRun:
-    """A job that is running: the job, and its agent once that is open."""
+    """A scheduled job that is running, and the agent that works on it (None until the agent is open)."""
 
     job: Job
     agent: Agent | None = None
@@ -110,7 +110,7 @@ class Scheduler:
         return count
 
     async def run_job(self, job_id: str) -> Run:
-        """Run one job at once, whatever its schedule is, and return the outcome."""
+        """Run one job immediately, regardless of its schedule, and return the outcome."""
         job, run = self._jobs.store.claim_now(job_id, self._owner, self._jobs.clock())
         task = self._start(job, run)
         try:
@@ -188,7 +188,7 @@ class Scheduler:
         await self._wait_for_running(None)
 
     async def _wait_for_running(self, seconds: float | None) -> None:
-        """Wait for a limited time until running jobs have ended; keep them reserved for this process."""
+        """Wait for a limited time until running jobs end; keep them claimed by this process meanwhile."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while self._running and (end is None or loop.time() < end):
@@ -211,16 +211,24 @@ class Scheduler:
         await self._interrupt_refused()
 
     async def _interrupt_refused(self) -> None:
-        """Interrupt running jobs of clients whose token was revoked, or whose user may not use it now."""
+        """Interrupt running jobs of clients whose token was revoked or may not be used any more."""
         for active in [each for each in self._running.values() if each.job.client]:
             try:
                 await asyncio.to_thread(self._limit_client, active.job)
             except JobRejected as error:
                 if active.agent is not None:
-                    log.warning("the scheduled job %s is interrupted: %s", active.job.id, error)
+                    log.warning(
+                        "the scheduled job %s was interrupted, as its client may no longer run it: %s",
+                        active.job.id,
+                        error,
+                    )
                     active.agent.interrupt()
             except ToolfoldError as error:
-                log.warning("the client of the scheduled job %s cannot be checked: %s", active.job.id, error)
+                log.warning(
+                    "it could not be checked whether the client of the scheduled job %s may run it: %s",
+                    active.job.id,
+                    error,
+                )
 
     async def _run_claimed(self, job: Job, run: Run) -> Run:
         """Run a job that is reserved for this process; store and return the outcome, even after an error."""

@@ -1,4 +1,4 @@
-"""The tools that the agent runs itself: plan, memory, session search, delegation, questions.
+"""Run the tools that depend on the agent's own state: plan, memory, session search, delegation, questions.
 
 They belong to one session. Their schemas are in `tools/agent.py`.
 """
@@ -21,7 +21,7 @@ Delegate = Callable[[Json], Awaitable[Json]]
 
 
 class AgentTools:
-    """The tools that an agent runs itself for one session, with their state."""
+    """Runs plan, memory, session search, delegation and question tools for one agent session."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class AgentTools:
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that this agent runs itself."""
+        """Return the names of the tools that `run` can run in this session, such as `todo` and `memory`."""
         offered = {"todo", "session_search"}
         offered |= {"memory"} if self._memory is not None else set()
         offered |= {"delegate_task"} if self._delegate is not None else set()
@@ -47,7 +47,7 @@ class AgentTools:
         return frozenset(offered)
 
     def run(self, name: str, args: Json) -> Any:
-        """Run one of the agent's own tools."""
+        """Run `todo`, `memory`, `session_search`, `delegate_task` or `clarify`, and return its result."""
         if name not in self.offers:
             raise NeedsAgent(name)
         match name:
@@ -89,11 +89,11 @@ class LocalAgent:
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that this agent runs itself."""
+        """Return the names of the tools that `run` can run without a model: `todo` only."""
         return frozenset({"todo"})
 
     def run(self, name: str, args: Json) -> Any:
-        """Run one of the agent's own tools."""
+        """Run the tool `todo`. Raises NeedsAgent for other tools, which need an agent with a model."""
         if name not in self.offers:
             raise NeedsAgent(name)
         return self.todos.run(args)

@@ -50,12 +50,12 @@ class AllowedTools:
         self._entries.add(*map(str, allowed))
 
     def remove(self, entry: str) -> bool:
-        """Remove an entry of `approval.allowed_tools`; return False if there is none. Raises ConfigError."""
+        """Remove an entry of `approval.allowed_tools`; return False if there is none."""
         return self._entries.remove(entry)
 
 
 def build_allowed_tools(config: Config) -> AllowedTools:
-    """Create the allowed tools from a configuration; added entries are saved in the user's own file."""
+    """Read `approval.allowed_tools` from the settings; entries added later go to the user's own file."""
     paths, entries = config.paths, config.approval.allowed_tools
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     written = AllowList(

@@ -36,7 +36,7 @@ NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
 
 
 class AllowList:
-    """The allow-list entries that apply now. `file` is None if they do not come from a file."""
+    """Entries of the permanent allow-list. `file` is None if they do not come from a file."""
 
     def __init__(
         self,
@@ -108,9 +108,12 @@ class AllowList:
             return self._entries
 
     def add(self, *keys: str) -> None:
-        """Add entries to the allow-list and to its file. Raises ConfigError."""
+        """Add entries to the allow-list and to its file. Raises ConfigError if they cannot be saved."""
         if self._file is None or not keys or not all(keys):
-            raise ConfigError("this entry cannot be added to the allow-list", key=self._key)
+            raise ConfigError(
+                "nothing was added to the allow-list: the entry is empty, or the list is not in a file",
+                key=self._key,
+            )
         with self._lock:
             self._change_file(lambda written: list(dict.fromkeys((*written, *keys))))
             self._set_entries(dict.fromkeys((*self._entries, *keys)))

@@ -131,7 +131,7 @@ class AuditLog(DecisionLog):
                         return opened
 
     def _is_newest_rotated(self, opened: Sequence[tuple[int, int]]) -> bool:
-        """Return True if the newest rotated log file is still the opened one, or if there is none."""
+        """Return False if the audit log was rotated after the given files were opened."""
         try:
             newest = self._rotated_file(1).stat()
         except FileNotFoundError:
@@ -164,7 +164,9 @@ class AuditLog(DecisionLog):
             finally:
                 os.close(handle)
             if time.monotonic() > end:
-                raise OSError(f"another process has locked the audit log for {LOCK_TIMEOUT_S:g} s")
+                raise OSError(
+                    f"the audit log was not opened: another process kept it locked for {LOCK_TIMEOUT_S:g} s"
+                )
             time.sleep(_LOCK_POLL_S)
 
     def _is_current(self, handle: int) -> bool:

@@ -114,7 +114,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the allow-list entries that match the call, one per name of the tool; save the first one."""
+        """Return the allow-list entries that match the call, one per tool name; the first is to be saved."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
@@ -286,7 +286,7 @@ class CallAnalyzer:
         return [each for each in commands if each.strip()]
 
     def _argument_meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
-        """Return the meaning (command, path …) of each argument, as declared or as suggested by its name."""
+        """Return what each argument is (command, path …), as declared or as suggested by its name."""
         if tool.judged_as:
             return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
         guessed: dict[str, Meaning] = {}
@@ -521,7 +521,7 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
 
 
 def _listed_name(tool: Tool) -> str:
-    """Return the name by which allow-list entries refer to a tool: the one that the command line shows."""
+    """Return the tool's name as it appears in allow-list entries and on the command line."""
     return tool.listed_name or tool.name
 
 

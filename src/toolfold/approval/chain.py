@@ -1,4 +1,4 @@
-"""The steps that decide about a tool call that needs approval, in their order.
+"""Decide about a tool call that needs approval, by a fixed sequence of checks before anyone is asked.
 
     hard floor → deny rules → session grants → allow-list → allowed tools → isolated site → mode → a person
 
@@ -136,7 +136,7 @@ class DecisionChain:
         return None
 
     def _decide_declared_effect(self, analysis: CallAnalysis, caller: Caller) -> Decision | None:
-        """Decide about a call whose only findings are effects that its tool declares."""
+        """Decide about a call whose only findings are effects that its tool itself declares."""
         if not analysis.declared_effects:
             return None
         if entries := self.allowed_tools.find(analysis, caller.name):

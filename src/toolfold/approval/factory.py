@@ -96,7 +96,7 @@ def build_allowlist(
     deny_rules: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
-    """Build the permanent allow-list; if its entries come from the user's file, changes of the file apply.
+    """Build the permanent allow-list; later changes of the user's settings file are picked up.
 
     Without `analyzer`, it can be listed and changed, but covers nothing.
     """
@@ -179,7 +179,9 @@ def _exact_entries(config: Config) -> list[str]:
     Entries for rules are effective only in the user's own settings file.
     """
     for entry in filter(is_pattern, config.command_allowlist):
-        log.warning("the allow-list entry %r is only effective in %s", entry, config.paths.user_file)
+        log.warning(
+            "the allow-list entry %r is ignored: it is only effective in %s", entry, config.paths.user_file
+        )
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]
 
 
@@ -189,7 +191,7 @@ def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule
 
 
 def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
-    """Return why an allow-list entry for a rule or kind covers no finding; empty if it covers some."""
+    """Return why an allow-list entry for a rule or kind can never match; empty if it can."""
     kinds = FindingKinds.shipped()
     word, _, name = entry.partition(":")
     known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names

@@ -251,7 +251,7 @@ class Approval:
 
 
 def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
-    """Count the characters in a call's arguments, and stop at `limit`.
+    """Count the characters in a call's arguments; stop counting at `limit`.
 
     The count decides whether the call is judged in a thread, which long calls need.
     """

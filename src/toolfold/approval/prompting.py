@@ -1,4 +1,4 @@
-"""Ask a person for approval of a tool call, with a timeout, and never the same question twice at once.
+"""Ask a person for approval of a tool call, with a timeout; equal questions are asked only once.
 
 Anything that prevents an answer (nobody there, no answer in time, a failing request, an answer that was
 not offered) is a refusal. Calls that wait for the same question share its answer, and an answer that
@@ -93,7 +93,7 @@ def _invalid_answer_message(returned: object, tool: str) -> str:
 
 
 class PendingQuestions:
-    """Approval questions that wait for an answer, so that the same question is not asked twice at once.
+    """Approval questions waiting for an answer, so that equal questions of several calls are asked once.
 
     Callers may wait in different threads, each with its own event loop.
     """
@@ -143,7 +143,7 @@ class PendingQuestions:
             await asyncio.wait({task})
 
     def notify_waiting(self, topic: object) -> None:
-        """Wake all calls that wait for an answer on `topic`, to check whether they still need one."""
+        """Wake all calls that wait for an answer on `topic`, so that they check if they still need one."""
         with self._lock:
             listening = list(self._listeners.get(topic, ()))
         for each in listening:
@@ -174,7 +174,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """Return a waiter for the answer to a question that another call asks; None if none asks it yet."""
+        """Wait in line if another call already asks the question `key`; return None if no call does."""
         with self._lock:
             queue = self._waiters.get(key)
             if queue is None:

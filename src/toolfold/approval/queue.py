@@ -36,7 +36,7 @@ class StaleQuestion(ToolfoldError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One pending approval request, and since when it waits (seconds since 1970)."""
+    """One pending approval request, and the time at which it was made (seconds since 1970)."""
 
     id: str
     request: ApprovalRequest

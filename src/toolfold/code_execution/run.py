@@ -224,7 +224,7 @@ def _parse_request(request: bytes) -> tuple[str, Json]:
         (parsed.get("name"), parsed.get("arguments")) if isinstance(parsed, dict) else (None, None)
     )
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise ValueError("the request must have a name and arguments")
+        raise ValueError("the tool call request must have a tool name and arguments")
     return name, arguments
 
 

@@ -58,7 +58,7 @@ class Channel(Protocol):
         """Return the last error output of the client program (`docker`, `ssh` …) that runs the commands."""
 
     async def close(self) -> None:
-        """Release the channel at once, even if the program still runs.
+        """Release the channel immediately, even if the program still runs.
 
         The program may keep running on the target: the guard terminates it.
         """

@@ -171,7 +171,8 @@ class ProcessTable:
             log = await self._load_input_log(name)
             if revision is not None and log.revision != revision:
                 raise CallError(
-                    f"The input of {name} has changed meanwhile. Check its output, then write again."
+                    f"The input of {name} has changed meanwhile: something else was written to it."
+                    " Check its output, then write again."
                 )
             if data:
                 await self._deliver_input(name, data, log)
@@ -199,7 +200,7 @@ class ProcessTable:
             else:
                 log.mark_incomplete(PARTIAL_WRITE)
         if not delivered:
-            raise CallError(f"{name} does not read its input. At most a part of this write has arrived.")
+            raise CallError(f"{name} does not read its input. At most a part of the text was written.")
 
     async def _load_input_log(self, name: str) -> InputLog:
         """Return the log of a process's input, marked as incomplete if other clients wrote to it too."""

@@ -107,7 +107,7 @@ class CommandRunner:
         ]
 
     async def launch_background(self, argv: Sequence[str], name: str) -> None:
-        """Run the helper script on the target that starts a background process."""
+        """Start a background process, by running a helper script on the target."""
         channel = await self._spawn_program(argv, f"process.{name}.", None)
         try:
             async with asyncio.timeout(SCRIPT_TIMEOUT_S):
@@ -241,7 +241,7 @@ class CommandRunner:
         return guard
 
     async def _send_variables(self, guard: Guard) -> None:
-        """Store environment variables for commands on the target, sent over stdin as arguments are public."""
+        """Store environment variables for commands on the target, sent by stdin to keep them private."""
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
         end_mark = EndMarkParser()
         argv = [

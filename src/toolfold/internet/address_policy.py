@@ -65,7 +65,7 @@ class AddressPolicy:
         return cls(parse_networks(private_networks))
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """Return all addresses of a host. Raises AddressRefused if the port or one of them is forbidden.
+        """Return all addresses of a host. Raises AddressRefused if the port or any address is forbidden.
 
         One forbidden address is enough to refuse the host: a name that has both public and private addresses
         is most likely an attack.

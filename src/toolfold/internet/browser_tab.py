@@ -265,7 +265,7 @@ class BrowserTab:
         )
 
     async def _state_after(self, url: str) -> PageState:
-        """Return the page's state after an action; with a snapshot if the URL, which was `url`, changed."""
+        """Return the page's state after an action; with a snapshot if the URL is no longer `url`."""
         await asyncio.sleep(NAVIGATION_DELAY_S)
         await self._settle()
         return await self.describe(with_snapshot=self.page.url != url)

@@ -95,7 +95,7 @@ def _detect_kind(document: FetchedDocument) -> Kind:
         return "text"
     described = shorten(media_type, 80) or "an unknown type"
     raise ExtractionFailed(
-        f"The document is {described} with {len(document.data):,} bytes, which contains no readable text."
+        f"The document ({described}, {len(document.data):,} bytes) is of a type without readable text."
     )
 
 

@@ -94,7 +94,7 @@ def parse_schedule(text: str, now: datetime, zone: ZoneInfo) -> Schedule:
     `now` is the moment from which relative times count; local times are in `zone`.
     """
     if len(text) > MAX_SCHEDULE_CHARS:
-        raise ScheduleError(f"A schedule may have {MAX_SCHEDULE_CHARS} characters, not {len(text):,}.")
+        raise ScheduleError(f"The schedule has {len(text):,} characters; the limit is {MAX_SCHEDULE_CHARS}.")
     words = text.strip().casefold()
     if words in _MACROS:
         return Schedule(kind="cron", expressions=check_expressions(_MACROS[words]))

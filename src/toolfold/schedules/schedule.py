@@ -147,7 +147,7 @@ def once(moment: datetime) -> Schedule:
 
 
 def every(amount: timedelta, start: datetime) -> Schedule:
-    """Return a schedule at fixed intervals of elapsed time. Raises ScheduleError if they are too short."""
+    """Return a schedule at fixed intervals of elapsed time. Raises ScheduleError if too short or long."""
     seconds = int(amount.total_seconds())
     if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_DAYS * 86_400:
         raise ScheduleError(
@@ -157,7 +157,7 @@ def every(amount: timedelta, start: datetime) -> Schedule:
 
 
 def every_days(days: int, clock: str, first: date, zone: ZoneInfo) -> Schedule:
-    """Return a schedule for a time of day, every so many days. Raises ScheduleError."""
+    """Return a schedule that runs every `days` days at the time of day `clock`. Raises ScheduleError."""
     if not 1 <= days <= MAX_INTERVAL_DAYS:
         raise ScheduleError(f"An interval must have between 1 and {MAX_INTERVAL_DAYS:,} days.")
     noon = datetime.combine(first, time(12), zone)

@@ -274,5 +274,5 @@ def _require_known(toolsets: Collection[str], known: Collection[str]) -> None:
     for name in toolsets:
         if name not in known:
             raise JobRejected(
-                f"{name[:60]!r} is not a toolset of this session. Known: {', '.join(sorted(known))}."
+                f"{name[:60]!r} is not a toolset of this session. Its toolsets: {', '.join(sorted(known))}."
             )

@@ -206,13 +206,15 @@ class HomeTools:
         if "entity_id" in args:
             data["entity_id"] = args["entity_id"]
         if len(json.dumps(data)) > MAX_DATA_CHARS:
-            raise ServiceRefused(f"The data of the service has more than {MAX_DATA_CHARS:,} characters.")
+            raise ServiceRefused(
+                f"The data for the service call has more than {MAX_DATA_CHARS:,} characters."
+            )
         self.outside_text.require_no_secret(json.dumps(data, ensure_ascii=False), "The data")
         client = self._client()
         services = await client.list_services()
         if service not in services.get(domain, {}):
             known = ", ".join(sorted(services.get(domain, {}))[:50]) or f"none in {domain!r}"
-            raise ServiceRefused(f"There is no service {domain}.{service}. Known: {known}.")
+            raise ServiceRefused(f"There is no service {domain}.{service}. Known services: {known}.")
         changed = await client.call_service(domain, service, data)
         return {"called": f"{domain}.{service}", "changed": changed[:MAX_LISTED]}
 

@@ -93,7 +93,9 @@ class MessageSender:
             )
         variables = self.settings.url_variables()
         if not any(self.environment.get(variable) for variable in variables):
-            raise MessageFailed(f"The URL of the target is missing: set {' or '.join(variables)}.")
+            raise MessageFailed(
+                f"No message target has a URL: set the environment variable {' or '.join(variables)}."
+            )
         return True
 
     def send(self, args: Json, _: CallContext) -> Json:
@@ -105,7 +107,7 @@ class MessageSender:
         with _silence_log():
             sender = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))
             if not sender.add(url):
-                raise MessageFailed(f"The URL of the target {name!r} is not a valid Apprise URL.")
+                raise MessageFailed(f"The URL of the message target {name!r} is not a valid Apprise URL.")
             sent = sender.notify(
                 body=text,
                 title=title,
@@ -114,7 +116,7 @@ class MessageSender:
             )
         if not sent:
             raise MessageFailed(
-                f"The message to {name!r} was not delivered: its service did not accept it or did not answer."
+                f"The message to {name!r} was not delivered: the service refused it or did not answer."
             )
         return {"sent": True, "target": name}
 
@@ -123,10 +125,12 @@ class MessageSender:
         target = self.settings.targets.get(name)
         if target is None:
             known = ", ".join(self.settings.targets)
-            raise MessageFailed(f"There is no target {name!r}. The targets are: {known}.")
+            raise MessageFailed(f"There is no message target {name!r}. The configured targets are: {known}.")
         url = self.environment.get(target.url_env, "").strip()
         if not url:
-            raise MessageFailed(f"The URL of {name!r} is missing: the variable {target.url_env} is not set.")
+            raise MessageFailed(
+                f"The target {name!r} has no URL: the environment variable {target.url_env} is not set."
+            )
         return url
 
 

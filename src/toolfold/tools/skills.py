@@ -196,7 +196,7 @@ class SkillTools:
             )
 
     def _rank(self, skills: list[Skill], query: str) -> list[Skill]:
-        """Return the skills that match a message, best first, ranked like tools."""
+        """Return the skills that match a message, best first, as ranked by the tool search."""
         by_name = {f"skill_{skill.name}": skill for skill in skills}
         if self.search is None or not by_name:
             return skills
@@ -227,5 +227,5 @@ class SkillTools:
 def _require(args: Json, name: str) -> str:
     value = args.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise CallError(f"The action {args['action']!r} needs {name!r}.")
+        raise CallError(f"The action {args['action']!r} needs the argument {name!r}.")
     return value

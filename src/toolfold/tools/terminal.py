@@ -174,13 +174,13 @@ def tools(services: Services) -> list[Tool]:
 
 
 def needs_context(tool: Tool) -> bool:
-    """Return True if approval needs the data that the hook of `inject_workdir` adds to a tool's calls."""
+    """Return True if approval of a tool's calls depends on the working directory or earlier input."""
     called = (tool.source, tool.name)
     return called == _PROCESS_TOOL or called in _DIRECTORY_TOOLS
 
 
 def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
-    """Return a hook that adds the data to each call that approval needs, such as the working directory.
+    """Return a hook that adds to each call what approval depends on, such as the working directory.
 
     For `terminal` and `execute_code` that is the absolute working directory: a task may have changed it, and
     `rm -r *` depends on it. For input to a process it is the earlier input, without which it cannot be

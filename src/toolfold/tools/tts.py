@@ -111,7 +111,7 @@ class SpeechTools:
         self.check()
         path = args.get("path", "speech.wav")
         if not str(path).lower().endswith(".wav"):
-            raise SpeechFailed("The file must end with .wav.")
+            raise SpeechFailed("The name of the audio file must end with .wav.")
         self.workspace.resolve(path)  # refuse a wrong path before the work
         voice = args.get("voice") or self.settings.voice
         if voice and not _VOICE.fullmatch(voice):
@@ -171,13 +171,13 @@ def _find_program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise SpeechFailed(
-            f"The program {name} is missing. Install it, or set speech.backend to `remote` with a key."
+            f"The program {name} is missing. Install it, or set speech.backend to `remote` (needs a key)."
         )
     return found
 
 
 async def _run(command: Sequence[str], text: str, limit_s: float) -> None:
-    """Run a program with a text as its input. Raises SpeechFailed if it fails or takes too long."""
+    """Run a program with a text as its input. Raises SpeechFailed if it fails or does not end in time."""
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=null, stderr=pipe)
     try:

@@ -32,7 +32,7 @@ class HttpTrainer:
         payload = {"environment": environment, "parameters": parameters}
         run_id = (await self._request("/runs", method="POST", payload=payload)).get("id")
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
-            raise TrainingFailed("The trainer returned no valid id of the run.")
+            raise TrainingFailed("The trainer returned no valid id for the new training run.")
         return run_id
 
     async def read(self, run_id: str) -> Json:

@@ -150,7 +150,7 @@ class LocalRuns:
         end = time.monotonic() + STOP_TIMEOUT_S
         while _is_locked(folder / "lock"):
             if time.monotonic() > end:
-                raise TrainingFailed(f"The training run {run_id!r} did not end in time; it is still ending.")
+                raise TrainingFailed(f"The training run {run_id!r} was asked to stop but is still running.")
             time.sleep(POLL_S)
         return self.read(run_id)
 

@@ -85,7 +85,7 @@ def take_tail(text: str, words: Sequence[Word]) -> str | None:
 
 
 def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
-    """Return the lines or bytes of a text, and the sign and number that `head` or `tail` is given."""
+    """Return the lines or bytes of a text, and the count (with its sign) given to `head` or `tail`."""
     unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
     pieces = split_lines(text) if unit == "n" else _split_bytes(text)

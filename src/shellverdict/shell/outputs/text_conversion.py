@@ -37,7 +37,7 @@ def create_stream(text: str, taints: Iterable[Taint] = ()) -> TextStream:
 
 
 def unknown_stream(*taints: Taint, source: TextStream | None = None) -> TextStream:
-    """Return a stream of unknown text that has the given origins and those of the stream `source`."""
+    """Return a stream of unknown text from the given origins (network, file …) and those of `source`."""
     if source is None:
         return TextStream(None, frozenset(taints))
     return TextStream(None, frozenset(taints) | source.taints, listed_directories=source.listed_directories)
