@@ -91,7 +91,7 @@ class SkillLibrary:
         return skill
 
     def find_own_skill(self, name: str) -> Skill:
-        """Return a skill in the user's own directory, the only ones that can be changed. Raises CallError."""
+        """Return a skill that can be changed, from the user's own directory. Raises CallError if none."""
         directory = self._own_directory(name, must_exist=True)
         skill = self.find_skill(name)
         if skill.directory != directory:  # the file's front matter has another name than its directory
@@ -224,7 +224,7 @@ def _parse_front_matter(text: str) -> dict[str, Any]:
 
 
 def _read_text(directory: Path, path: str) -> str:
-    """Return the text of a file below a directory. Raises CallError."""
+    """Return the text of a file below a directory. Raises CallError if it cannot be read."""
     target = directory / path
     try:
         if not target.resolve().is_relative_to(directory.resolve()) or not target.is_file():

@@ -593,6 +593,6 @@ def _is_keyword_argument(argument: Sequence[Token]) -> bool:
 
 
 def _as_pattern(path: str) -> str:
-    """Return a path as a glob pattern; if it has no star, the pattern for all files in that directory."""
+    """Return a path as a glob pattern; a path without a star becomes the pattern for all files in it."""
     starred = path.replace("*", STAR)
     return starred if STAR in starred else f"{path.rstrip('/')}/{STAR}"

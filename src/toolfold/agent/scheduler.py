@@ -162,7 +162,7 @@ class Scheduler:
         self._running.pop(task, None)
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a scheduled run could not be recorded", exc_info=error)
+            log.error("the outcome of a scheduled job could not be stored", exc_info=error)
 
     async def _wait_for_next(self) -> None:
         """Wait until a job is due, a job has ended or `stop` is called, but not longer than `POLL_S`."""
@@ -207,7 +207,7 @@ class Scheduler:
             now = self._jobs.clock()
             await asyncio.to_thread(self._jobs.store.renew_claims, self._owner, now, job_ids)
         except STORE_ERRORS as error:
-            log.warning("the claims of scheduled jobs could not be renewed: %s", error)
+            log.warning("running scheduled jobs could not be kept reserved for this process: %s", error)
         await self._interrupt_refused()
 
     async def _interrupt_refused(self) -> None:
@@ -251,7 +251,7 @@ class Scheduler:
         try:
             self._report(job, run)
         except Exception as error:  # such as a closed output; the job does not depend on it
-            log.warning("a run of the scheduled job %s could not be reported: %s", job.id, error)
+            log.warning("the start or end of the scheduled job %s could not be reported: %s", job.id, error)
 
     async def _store_outcome(self, run: Run) -> None:
         """Store the outcome of a job; try again if another process locks the database file for too long."""
@@ -259,7 +259,7 @@ class Scheduler:
             try:
                 await asyncio.to_thread(self._jobs.store.finish_run, run, self._owner)
             except STORE_ERRORS as error:
-                log.warning("the outcome of a scheduled run could not be stored yet: %s", error)
+                log.warning("the outcome of a scheduled job could not be stored; trying again: %s", error)
                 await asyncio.sleep(delay)
             else:
                 return

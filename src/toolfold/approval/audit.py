@@ -49,7 +49,7 @@ class DecisionLog(ABC):
         self._redact, self._clock = redact or Redaction(max_chars=MAX_TEXT_CHARS), clock
 
     def write(self, entry: Json) -> None:
-        """Append one entry to the audit log. Raises OSError."""
+        """Append one entry to the audit log. Raises OSError if it cannot be written."""
         redact = self._redact.with_secrets_from(
             str(entry.get("command", ""))
         )  # reasons quote words of the command
@@ -81,7 +81,7 @@ class DecisionLog(ABC):
 
 
 class AuditLog(DecisionLog):
-    """Audit log of approval decisions in one directory."""
+    """Audit log of approval decisions, stored as files in one directory."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ def _read_at(handle: int, start: int, end: int) -> bytes:
 
 
 def _read_last_link(handle: int, size: int) -> Link:
-    """Return the position and hash of the last entry in an audit log file."""
+    """Return the number and hashes of the last entry in an audit log file."""
     for count in _TAIL_BYTES:
         start = max(0, size - count)
         lines = _read_at(handle, start, start + count).decode("utf-8", "replace").split("\n")

@@ -87,7 +87,7 @@ class CallAnalysis:
 
     @property
     def declared_effects(self) -> frozenset[str]:
-        """Return the declared effects that need approval; empty if there is any other finding."""
+        """Return the effects declared by the tool that need approval; empty if there are other findings."""
         known = {
             declared_rule(self.tool): Effect.DESTRUCTIVE.value,
             paid_rule(self.tool): Effect.SPEND.value,

@@ -21,7 +21,7 @@ _END = re.compile(r',"number":(\d{1,18}),"previous":"([0-9a-f]{64})","hash":"([0
 
 
 class Link(NamedTuple):
-    """Position of an audit log entry in the hash chain, and the hash of the entry."""
+    """Number of an audit log entry in the hash chain, and the hashes of the entry before and of the entry."""
 
     number: int
     previous: str
@@ -33,7 +33,7 @@ START = Link(0, "", FIRST_HASH)
 
 
 def seal_entry(entry: Json, last: Link) -> tuple[str, Link]:
-    """Return the log line for an entry that follows `last` in the hash chain, and its position and hash."""
+    """Return the log line for an entry that follows `last` in the hash chain, and its number and hashes."""
     chained = {**entry, "number": last.number + 1, "previous": last.hash}
     text = json.dumps(chained, ensure_ascii=True, separators=(",", ":"))
     link = Link(last.number + 1, last.hash, _hash_text(text))
@@ -41,7 +41,7 @@ def seal_entry(entry: Json, last: Link) -> tuple[str, Link]:
 
 
 def read_link(line: str) -> Link | None:
-    """Return the position and hash that a log line states for itself; None if it has no hash."""
+    """Return the entry number and hashes that a log line contains; None if it has no hash."""
     found = _END.search(line)
     return Link(int(found[1]), found[2], found[3]) if found else None
 
@@ -133,5 +133,5 @@ def _is_object(line: str) -> bool:
 
 
 def find_last_link(lines_newest_first: Iterator[str]) -> Link:
-    """Return the position and hash of the newest entry in the hash chain; START if there is none."""
+    """Return the number and hashes of the newest entry in the hash chain; START if there is none."""
     return next((link for line in lines_newest_first if (link := read_link(line))), START)

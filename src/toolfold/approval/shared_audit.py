@@ -1,4 +1,4 @@
-"""Audit log of the approval decisions of all replicas, in the database that they share."""
+"""Audit log of the approval decisions of all gateway replicas, in the database that they share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOCK_KEY = 0x746F6F6C61756474
 
 
 class SharedAuditLog(DecisionLog):
-    """Audit log in a database, with one hash chain for the entries of all replicas."""
+    """Audit log in a database, with one hash chain for the entries of all gateway replicas."""
 
     is_remote = True
 

@@ -109,7 +109,7 @@ class ChatModel:
         self.name = f"{model} at {urlsplit(url).hostname or 'a URL without a host'}"
 
     def __call__(self, messages: Messages) -> str:
-        """Send messages to the model and return its answer. Raises ModelUnavailable."""
+        """Send messages to the model and return its answer. Raises ModelUnavailable if there is none."""
         request = {"model": self._model, "messages": list(messages), "stream": False}
         try:
             return _read_content(self._exchange(request, max_bytes=MAX_RESPONSE_BYTES))
@@ -120,7 +120,7 @@ class ChatModel:
 
 
 def _read_content(answer: Any) -> str:
-    """Return the text of the first choice in a chat completion. Raises ValueError."""
+    """Return the text of the first choice in a chat completion. Raises ValueError if it has none."""
     try:
         content = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):

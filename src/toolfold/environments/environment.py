@@ -88,11 +88,11 @@ class Environment:
 
     @property
     def client_id(self) -> str:
-        """Return the identifier of this client, which all its commands carry in their environment."""
+        """Return this client's identifier, which every command gets as an environment variable."""
         return self._runner.client_id
 
     async def open(self) -> None:
-        """Connect to the target now instead of at the first use. Raises EnvironmentFailed."""
+        """Connect to the machine or container now, not at the first use. Raises EnvironmentFailed."""
         await self._runner.ensure_guard()
 
     def working_directory(self, task: str = DEFAULT_TASK) -> str:
@@ -230,7 +230,7 @@ class Environment:
         return await self.processes.start(spec, watch_words)
 
     async def close(self) -> None:
-        """Terminate all foreground commands and release the target. Background processes keep running."""
+        """Terminate all foreground commands and disconnect. Background processes keep running."""
         await self.processes.close()
         await self._runner.close()
 

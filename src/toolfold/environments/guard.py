@@ -1,4 +1,4 @@
-"""Connect to the guard, a helper process on the target that terminates commands.
+"""Connect to the guard, a helper process on the target machine that terminates commands.
 
 The guard reads requests from its standard input. When that is closed, because this client closed it or was
 killed, it terminates all foreground commands of this client. Knows processes only by their identifiers.
@@ -32,7 +32,7 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class GuardLost(Exception):
-    """The guard process, which terminates commands on the target, does not answer.
+    """The guard process, which terminates commands on the target machine, does not answer.
 
     It was killed, or the target is unreachable.
     """
@@ -40,7 +40,7 @@ class GuardLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TargetTools:
-    """Paths of programs and directories on the target; empty if a program is missing."""
+    """Paths of programs and directories on the target machine; empty if a program is missing."""
 
     tasks_dir: str
     """Directory with the state of this client's tasks.
@@ -57,7 +57,7 @@ class TargetTools:
 
 
 class Guard:
-    """Connection to a guard, the helper process on the target that terminates commands."""
+    """Connection to a guard, the helper process on the target machine that terminates commands."""
 
     def __init__(self, channel: Channel, tools: TargetTools, unread: bytes, backend: Backend) -> None:
         self.tools = tools
@@ -78,7 +78,7 @@ class Guard:
 
     @classmethod
     async def start(cls, backend: Backend, client_id: str, max_log_bytes: int) -> Guard:
-        """Start a guard process on the target. Raises EnvironmentFailed."""
+        """Start a guard process on the target machine. Raises EnvironmentFailed if that fails."""
         lease = str(backend.lease_s) if backend.lease_s else ""
         argv = [
             "sh",

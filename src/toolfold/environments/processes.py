@@ -1,4 +1,4 @@
-"""Background processes, which keep running on the target when this client exits.
+"""Background processes, which keep running on the target machine when this client exits.
 
 Each has a directory on the target with its description, log, input and finally its exit code. Any client of
 the same target can therefore find it, also one that starts after the client that launched it has exited.
@@ -79,7 +79,7 @@ class ProcessNotice:
 
 
 class ProcessTable:
-    """Manages the background processes on one target."""
+    """Manages the background processes on one machine or in one container or sandbox."""
 
     def __init__(self, runner: CommandRunner, max_running: int) -> None:
         self._runner, self._max_running = runner, max_running

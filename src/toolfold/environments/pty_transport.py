@@ -1,4 +1,4 @@
-"""Run programs over remote terminals, for targets that offer no other byte stream.
+"""Run programs over remote terminals, for sandboxes that offer no other byte stream.
 
 Types one line, by which the remote shell replaces itself with a helper script that passes any bytes:
 `shell/pipe.sh` turns the terminal into three streams, `shell/terminal.sh` keeps it a terminal. Their control
@@ -33,7 +33,7 @@ _MAX_FRAME_BYTES = 8_000  # the exit frame contains the end of the program's err
 
 
 class RemotePty(Protocol):
-    """Interface to a terminal on the target."""
+    """Interface to a terminal on a remote machine or sandbox."""
 
     async def send(self, data: bytes) -> None:
         """Write to the terminal. Raises if the terminal is gone."""
@@ -132,7 +132,7 @@ class PtyChannel:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def start(self, pty: RemotePty, state_dir: str, argv: Sequence[str]) -> None:
-        """Start the program on the remote terminal. Raises EnvironmentFailed."""
+        """Start the program on the remote terminal. Raises EnvironmentFailed if that fails."""
         self._pty = pty
         self._run_in_background(self._watch_pty(pty))
         arguments = (

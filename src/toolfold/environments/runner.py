@@ -1,4 +1,4 @@
-"""Run programs through a backend, supervised by a guard process on the target.
+"""Run programs through a backend, supervised by a guard process on the target machine.
 
 Every program gets an identifier by which the guard finds all processes that belong to it. A target that was
 lost is opened again for the next program.
@@ -57,7 +57,7 @@ class CommandSpec:
 
 
 class CommandRunner:
-    """Starts and terminates programs on one target."""
+    """Starts and terminates programs on one machine or in one container or sandbox."""
 
     def __init__(self, backend: Backend, variables: Mapping[str, str], max_log_bytes: int) -> None:
         self.backend = backend
@@ -107,7 +107,7 @@ class CommandRunner:
         ]
 
     async def launch_background(self, argv: Sequence[str], name: str) -> None:
-        """Start a background process, by running a helper script on the target."""
+        """Start a background process by running a helper script on the target machine."""
         channel = await self._spawn_program(argv, f"process.{name}.", None)
         try:
             async with asyncio.timeout(SCRIPT_TIMEOUT_S):
@@ -221,7 +221,7 @@ class CommandRunner:
         return self._guard is not None and self._guard.silence.done()
 
     async def close(self) -> None:
-        """Terminate all foreground commands and release the target."""
+        """Terminate all foreground commands and disconnect from the machine or container."""
         async with self._open_lock:
             self._closed = True
             guard, self._guard = self._guard, None

@@ -1,4 +1,4 @@
-"""Load the shell scripts that run on the target.
+"""Load the shell scripts that run on the target machine or in the container.
 
 They need only POSIX sh and busybox, because a container may have nothing else. Each is a file in `shell/`.
 Scripts that run often or long are installed on the target once, so that its process list stays readable.

@@ -84,7 +84,7 @@ class SshConnection:
         return self._exit_task.done()
 
     async def home(self) -> str:
-        """Wait for the connection and return the user's remote home directory. Raises EnvironmentFailed."""
+        """Wait for the connection and return the remote home directory. Raises EnvironmentFailed."""
         return await asyncio.shield(self._open_task)
 
     async def close(self) -> None:

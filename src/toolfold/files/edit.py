@@ -107,7 +107,7 @@ def find_edits(
     encode_text(old, "old")
     encode_text(new, "new")
     if not old:
-        raise CallError("`old` is empty. Give the text to replace; to create a file, write it as a whole.")
+        raise CallError("`old` is empty. Give the text to replace; to create a file, use write_file.")
     if old == new:
         raise CallError("`old` and `new` are the same: the patch would change nothing.")
     text, old, new = document.text, document.adapt_line_ends(old), document.adapt_line_ends(new)

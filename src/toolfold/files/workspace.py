@@ -172,7 +172,7 @@ class Workspace:
         except UnicodeEncodeError:
             raise CallError(f"{_quote_path(text)} is not valid Unicode. Use plain characters.") from None
         if size > MAX_PATH_BYTES:
-            raise CallError(f"The path has {size} bytes, more than {MAX_PATH_BYTES}. Give a shorter one.")
+            raise CallError(f"The path has {size} bytes; the limit is {MAX_PATH_BYTES}. Give a shorter path.")
         return os.path.join(self.root, os.path.expanduser(text))  # noqa: PTH111, PTH118 - pathlib folds `x/`
 
     def _require_replaceable(self, target: Path, parent: int) -> os.stat_result | None:

@@ -61,7 +61,7 @@ class AddressPolicy:
 
     @classmethod
     def allowing(cls, private_networks: Iterable[str]) -> AddressPolicy:
-        """Create a policy that allows private networks in CIDR notation. Raises ValueError."""
+        """Create a policy that allows networks in CIDR notation. Raises ValueError for invalid ones."""
         return cls(parse_networks(private_networks))
 
     async def resolve(self, host: str, port: int) -> list[str]:

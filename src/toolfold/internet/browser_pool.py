@@ -287,6 +287,6 @@ def _explain_error(error: Exception) -> CallError:
     if reason := explain_network_error(error):
         return BrowserFailed(f"The page could not be opened: {reason}.")
     return BrowserFailed(
-        "The browser could not do that: the element does not support it, or the page prevented it. Call"
-        " browser_snapshot to see the current page."
+        "The browser could not perform the action: the element does not support it, or the page prevented"
+        " it. Call browser_snapshot to see the current page."
     )

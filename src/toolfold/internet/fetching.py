@@ -119,7 +119,8 @@ class Fetcher:
                 headers = {}  # they may contain a key for the first server only
             method, body = "HEAD" if method == "HEAD" else "GET", None
         raise FetchFailed(
-            f"{redact_url(url)} was reached after {self._limits.max_redirects} redirects, which is the limit."
+            f"{redact_url(url)} was not fetched: it was reached after {self._limits.max_redirects} redirects,"
+            " which is the limit."
         )
 
     async def _request(
@@ -195,7 +196,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield chunks of data; stop after the chunk with which their total size exceeds the limit."""
+    """Yield chunks of data until their total size exceeds the limit; the chunk that does is the last."""
     size = 0
     async for chunk in chunks:
         yield chunk
@@ -266,7 +267,7 @@ class _Decompressor:
 
 
 def _resolve_redirect(url: str, target: str) -> str:
-    """Return the absolute URL of a redirect. Errors do not quote the target, which the server controls."""
+    """Return the absolute URL of a redirect. Errors do not quote the URL, which the server controls."""
     try:
         return check_url(urljoin(url, target))
     except ValueError:

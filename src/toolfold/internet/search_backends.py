@@ -62,7 +62,7 @@ class SearchBackend(Protocol):
         """Name of the search service in the setting `web.search.backend`."""
 
     async def search(self, query: str, limit: int) -> list[SearchHit]:
-        """Return at most `limit` results, the best first. Raises CallError."""
+        """Return at most `limit` results, the best first. Raises CallError if the search fails."""
 
 
 @dataclass(frozen=True, slots=True)

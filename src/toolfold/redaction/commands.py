@@ -185,7 +185,7 @@ def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
 
 
 def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """Yield the span from an offset, or the next separator, to the end of a word, unless it is empty."""
+    """Yield the rest of a word after an offset, or after the next `sign` in it, as a span; if not empty."""
     if sign:
         located = word.text.find(sign, offset)
         if located < 0:

@@ -419,7 +419,7 @@ class _Reader:
         return number
 
     def _finish_clocks(self, clocks: list[str]) -> list[str]:
-        """Return the times of day that were already read, or read them now."""
+        """Return `clocks`, the times of day that were already read; if empty, read them now."""
         if clocks:
             return clocks
         if self.position >= len(self.words):

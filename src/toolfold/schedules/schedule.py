@@ -109,7 +109,7 @@ def check_expressions(*expressions: str) -> tuple[str, ...]:
     from cronsim import CronSim, CronSimError
 
     if len(expressions) > MAX_EXPRESSIONS:
-        raise ScheduleError(f"The schedule has more than {MAX_EXPRESSIONS} times.")
+        raise ScheduleError(f"The schedule names more than {MAX_EXPRESSIONS} different times.")
     for expression in expressions:
         if len(expression) > MAX_EXPRESSION_CHARS or len(expression.split()) != 5:
             raise ScheduleError(
@@ -151,14 +151,14 @@ def every(amount: timedelta, start: datetime) -> Schedule:
     seconds = int(amount.total_seconds())
     if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_DAYS * 86_400:
         raise ScheduleError(
-            f"An interval must have between {MIN_INTERVAL_S} seconds and {MAX_INTERVAL_DAYS:,} days."
+            f"An interval must be between {MIN_INTERVAL_S} seconds and {MAX_INTERVAL_DAYS:,} days long."
         )
     return Schedule(kind="interval", seconds=seconds, moment=start.timestamp())
 
 
 def every_days(days: int, clock: str, first: date, zone: ZoneInfo) -> Schedule:
-    """Return a schedule that runs every `days` days at the time of day `clock`. Raises ScheduleError."""
+    """Return a schedule that runs every `days` days at the time of day `clock`."""
     if not 1 <= days <= MAX_INTERVAL_DAYS:
-        raise ScheduleError(f"An interval must have between 1 and {MAX_INTERVAL_DAYS:,} days.")
+        raise ScheduleError(f"An interval must be between 1 and {MAX_INTERVAL_DAYS:,} days long.")
     noon = datetime.combine(first, time(12), zone)
     return Schedule(kind="days", days=days, clock=clock, moment=noon.timestamp())

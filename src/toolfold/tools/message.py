@@ -82,7 +82,7 @@ class MessageSender:
     outside_text: OutsideText
 
     def check(self) -> bool:
-        """Return True if at least one target can be used. Raises MessageFailed with the reason if not."""
+        """Return True if a message target can be used. Raises MessageFailed with the reason if not."""
         if not self.settings.targets:
             raise MessageFailed(
                 "No message recipient is configured. Add one to the setting messages.targets."

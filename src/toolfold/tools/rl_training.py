@@ -323,7 +323,7 @@ def _describe(parameter: TrainingParameter) -> Json:
 
 
 def _check_parameters(environment: TrainingEnvironment, given: Json) -> Json:
-    """Return all parameters of an environment, with defaults. Raises TrainingRejected."""
+    """Return the given parameters and defaults for the others. Raises TrainingRejected if one is invalid."""
     for name in given:
         if name not in environment.parameters:
             known = ", ".join(environment.parameters) or "none"

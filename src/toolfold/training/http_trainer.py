@@ -28,7 +28,7 @@ class HttpTrainer:
     service: ServiceClient
 
     async def start(self, environment: str, parameters: Json) -> str:
-        """Start a training run and return the id that the trainer gave it. Raises TrainingFailed."""
+        """Start a training run and return the id that the trainer gave it."""
         payload = {"environment": environment, "parameters": parameters}
         run_id = (await self._request("/runs", method="POST", payload=payload)).get("id")
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):

@@ -69,7 +69,7 @@ class LocalRuns:
         self._directory, self._max_runs = directory, max_runs
 
     def start(self, spec: RunSpec) -> str:
-        """Start a training run and return its id. Raises TrainingFailed."""
+        """Start a training run and return its id. Raises TrainingFailed if it does not start."""
         run_id = f"{spec.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = self._directory / run_id
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -217,7 +217,7 @@ def _mark(folder: Path) -> dict[str, str]:
 
 
 def _run_supervisor(folder: Path) -> None:
-    """Start the supervisor of a run as an independent process. Raises TrainingFailed."""
+    """Start a run's supervisor as an independent process. Raises TrainingFailed if it does not start."""
     python = (sys.executable, "-P", "-m", "toolfold.training.supervisor", str(folder.absolute()))
     try:
         subprocess.run(  # noqa: S603 - a module of this package
