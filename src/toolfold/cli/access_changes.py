@@ -15,7 +15,7 @@ MAX_SHOWN_USERS = 10
 
 
 def print_access_changes(before: Directory, after: Directory) -> None:
-    """Print for each user whose access differs between two directories what is allowed or denied now."""
+    """Print which toolsets, servers and tools each user may use, or no longer use, after a change."""
     changes = [
         (after.users[key].name, list(describe_access_change(limit, after.find_limit(key))))
         for key, limit in ((each, before.find_limit(each)) for each in before.users if each in after.users)
@@ -28,7 +28,7 @@ def print_access_changes(before: Directory, after: Directory) -> None:
 
 
 def describe_access_change(before: GrantLimit, after: GrantLimit) -> Iterator[str]:
-    """Yield what a user may use more or less than before, as the ends of sentences."""
+    """Yield a phrase for each right that a user has gained or lost, such as `may also use web`."""
     old, new = before.enabled, after.enabled
     if old is None and new is not None:
         yield f"may use only {_join(new)} from now on (before: everything that is not denied)"

@@ -34,8 +34,8 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
 
     @group.command(
         "allow",
-        help=f"Allow a {kind} to use tools. With the first rule that allows something, only what rules allow"
-        f" remains. {_RULES_HELP}",
+        help=f"Allow a {kind} to use tools. As soon as one rule allows something, everything that no"
+        f" rule allows is refused. {_RULES_HELP}",
     )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1, required=True)
@@ -51,7 +51,9 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         change_rules(invocation, name, add)
         print_line(f"the {kind} {escape_text(name)} is allowed {escape_text(', '.join(rules))}")
 
-    @group.command("deny", help=f"Deny a {kind} the use of tools, whatever allows them. {_RULES_HELP}")
+    @group.command(
+        "deny", help=f"Deny a {kind} the use of tools, even if another rule allows them. {_RULES_HELP}"
+    )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1, required=True)
     @click.pass_obj
@@ -60,7 +62,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         change_rules(invocation, name, lambda each: replace(each, denied=_merge(each.denied, rules)))
         print_line(f"the {kind} {escape_text(name)} may not use {escape_text(', '.join(rules))}")
 
-    @group.command("unset", help=f"Remove rules of a {kind}, both those that allow and those that deny.")
+    @group.command("unset", help=f"Remove rules that allow or deny a {kind} the use of tools.")
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1)
     @click.option("--all", "remove_all", is_flag=True, help="Remove all rules.")
@@ -85,7 +87,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
 
 
 def _require_existing_rules(owner: str, rules: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Raise NotFound if a rule that should be removed does not exist; nothing is removed then."""
+    """Raise NotFound if one of the rules to remove does not exist."""
     for rule in rules:
         if rule not in known:
             near = did_you_mean(closest_names(rule, known))
@@ -93,7 +95,7 @@ def _require_existing_rules(owner: str, rules: tuple[str, ...], known: tuple[str
 
 
 def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> None:
-    """Raise an error for an unknown toolset or server; only warn about a tool, which may come later."""
+    """Raise an error if a rule names an unknown toolset or server; print a note for an unknown tool."""
     with invocation.open_runtime(behind_gateway=True) as runtime:
         known = runtime.toolsets()
         servers = runtime.config.mcp.servers

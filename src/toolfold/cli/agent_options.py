@@ -52,7 +52,7 @@ class AgentOptions:
         return replace(AgentLimits.from_settings(config.agent), **given)
 
     def apply_to(self, invocation: Invocation) -> Invocation:
-        """Return the invocation of `run` or `chat`; with --yes, a copy whose settings turn approval off."""
+        """Return the invocation unchanged, or with --yes a copy whose settings turn approval off."""
         return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
 
 
@@ -152,7 +152,7 @@ class AgentOpener:
         self._asker, self._client = asker, client
 
     def open_first(self) -> Agent:
-        """Open the stored session that the command line names, or a new one."""
+        """Open the stored session that --session names, or a new session if the option is not given."""
         if not self.options.session:
             return self.open_new(self.options.model)
         record = find_session(self.store, self.options.session)

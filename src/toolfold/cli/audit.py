@@ -25,7 +25,7 @@ def command() -> None:
     "--known",
     metavar="HASH",
     default="",
-    help="Hash that an earlier `audit verify` printed; an entry with it must still exist.",
+    help="Hash that an earlier `audit verify` printed; fail if no entry with this hash exists.",
 )
 @json_option
 @click.pass_obj

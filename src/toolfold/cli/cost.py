@@ -52,7 +52,7 @@ class CostComparison:
 
 @dataclass(frozen=True, slots=True)
 class ConversationSpec:
-    """The conversation to compute costs for: a recorded one, or a number of generated messages."""
+    """Which conversation to compute costs for: a recorded one, or how many messages to generate."""
 
     turns: int
     seed: int
@@ -95,7 +95,7 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare the cost of the ways to send tools to a model.
+    """Compare what a conversation costs with each way of sending tools to a model.
 
     If no tools are configured beyond the built-in ones, the sample catalog and its messages are used. For
     other tools, messages are generated from the tool descriptions.
@@ -246,7 +246,7 @@ class SessionSimulator:
 
 
 class MessageMeasurer:
-    """Counts the tokens of messages, and finds and selects tools for them."""
+    """Counts the tokens of each message of a conversation, and finds and selects tools for it."""
 
     def __init__(
         self, retriever: Retriever, tools: Snapshot, counter: TokenCounter, session: SessionSimulator

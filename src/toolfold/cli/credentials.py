@@ -27,8 +27,8 @@ MAX_INPUT_CHARS = 70_000
 _user_option = click.option(
     "--user",
     metavar="NAME",
-    help="The user that the credential belongs to. Without it, the credential is that of the installation:"
-    " for its own sessions, and to list the tools of the server.",
+    help="The user that the credential belongs to. Without --user, the credential is used for sessions"
+    " without a user, and to list the tools of the server.",
 )
 
 
@@ -94,7 +94,7 @@ def list_stored(invocation: Invocation, user: str | None, as_json: bool) -> None
 @_user_option
 @click.pass_obj
 def remove(invocation: Invocation, server: str, name: str | None, user: str | None) -> None:
-    """Remove a credential, or all of a user for a server."""
+    """Remove one credential, or all credentials that a user has for a server."""
     user_id = _find_user_id(invocation, user)
     removed = open_store(invocation).remove(user_id, server, name)
     if not removed:
@@ -149,7 +149,7 @@ def rotate_key(invocation: Invocation, step: str | None) -> None:
         )
     if step is None and has_file and is_shared:
         raise ConfigError(
-            "replicas share these credentials, and could not read them before they have the new key",
+            "replicas share these credentials, and those without the new key could not decrypt them",
             key="store",
             hint="run `toolfold credentials rotate-key --add`, copy the key file to every replica, then run"
             " `toolfold credentials rotate-key --encrypt`",
@@ -211,7 +211,7 @@ def _require_per_user_server(invocation: Invocation, server: str) -> None:
         raise ConfigError(
             f"all users share the credentials of MCP server {server!r}; it cannot have those of one user",
             key=f"mcp.servers.{server}.credentials",
-            hint=f"write per-user into mcp.servers.{server}.credentials: toolfold config edit",
+            hint=f"set mcp.servers.{server}.credentials to per-user, for example with `toolfold config edit`",
         )
 
 

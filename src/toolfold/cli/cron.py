@@ -75,9 +75,11 @@ def _jobs(invocation: Invocation) -> Iterator[ScheduledJobs]:
 @click.argument("prompt")
 @click.option("--name", default="", help="Name of the job.")
 @click.option("--to", "send_to", default="", metavar="TARGET", help="Message target that gets each result.")
-@click.option("--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this. Repeatable.")
 @click.option(
-    "--missed", type=_MISSED, default="once", show_default=True, help="Run a missed job once, or skip."
+    "--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this toolset. Repeatable."
+)
+@click.option(
+    "--missed", type=_MISSED, default="once", show_default=True, help="Run a missed job once, or skip it."
 )
 @click.option("--time-zone", default="", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @click.option(
@@ -203,7 +205,9 @@ def show(invocation: Invocation, job: str, last: int, as_json: bool) -> None:
 @click.option("--schedule", help="New schedule.")
 @click.option("--prompt", help="New task.")
 @click.option("--name", help="New name.")
-@click.option("--to", "send_to", metavar="TARGET", help="Message target of the results; empty for none.")
+@click.option(
+    "--to", "send_to", metavar="TARGET", help="Message target that gets each result; empty for none."
+)
 @click.option("--missed", type=_MISSED, help="Run a missed job once, or skip it.")
 @click.option("--time-zone", "zone", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @click.option("--model", metavar="PROVIDER:MODEL", help="Model; empty for the configured one.")
@@ -283,7 +287,7 @@ def preview(invocation: Invocation, schedule: str, time_zone: str, as_json: bool
 @click.option("--due", is_flag=True, help="Run the jobs that are due now, then exit.")
 @click.pass_obj
 def run_jobs(invocation: Invocation, job: str | None, due: bool) -> int:
-    """Run jobs when they are due, until stopped; with JOB, run that one at once.
+    """Run jobs when they are due, until stopped; with JOB, run only that job, now.
 
     Stop it with Ctrl-C or SIGTERM: jobs that are running get time to end (cron.stop_seconds); a second
     signal interrupts them. Several processes can run at the same time; each run is made by one of them.

@@ -98,7 +98,7 @@ class _Answer:
 
     @property
     def is_from_proxy(self) -> bool:
-        """Return True if the proxy itself, not the provider, returned this error."""
+        """Return True if an error response was made by the proxy itself, not by the provider."""
         return self.message.startswith(_ERROR_PREFIX)
 
     @property
@@ -121,7 +121,7 @@ def _get(url: str, headers: Mapping[str, str]) -> _Answer:
 
 
 def _read_message(body: bytes) -> str:
-    """Return the error message in a response body of either API; empty if there is none."""
+    """Return the error message in an OpenAI or Anthropic response body; empty if there is none."""
     try:
         error = json.loads(body)["error"]
         return str(error["message"])

@@ -71,14 +71,14 @@ class ModelOptions:
     "name of the model there.",
 )
 @click.option(
-    "--key-env", default="", metavar="NAME", help="Environment variable with the key of --endpoint."
+    "--key-env", default="", metavar="NAME", help="Environment variable with the API key for --endpoint."
 )
 @click.option(
     "--through",
     default="",
     metavar="CLIENT",
-    help="Use the model of a client that is connected to a running gateway; the client asks its user. "
-    "`toolfold mcp status` lists clients.",
+    help="Use the model of a client that is connected to a running gateway; the client asks its user for "
+    "consent. `toolfold mcp status` lists clients.",
 )
 @click.option("--count", type=click.IntRange(1, 8), default=3, show_default=True, help="Messages per tool.")
 @click.option(
@@ -86,13 +86,15 @@ class ModelOptions:
     "languages",
     multiple=True,
     metavar="NAME",
-    help="Language of the messages; repeat it for more. The last message of a tool is in one of the further "
-    "languages. Default: English.",
+    help="Language of the messages. Default: English. Repeatable: with several languages, most messages are"
+    " in the first one, and each tool's last message is in one of the others.",
 )
 @click.option(
     "--batch", type=click.IntRange(1, 50), default=10, show_default=True, help="Tools per model call."
 )
-@click.option("--again", is_flag=True, help="Also write messages for tools that already have some.")
+@click.option(
+    "--again", is_flag=True, help="Also write messages for tools that already have example messages."
+)
 @click.option(
     "--estimate",
     is_flag=True,
@@ -111,10 +113,17 @@ class ModelOptions:
     type=_OLD_FILE,
     help="Store the example messages of a task file that a coding agent completed.",
 )
-@click.option("--list", "show", is_flag=True, help="List the tools with messages and where they come from.")
+@click.option(
+    "--list",
+    "show",
+    is_flag=True,
+    help="List the tools that have example messages, and where these messages come from.",
+)
 @click.option("--remove", is_flag=True, help="Remove the messages of the named tools, or of all tools.")
 @click.option(
-    "--contribute", is_flag=True, help="Print the messages of the named tools as lines for the phrasebook."
+    "--contribute",
+    is_flag=True,
+    help="Print the messages of the named tools in the format of the built-in phrasebook.",
 )
 @catalog_options
 @json_option
@@ -208,7 +217,7 @@ class EnrichmentSession:
         return list(found.values())
 
     def find_client(self, name: str) -> ConnectedClient:
-        """Return the client of a running gateway with this name whose model can be used. Raises NotFound."""
+        """Return the connected gateway client with this name, if its model can be used. Raises NotFound."""
         from toolfold.gateway.control_client import list_clients
 
         clients = self._runtime.run_coroutine(list_clients(self._runtime.config.paths.state_dir))
@@ -223,7 +232,7 @@ class EnrichmentSession:
         raise NotFound(f"no client {name!r} is connected. {connected}.")
 
     def select_usable(self, client: ConnectedClient, tools: Sequence[Tool]) -> list[Tool]:
-        """Return the tools that a client may use; the names of others must not be sent to it."""
+        """Return those tools that a gateway client may use, because it must not see the names of others."""
         usable = [tool for tool in tools if tool.name in client.tools]
         if len(usable) < len(tools):
             left_out = format_count(len(tools) - len(usable), "tool")
@@ -355,7 +364,7 @@ class EnrichmentSession:
         return MessageChecker(self._tools, find_injections, DefinitionSimilarity(self._tools, directory))
 
     def _choose_model(self, writing: ModelOptions, *, needs_model: bool = True) -> ModelName:
-        """Return the model that writes the example messages; an empty one if no model is needed."""
+        """Return the name of the model that writes example messages; an empty name if none is needed."""
         from toolfold.providers.models import ModelName, parse_model_name
 
         if writing.through:
@@ -364,7 +373,7 @@ class EnrichmentSession:
         text = writing.model or config.agent.auxiliary_model or config.agent.model
         if writing.endpoint:
             if not writing.model:
-                raise click.UsageError("--endpoint needs --model, the name of a model there")
+                raise click.UsageError("--endpoint needs --model with the name of a model at that URL")
             return ModelName(ENDPOINT, writing.model)
         if not text and not needs_model:
             return ModelName("", "")

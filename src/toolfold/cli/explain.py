@@ -48,7 +48,7 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 @click.option(
     "--model",
     default="",
-    help="Model to assume. With rag_placement `auto`, its prices decide where definitions go.",
+    help="Model to assume. With rag_placement `auto`, its prices decide where tools are placed.",
 )
 @click.option(
     "--first-message",
@@ -95,7 +95,7 @@ def command(
 
 
 def _mode_overrides(mode: str | None) -> tuple[str, ...]:
-    """Return the settings that a value of --mode stands for."""
+    """Return the `KEY=VALUE` overrides of settings for a value of --mode."""
     if mode is None:
         return ()
     selection, search = MODES[mode]
@@ -203,7 +203,7 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
 
 
 def _print_request(request: Mapping[str, Any]) -> None:
-    """Print which parts of the request contain tools, unless all of them are in its tools array."""
+    """Print which tools are in the tools array and which are next to the message; nothing for `replace`."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]

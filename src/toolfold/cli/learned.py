@@ -100,7 +100,7 @@ def forget(invocation: Invocation, entries: tuple[str, ...], client: str | None,
 @command.command("off")
 @click.pass_obj
 def turn_off(invocation: Invocation) -> None:
-    """Stop learning from use, and ignore what was learned, which is kept until you forget it."""
+    """Stop learning from use and ignore what was learned; `toolfold learned forget` deletes it."""
     _set_learning(invocation, enabled=False)
     print_line("learning from use is off; `toolfold learned forget --all` also removes what was learned")
 

@@ -47,7 +47,7 @@ def make_limit_options() -> list[click.Option]:
 
 
 def parse_limits(values: Mapping[str, str | None]) -> dict[Meter, float | None]:
-    """Return the limits of the options that were given; None for one that is removed. Raises BadParameter."""
+    """Return the limits given as options; None for a limit to remove. Raises BadParameter."""
     return {cast(Meter, meter): _parse(value) for meter, value in values.items() if value is not None}
 
 

@@ -75,7 +75,7 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
 
 
 def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, HeldTool]]:
-    """Return new or changed tools of servers that the user must review, from cached lists if possible."""
+    """Return the servers' new or changed tools that wait for review, from cached lists if possible."""
     from toolfold.sources.mcp.listing_cache import ListingCache
 
     cache = ListingCache(config.paths.cache_dir / "mcp")

@@ -69,7 +69,10 @@ class ApiPlan:
 
 @click.command("from-openapi", short_help="Add the operations of an API as tools.")
 @click.argument("source", metavar="FILE|URL")
-@click.option("--name", help="Name of the API, with which its tools' names start. Default: from the title.")
+@click.option(
+    "--name",
+    help="Name of the API; the names of its tools start with it. Default: made from the document's title.",
+)
 @click.option("--url", "base_url", help="Base URL of requests. Default: the document's first server.")
 @click.option(
     "--auth",
@@ -80,7 +83,7 @@ class ApiPlan:
 @click.option(
     "--token",
     metavar="VARIABLE",
-    help="Environment variable with a bearer token for all operations, if the document names no scheme.",
+    help="Environment variable with a bearer token for all operations, if the document has no scheme for it.",
 )
 @click.option("--include", multiple=True, metavar="GLOB", help="Use only these tools or tags. Repeatable.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out these tools or tags. Repeatable.")
@@ -91,7 +94,9 @@ class ApiPlan:
     metavar="NETWORK",
     help="Allow requests to a private network, such as 192.168.1.0/24. Repeatable.",
 )
-@click.option("--keep-flagged", is_flag=True, help="Use also tools whose text looks like an injection.")
+@click.option(
+    "--keep-flagged", is_flag=True, help="Also add tools whose description looks like a prompt injection."
+)
 @click.option("--dry-run", is_flag=True, help="Show the tools and change nothing.")
 @yes_option
 @json_option
@@ -259,7 +264,7 @@ def _choose_variables(api: str, schemes: Sequence[SecurityScheme], auth: Sequenc
 
 
 def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]) -> None:
-    """Raise UsageError if an environment variable that only the document names, not the user, has a value.
+    """Raise UsageError if a variable is set whose name comes from the document, not from the user.
 
     The document determines the suggested name by its title, and the URL to which the value is sent: one with
     the title "Github" would get GITHUB_TOKEN.

@@ -63,7 +63,7 @@ def show_spinner(message: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def progress_bar(description: str, *, enabled: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error; yield a function that takes the steps done and the total.
+    """Show a progress bar on standard error; yield a function that updates it with steps done and total.
 
     It is redrawn only when that function is called, not by a background thread, because the work in progress
     may be timed. Prints nothing without a terminal, and leaves standard output untouched.

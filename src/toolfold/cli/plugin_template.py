@@ -1,4 +1,4 @@
-"""Files of a new plugin: a package with one tool, an entry point and a test. Text only."""
+"""The text of the files of a new plugin: a package with one tool, an entry point and a test."""
 
 from __future__ import annotations
 

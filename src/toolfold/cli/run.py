@@ -150,7 +150,7 @@ def interrupt_on_signals(
 
 
 def _handle_signal(loop: asyncio.AbstractEventLoop, number: int, action: Callable[[], None]) -> None:
-    """Call `action` in the event loop on a signal."""
+    """Register `action` as the event loop's handler of a signal."""
     try:
         loop.add_signal_handler(number, action)
     except NotImplementedError:  # Windows

@@ -83,7 +83,7 @@ def command(
 
 
 def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
-    """Return the tools to search, and the names of those among them that a session may use.
+    """Return all tools to search, and the names of the tools that a session may use.
 
     Tools from a catalog are not registered, because a catalog may contain names that the registry rejects.
     """

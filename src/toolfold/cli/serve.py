@@ -93,7 +93,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 
 @dataclass(frozen=True, slots=True)
 class _HttpRecord:
-    """The file of recorded list responses, the thread that sends them early, and the address to listen on."""
+    """Where the gateway listens, and how it answers list requests while it is still loading."""
 
     file: Path | None
     early: EarlyHttpAnswers | None
@@ -101,7 +101,7 @@ class _HttpRecord:
 
 
 def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> EarlyHttpAnswers | None:
-    """Return the thread that already answers requests, if it listens on the chosen address."""
+    """Return the thread that already answers clients, or stop it if it listens on another address."""
     from toolfold.gateway.early_http import EarlyHttpAnswers
 
     early = invocation.early
@@ -178,7 +178,7 @@ class _GatewayStatus:
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """From now on, write the clients of this gateway to the status file."""
+        """Show the clients of this gateway in the status file from now on."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tup
 
 
 def _prepare_process() -> None:
-    """Prepare the gateway's process for short response times, mainly by less frequent garbage collection."""
+    """Make the process respond faster: garbage collection skips the objects that exist now."""
     from toolfold.sources.mcp.sdk_compat import load_sdk
 
     load_sdk()  # the largest part of the heap, and needed at once
@@ -238,7 +238,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
-    """Return the setting that caused the failure to listen on a host and port, and advice for the user."""
+    """Return which setting made the gateway fail to listen, and advice for the user."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
@@ -434,7 +434,7 @@ def build_server(
             on_ready()
 
         async def _start_acceptors(self, sockets: list[socket.socket], errors: AcceptErrors) -> None:
-            """Accept connections without the event loop: uvloop would refuse them if no files are left."""
+            """Accept connections outside uvloop, which drops them when file descriptors run out."""
             await super().startup([])
 
             for each in () if self.should_exit else sockets:
@@ -461,17 +461,20 @@ def build_server(
 
 @dataclass(slots=True)
 class Drain:
-    """The time between a request to stop the gateway and its end, in which requests are still answered."""
+    """Delays the shutdown of the gateway: it still answers requests for some seconds after the signal."""
 
     readiness: Readiness
     seconds: float
 
     def start(self, stop: Callable[[], object]) -> bool:
-        """Report the gateway as not ready and stop it later; return False if it should stop at once."""
+        """Report the gateway as not ready and stop it later; return False if it must stop without delay."""
         if not self.seconds or self.readiness.is_draining:  # a second signal ends the waiting
             return False
         self.readiness.is_draining = True
-        log.info("the gateway stops in %g s; new requests should go elsewhere", self.seconds)
+        log.info(
+            "the gateway stops in %g s; until then it answers requests, and /readyz reports that it stops",
+            self.seconds,
+        )
         timer = threading.Timer(self.seconds, stop)
         timer.daemon = True
         timer.start()

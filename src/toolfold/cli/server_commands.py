@@ -180,7 +180,7 @@ def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Pat
 
 @contextmanager
 def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
-    """Wrap a change of a settings file in a `with` block; yield the record in which to note the change.
+    """Yield the record in which to note a change of a settings file that is made in the `with` block.
 
     A project that was trusted before the change stays trusted.
     """

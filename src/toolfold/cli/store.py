@@ -1,4 +1,4 @@
-"""`toolfold store`: check the place where state is stored, and change the version of its tables."""
+"""`toolfold store`: show where state is stored, and upgrade or downgrade the tables of a shared database."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def show_status(invocation: Invocation, as_json: bool) -> None:
     "--to",
     "target",
     type=click.IntRange(0),
-    help="Version of the tables; a lower one than the present undoes migrations and deletes what is in"
-    " their tables. Default: the latest.",
+    help="Version of the tables to migrate to. Default: the latest. A version lower than the current one"
+    " undoes migrations and deletes the tables that they created.",
 )
-@click.option("--yes", is_flag=True, help="Delete data without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask before data is deleted.")
 @click.pass_obj
 def migrate_tables(invocation: Invocation, target: int | None, yes: bool) -> None:
-    """Bring the tables of the shared database to a version. Safe while replicas are running."""
+    """Upgrade or downgrade the tables of the shared database. Safe while replicas are running."""
     from toolfold.database import Database
     from toolfold.database.migrations import LATEST, find_version, migrate
 

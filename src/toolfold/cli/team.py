@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("team")
 def command() -> None:
-    """Add, show and remove teams; change their members and what these may use."""
+    """Add, show and remove teams; change their members and what the members may use."""
 
 
 @command.command("add")

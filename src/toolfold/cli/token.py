@@ -31,7 +31,7 @@ def command() -> None:
     "denied",
     multiple=True,
     metavar="NAME",
-    help="Refuse this toolset, server:NAME or tool:NAME, whatever allows it. Repeatable.",
+    help="Refuse this toolset, server:NAME or tool:NAME, even if a rule allows it. Repeatable.",
 )
 @click.option(
     "--models/--no-models",
@@ -43,7 +43,7 @@ def command() -> None:
 @click.option(
     "--user",
     metavar="NAME",
-    help="The user that the token belongs to. It is refused while the user is disabled.",
+    help="The user that the token belongs to. The token is refused while the user is disabled.",
 )
 @click.pass_obj
 def add(

@@ -179,9 +179,13 @@ _set_command: click.Command = click.command(
 _set_command.params = [
     click.Argument(["name"]),
     click.Option(["--admin/--no-admin", "is_admin"], default=None, help="Make the user an administrator."),
-    click.Option(["--disabled/--enabled", "is_disabled"], default=None, help="Refuse its tokens and logins."),
+    click.Option(
+        ["--disabled/--enabled", "is_disabled"], default=None, help="Refuse the user's tokens and logins."
+    ),
     click.Option(["--issuer"], metavar="URL", help="The identity provider that knows the user."),
-    click.Option(["--subject"], metavar="ID", help="The user's identifier there; empty for none."),
+    click.Option(
+        ["--subject"], metavar="ID", help="The user's identifier at the identity provider; empty for none."
+    ),
     *make_limit_options(),
 ]
 command.add_command(_set_command)
@@ -222,7 +226,7 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
 
 
 def _describe_login(user: User, config: Config) -> list[GatewayClient]:
-    """Return the client that a user is who logs in at the identity provider; empty if it cannot log in."""
+    """Return a list with the client that a user is after login by OAuth; empty if the user cannot log in."""
     from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 
     oauth = config.gateway.oauth

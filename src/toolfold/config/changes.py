@@ -60,7 +60,7 @@ def compare_settings(before: Settings, now: Settings) -> SettingsChanges:
 
 
 def keep_fixed_settings(before: Config, now: Config) -> Config:
-    """Return the new settings, with the old values of those that change only after a restart."""
+    """Return the new settings, with the old values of all settings that need a restart to change."""
     search = now.tools.tool_search.model_copy(update={"reranker": before.tools.tool_search.reranker})
     fixed = {name: getattr(before.tools, name) for name in FIXED_TOOLS_SETTINGS}
     return now.model_copy(
@@ -75,7 +75,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return settings `now` without changes that give a server more trust, and the keys of those changes.
+    """Undo changes in settings `now` that give a server more trust; return the settings and the undone keys.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -119,7 +119,7 @@ def hold_edits(
 
 
 def _value_to_keep(before: Config, now: Config, key: str) -> Any:
-    """Return the value to use if a change is not accepted yet: the old one, plus newly disabled tools."""
+    """Return the value to use until a change is accepted: the old value, plus newly disabled tools."""
     earlier, later = _get_by_path(before, key), _get_by_path(now, key)
     if key not in _RESTRICTIONS:
         return earlier

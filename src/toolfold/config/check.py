@@ -111,7 +111,7 @@ def expand_section(node: Node, field: FieldInfo) -> Node:
 
 
 def _empty_if_null(node: Node) -> Node:
-    """Return an empty section if there is nothing below a section's name, which is not an error."""
+    """Return an empty section for a section name without content, which is not an error."""
     return Node({}, node.location) if node.value is None else node
 
 
@@ -242,7 +242,7 @@ def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
 
 
 def parse_text_value(text: str, field: FieldInfo | None, location: SourceLocation) -> Node:
-    """Parse a setting from an environment variable or argument: text and paths literally, else as YAML."""
+    """Parse the text of an environment variable or argument; as YAML unless the setting is text or a path."""
     found = base_type(field) if field else None
     if field and found in (str, Path, Literal):
         empty = is_nullable(field) and text.strip().lower() in ("", "null")

@@ -25,7 +25,7 @@ class OidcSettings(Section):
     )
     client_secret: Text = Field(
         default="",
-        description="Secret of the client, as a reference such as `${OIDC_SECRET}`; empty for a public one.",
+        description="Client secret, as a reference such as `${OIDC_SECRET}`; empty for a public client.",
         json_schema_extra=USER_ONLY,
     )
     url: SecureUrl = Field(
@@ -52,7 +52,8 @@ class OidcSettings(Section):
     )
     teams: Annotated[dict[Text, Text], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Teams by group. With every login, a user joins and leaves these teams.",
+        description="Team for each group of the identity provider. At every login, the user joins or leaves"
+        " these teams.",
         json_schema_extra=USER_ONLY,
     )
     create_users: bool = Field(

@@ -121,13 +121,13 @@ def section_type(field: FieldInfo) -> type[Section] | None:
 
 
 def entry_type(field: FieldInfo) -> type[Section] | None:
-    """Return the class of the named entries in a settings field, such as servers; None if it has none."""
+    """Return the class of the named entries of a setting, such as servers; None if it has no such entries."""
     held = value_field(field)
     return section_type(held) if held else None
 
 
 def value_field(field: FieldInfo) -> FieldInfo | None:
-    """Return the field of the values in a mapping with keys that the user chooses, such as `mcp.servers`.
+    """Return the field that describes each value of a mapping setting, such as one server of `mcp.servers`.
 
     Returns None if the setting is not such a mapping.
     """

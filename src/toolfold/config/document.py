@@ -109,14 +109,14 @@ def node_from_value(value: Any, location: SourceLocation, depth: int = 0) -> Nod
 
 
 def nest_node(path: tuple[str, ...], node: Node) -> Node:
-    """Return a tree of settings that contains only the given node, at the path."""
+    """Return a tree of settings that contains only the given node, nested below the keys of the path."""
     for name in reversed(path):
         node = Node({name: node}, node.location)
     return node
 
 
 def merge_nodes(below: Node, above: Node) -> Node:
-    """Merge two trees of settings; mappings key by key, any other value of `above` wins."""
+    """Merge two trees of settings: mappings key by key; other values of `above` replace those of `below`."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     items = dict(below.value)

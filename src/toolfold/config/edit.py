@@ -172,7 +172,7 @@ def _check_tree(tree: Node, file: Path) -> tuple[str, ...]:
 
 
 def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ...]:
-    """Validate only the changed setting, so that warnings about other settings are not repeated.
+    """Validate only the changed setting; return the warnings about it.
 
     A named entry, such as a server, is validated as a whole: its settings depend on each other.
     """

@@ -73,7 +73,7 @@ def stat_signature(path: Path) -> Signature:
 
 
 def stat_plain_file(path: Path) -> Signature | None:
-    """Return the signature of a missing or regular file with one system call; None for any other path."""
+    """Return the metadata of a regular or missing file with one system call; None for any other path."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -82,7 +82,7 @@ def stat_plain_file(path: Path) -> Signature | None:
 
 
 def have_signatures(paths: Iterable[tuple[str, Signature]]) -> bool:
-    """Return True if all missing and regular files have these signatures; False for any other kind of path.
+    """Return True if every path is a regular or missing file that still has its signature.
 
     Does the same as comparing with `stat_plain_file`, in less time: it is done several times for every call.
     """

@@ -17,7 +17,7 @@ class HomeAssistantSettings(Section):
 
     url: ServiceUrl = Field(
         default="http://homeassistant.local:8123",
-        description="URL of the server. Its address may be private.",
+        description="URL of the Home Assistant server, which may be in a private network.",
         json_schema_extra=USER_ONLY,
     )
     key_env: Text = Field(

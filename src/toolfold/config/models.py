@@ -45,7 +45,7 @@ class MixtureSettings(Section):
         default=180.0,
         gt=0,
         le=1_800,
-        description="Time limit of the answers, and again of their combination.",
+        description="Time limit for all answers; the same limit applies again to combining them.",
         json_schema_extra=USER_ONLY,
     )
     max_output_tokens: Integer = Field(

@@ -169,7 +169,7 @@ class SettingsMonitor:
         return WatchedCall(self, call, executes=executes, noted=noted)
 
     def find_unusable(self, paths: Iterable[Path]) -> list[str]:
-        """Check for changes now, and describe changes of the files `paths` that the user has not accepted.
+        """Check the files `paths` now; return a description of each change that the user has not accepted.
 
         A tool call in progress that made one of the changes is told so in its result.
         """
@@ -325,7 +325,7 @@ class SettingsMonitor:
 
 
 def _write_small_file(file: str, content: bytes) -> None:
-    """Write a file with as few system calls as possible, because this is done for every tool call."""
+    """Write a small file with as few system calls as possible, as it is done for every tool call."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         os.write(descriptor, content)
@@ -357,7 +357,7 @@ class WatchedCall:
                 self._finish()
 
     def enter_nowait(self) -> CallWatch | None:
-        """Start watching if that takes almost no time; return None if it must be done in a thread.
+        """Start watching without blocking; return None if that is impossible, so that a thread must do it.
 
         A thread is needed if a settings file has changed and must be read, if there are directories to list,
         and for a call that executes, after which processes are searched.
@@ -373,7 +373,7 @@ class WatchedCall:
             self._monitor._lock.release()
 
     def exit_nowait(self) -> bool:
-        """Stop watching if that takes almost no time; return False if it must be done in a thread."""
+        """Stop watching without blocking; return False if that is impossible, so that a thread must do it."""
         if self.executes or not self._monitor._lock.acquire(blocking=False):
             return False
         try:
@@ -415,7 +415,7 @@ def read_path_state(path: Path, last_step: int) -> PathState:
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
-    """Check settings for changes by tool calls that left processes running, or whose runtime was killed."""
+    """Check settings for changes by earlier tool calls whose runtime has ended or was killed."""
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
         for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
@@ -448,7 +448,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return process id (0 if unknown) and start time from the name of a file about a running tool call."""
+    """Return the process id (0 if unknown) and start time in the name of a file that records a tool call."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 

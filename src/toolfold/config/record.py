@@ -81,7 +81,7 @@ class SettingsRecord:
             return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
-        """Return the number of the newest recorded change; later changes get higher numbers.
+        """Return the number of the newest recorded settings change; later changes get higher numbers.
 
         Call it before reading a settings file, so that no change in between is missed.
         """

@@ -300,7 +300,7 @@ class ToolsSettings(Section):
     )
     synonyms: Annotated[dict[Text, Phrases], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Other words for a tool, or for all tools of a toolset or server, by its name.",
+        description="Additional search terms for tools, by the name of the tool, toolset or server.",
     )
     example_messages: bool = Field(
         default=True,
@@ -311,8 +311,8 @@ class ToolsSettings(Section):
         default=1.0,
         ge=0,
         le=3_600,
-        description="How long the first messages wait in all for new tools to be embedded; until that is "
-        "done, the tools are found by keywords only.",
+        description="Total time that messages wait for the embeddings of new tools; tools without an "
+        "embedding are found by keywords only.",
     )
     learn_from_use: bool = Field(
         default=True,
@@ -371,11 +371,11 @@ class ToolsSettings(Section):
 
     @property
     def max_selected(self) -> int:
-        """Return the number of tools to select for a message if it is uncertain which ones it needs."""
+        """Return how many tools to select for a message if it is unclear which tools it needs."""
         return max(self.rag_top_k, 2 * self.rag_top_k if self.rag_max_k is None else self.rag_max_k)
 
     def count_selected(self, probable: int) -> int:
-        """Return how many tools to select if the needed tool is very probably among the `probable` best."""
+        """Return how many tools to select: `probable`, but between `rag_top_k` and `max_selected`."""
         return min(max(self.rag_top_k, probable), self.max_selected)
 
     @property
@@ -632,7 +632,7 @@ class TerminalSettings(Section):
         default=0.0,
         ge=0,
         le=1_024,
-        description="Number of processors of a container or cloud sandbox; 0 for the default there.",
+        description="Number of processors of a container or cloud sandbox; 0 for the default of the backend.",
         json_schema_extra=USER_ONLY,
     )
     keep: bool = Field(
@@ -643,7 +643,7 @@ class TerminalSettings(Section):
     ssh: SshSettings = Field(default_factory=SshSettings, description="Host of the `ssh` backend.")
     sandbox: SandboxSettings = Field(
         default_factory=SandboxSettings,
-        description="Files of this machine that commands in the `sandbox` backend can see.",
+        description="Files of this machine that commands in the `sandbox` backend may read.",
     )
     timeout_seconds: Number = Field(
         default=120.0,
@@ -789,7 +789,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class LoadArguments:
-    """Arguments with which a configuration was loaded, to load it again."""
+    """The arguments that `load_config` was called with, so that the configuration can be reloaded."""
 
     overrides: Mapping[str, object] | tuple[str, ...]
     user_file: Path | None
@@ -824,7 +824,7 @@ class Config(Settings):
         return self.plugins.folder or self.paths.config_dir / "plugins"
 
     def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the named environment variables that are empty or not set."""
+        """Return which of the named environment variables are empty or not set."""
         return tuple(name for name in names if not self.environment.get(name))
 
     def secret_values(self) -> tuple[str, ...]:

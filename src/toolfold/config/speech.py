@@ -38,7 +38,7 @@ class SpeechSettings(Section):
     )
     voice: Text = Field(
         default="",
-        description="Voice if the model asks for none: a name of the service, or a language of espeak-ng.",
+        description="Voice if the model chooses none: a voice of the service, or a language of espeak-ng.",
         json_schema_extra=USER_ONLY,
     )
     piper_model: PathValue | None = Field(

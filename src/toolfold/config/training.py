@@ -21,15 +21,18 @@ class TrainingParameter(Section):
         default="string", description="Type of the value.", json_schema_extra=USER_ONLY
     )
     default: bool | int | float | str = Field(
-        default="", description="Value if the model sets none.", json_schema_extra=USER_ONLY
+        default="", description="Value of the parameter if the model sets none.", json_schema_extra=USER_ONLY
     )
     minimum: Number | None = Field(default=None, description="Least value.", json_schema_extra=USER_ONLY)
     maximum: Number | None = Field(default=None, description="Greatest value.", json_schema_extra=USER_ONLY)
     choices: tuple[Text, ...] = Field(
-        default=(), max_length=100, description="Allowed texts; empty for all.", json_schema_extra=USER_ONLY
+        default=(),
+        max_length=100,
+        description="Allowed values of a text; empty for any.",
+        json_schema_extra=USER_ONLY,
     )
     description: Annotated[Text, Field(max_length=300)] = Field(
-        default="", description="Meaning of the parameter, for the model.", json_schema_extra=USER_ONLY
+        default="", description="Description of the parameter for the model.", json_schema_extra=USER_ONLY
     )
 
 
@@ -37,7 +40,7 @@ class TrainingEnvironment(Section):
     """An environment that can be trained, by a command on this machine or by a trainer over HTTP."""
 
     description: Annotated[Text, Field(max_length=500)] = Field(
-        default="", description="What is trained, for the model.", json_schema_extra=USER_ONLY
+        default="", description="Description of what is trained, for the model.", json_schema_extra=USER_ONLY
     )
     command: tuple[Text, ...] = Field(
         default=(),

@@ -114,7 +114,7 @@ class BrowserSettings(Section):
 
     executable: PathValue | None = Field(
         default=None,
-        description="Chromium or Chrome to use; null for the first that is installed.",
+        description="Path of the Chromium or Chrome program; null for the first that is installed.",
         json_schema_extra=USER_ONLY,
     )
     sandbox: Switch = Field(

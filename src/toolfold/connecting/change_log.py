@@ -70,19 +70,19 @@ class FileChangedSinceError(ToolfoldError):
 
 
 class FileEditor(Protocol):
-    """Repeats and reverts one kind of change in programs' files."""
+    """Interface that redoes and undoes one type of change, such as an added gateway, in a program's file."""
 
     def load(self, change: FileChange) -> ClientFile:
-        """Return the changed file, without parsing it."""
+        """Read the file of a logged change, without parsing it."""
 
     def open(self, change: FileChange) -> ClientFile:
-        """Return the changed file as it is now. Raises ConfigError if it cannot be parsed."""
+        """Read and parse the current file of a logged change. Raises ConfigError if it is invalid."""
 
     def reopen(self, seen: ClientFile) -> ClientFile:
-        """Return a file as it is now. Raises ConfigError if it has changed in a way that matters."""
+        """Read a file again. May raise ConfigError if its settings have changed since `seen` was read."""
 
     def repeat(self, before: ClientFile, change: FileChange) -> bytes:
-        """Return the content that the logged change gave to the file."""
+        """Return the content of a file after the logged change is made to `before`."""
 
     def revert(self, current: ClientFile, before: ClientFile | None, change: FileChange) -> bytes:
         """Return the file's content without the change; `before` is None if the backup is lost."""
@@ -179,7 +179,7 @@ class ChangeLog:
         return change
 
     def plan_undo(self, change: FileChange) -> tuple[ClientFile, bytes | None]:
-        """Return the client's current file and the content to restore; None if undoing deletes the file.
+        """Return the client's current file, and the content to restore (None to delete the file).
 
         Raises FileChangedSinceError if the file was edited after the change.
         """
@@ -322,7 +322,7 @@ def _read_backup(change: FileChange) -> bytes | None:
 
 
 def _file_before(change: FileChange) -> ClientFile:
-    """Return a client's file as it was before the change."""
+    """Return a client's file as it was before the change, read from the backup."""
     file = Path(change.file)
     return ClientFile(change.client, file, file, _read_backup(change))
 

@@ -26,7 +26,7 @@ def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, 
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """Mapping in place of the environment that records which variables are read. All seem to be set."""
+    """Replacement for `os.environ` that records which variables are read, and reports all as set."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

@@ -69,7 +69,7 @@ class CredentialKeys:
                 f"a credential was encrypted with the key {read_key_id(stored)}, which is not configured here"
                 f" (known keys: {', '.join(self.ids)})",
                 key="credentials.keys",
-                hint="add the key again; the credential is kept as it is",
+                hint="add the missing key to the configured keys; the stored credential was not changed",
             )
         try:
             content = base64.urlsafe_b64decode(stored.split(".", 2)[2])

@@ -85,7 +85,7 @@ class CredentialStore(ABC):
         return {each.name: self.keys.decrypt(each.value, each.owner) for each in found}
 
     def find_version(self, user_id: str, server: str) -> str:
-        """Return a text that changes with a user's credentials for a server; empty if there are none.
+        """Return a text that differs after each change of a user's credentials for a server; empty for none.
 
         Does not wait for a database. Raises DatabaseUnavailable if removed ones may not be known here.
         """

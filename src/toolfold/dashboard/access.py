@@ -74,7 +74,7 @@ class SignIn:
     def __init__(
         self, has_token: Callable[[GatewayClient], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start without sessions; `has_token` tells whether a client's token is still valid."""
+        """Start without sessions; the function `has_token` returns if a client's token is still valid."""
         self._has_token, self._clock = has_token, clock
         self._codes: dict[str, LinkCode] = {}
         self._sessions: dict[str, BrowserSession] = {}
@@ -87,7 +87,7 @@ class SignIn:
         return self._add_code(is_requested=False)
 
     def create_requested_code(self) -> str:
-        """Return a one-time code for a visitor; unused codes stay valid. Raises RequestRefused."""
+        """Return a one-time code for a visitor. Raises RequestRefused if too many codes are still unused."""
         if len(self._list_codes(is_requested=True)) >= MAX_CODES:
             raise RequestRefused(
                 429, f"The last {MAX_CODES} links in the terminal are still valid. Open one of them."
@@ -157,7 +157,7 @@ class SignIn:
         return signed_in
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
-        """Return the open session to which both cookie and page key belong, and extend it; else None."""
+        """Return and extend the open session of a cookie and page key; None if the two do not match one."""
         session = self._sessions.get(_hash_text(cookie))
         if session is None or not self.is_open(session):
             return None

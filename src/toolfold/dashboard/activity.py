@@ -65,7 +65,7 @@ _WORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events after a position, as part of the JSON object that is sent to a web page."""
+    """Events that a web page does not have yet, as JSON text, and the number of the last one."""
 
     json_members: str
     position: int
@@ -74,7 +74,7 @@ class EventBatch:
 
 @dataclass(slots=True)
 class Tick:
-    """The data sent to web pages at one moment, prepared once for all pages."""
+    """The data that all open web pages are sent at one moment, prepared only once."""
 
     number: int
     state_members: str
@@ -113,7 +113,7 @@ class ActivityFeed:
         return self._redact(text)[:MAX_TEXT_CHARS]
 
     def read_after(self, number: int, limit: int = MAX_BATCH_EVENTS) -> tuple[list[Json], int, int]:
-        """Return the newest events after a number as JSON, the new position, and how many were skipped."""
+        """Return the events after event `number`, the number of the last one, and how many were skipped."""
         with self._lock:
             last = self.last_number
             newer = list(itertools.takewhile(lambda each: each[0] > number, reversed(self._events)))
@@ -175,14 +175,14 @@ class ActivityFeed:
             self.on_stream_change()
 
     def _find_tick(self, describe_state: Callable[[], Json]) -> Tick:
-        """Return the data to send to pages now; the first page that asks for it prepares it."""
+        """Return the data to send to all pages now; it is prepared only once, for the first page."""
         number = int(time.monotonic() / FLUSH_INTERVAL_S)
         if self._tick is None or self._tick.number != number:
             self._tick = Tick(number, self._write_members(describe_state()))
         return self._tick
 
     async def _read_batch(self, tick: Tick, number: int) -> EventBatch:
-        """Return the events after a number; the first page at this position prepares them."""
+        """Return the events after event `number`, prepared once for all pages that need the same ones."""
         if number not in tick.batches:
             tick.batches[number] = asyncio.create_task(asyncio.to_thread(self._prepare_batch, number))
         return await asyncio.shield(tick.batches[number])  # a page that is closed must not stop the others
@@ -216,7 +216,7 @@ class WordBuffer:
         """Session → an event with the beginning of a word."""
 
     def add(self, event: Event) -> Iterator[Event]:
-        """Yield the events that can be shown now, in order, and delayed text of the same session first."""
+        """Add an event, and yield the events that can be shown now, including text that was held back."""
         held = self._held.pop(event.session_id, None)
         joined = _join(held, event)
         if joined is None and held is not None:
@@ -251,7 +251,7 @@ def _merge_pieces(events: Iterable[Event]) -> Iterable[Event]:
 
 
 def _join(before: Event | None, event: Event) -> Event | None:
-    """Return one event for two pieces of the same text or progress; None if they cannot be joined."""
+    """Join two successive events of the same text or progress; return None if they do not belong together."""
     if isinstance(event, ToolProgressed) and isinstance(before, ToolProgressed):
         return event if before.call_id == event.call_id else None
     if not isinstance(event, TextReceived | ThinkingReceived) or type(before) is not type(event):

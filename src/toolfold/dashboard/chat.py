@@ -58,7 +58,7 @@ class ChatSessions:
         }
 
     async def send(self, session_id: str, message: str) -> Json:
-        """Start an agent turn for a message; return its session at once. Raises RequestRefused."""
+        """Start an agent turn for a message and return the session id without waiting for the answer."""
         if not message.strip() or len(message) > MAX_MESSAGE_CHARS:
             raise RequestRefused(400, f"Enter a message of at most {MAX_MESSAGE_CHARS:,} characters.")
         if session_id in self._turns:

@@ -40,7 +40,7 @@ def make_page_approver(config_secrets: tuple[str, ...]) -> PageApprover:
 
 
 class Dashboard:
-    """The parts of one runtime that the dashboard's pages show and change."""
+    """Connects the pages of the dashboard to one runtime, which they show and change."""
 
     def __init__(self, runtime: Runtime, approver: PageApprover) -> None:
         """Start to record the runtime's events; the runtime must have been opened with `approver`."""
@@ -211,7 +211,7 @@ class Dashboard:
         return self._feed.stream(position, self._describe_live)
 
     def _describe_live(self) -> Json:
-        """Return the state that every page shows: open approval questions and the MCP servers."""
+        """Return what every page of the dashboard shows: open approval questions and MCP servers."""
         return {
             "approvals": self._approver.list_pending(),
             "servers": describe_servers(self._runtime, self._redact),

@@ -61,7 +61,7 @@ _CATALOG, _MESSAGES = "tools", "messages"
 
 
 class EvaluationStopped(Exception):
-    """The user cancelled the evaluation, or it took too long."""
+    """The user cancelled the evaluation, or it reached its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class Evaluations:
         }
 
     def _step(self, phase: str, done: int, total: int) -> None:
-        """Record the progress. Raises EvaluationStopped if the evaluation was cancelled or takes too long."""
+        """Record the progress. Raises EvaluationStopped after a cancellation or at the time limit."""
         if self._cancelled.is_set():
             raise EvaluationStopped("The evaluation was cancelled.")
         if time.monotonic() > self._deadline:

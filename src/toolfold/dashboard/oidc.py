@@ -110,7 +110,7 @@ class DashboardLogins:
             log.warning("a login to the dashboard could not be checked: %s", error)
             raise RequestRefused(503, _UNAVAILABLE) from None
         except (ToolfoldError, DatabaseError, OSError) as error:
-            log.error("the user of a login cannot be checked: %s", error)
+            log.error("the users cannot be read, so a login to the dashboard was refused: %s", error)
             raise RequestRefused(503, "Users cannot be checked now. Try again later.") from None
         if user is None:
             who = f"(issuer {identity.issuer}, subject {identity.subject!r})"
@@ -153,7 +153,7 @@ class DashboardLogins:
         return self._make_cookie("", 0)
 
     def _admit(self, identity: Identity) -> User | None:
-        """Create or update the user of a login and its teams; None if it may not use the dashboard."""
+        """Create or update the user who has logged in; return None if it may not use the dashboard."""
         if self._settings.create_users:
             add_missing_user(
                 self._users, issuer=identity.issuer, subject=identity.subject, name=identity.name

@@ -141,10 +141,10 @@ class UsageRecorder:
             self._journal.close()
 
     def _keep(self, entries: list[UsageEntry], used: list[str], error: Exception) -> None:
-        """Put usage entries that could not be stored back at the front of the queue."""
+        """Put usage entries back at the front of the queue, because they could not be stored."""
         with self._lock:
             if not self._is_repeated:
-                log.warning("the usage history cannot be written now, and is tried again: %s", error)
+                log.warning("the usage history cannot be written now; writing will be tried again: %s", error)
             self._is_repeated = True
             self._entries.extendleft(reversed(entries))
             self._used_searches = [*used, *self._used_searches][-MAX_WAITING_ENTRIES:]
@@ -157,7 +157,7 @@ class UsageRecorder:
             if not self._dropped:
                 where = "are only in its journal" if self._journal else "are dropped"
                 log.warning(
-                    "more than %d entries of the usage history are waiting; the oldest %s",
+                    "more than %d entries of the usage history wait to be stored; the oldest %s",
                     MAX_WAITING_ENTRIES,
                     where,
                 )
@@ -221,7 +221,7 @@ class UsageRecorder:
         _remember(self._running, event.session_id, {*running, event.call_id})
 
     def _end_call(self, event: ToolFinished) -> int:
-        """Return the tokens that were saved in the model request that led to a call."""
+        """Record that a tool call has ended; return the tokens saved in the model request that made it."""
         self._running.get(event.session_id, set()).discard(event.call_id)
         return self._credited.pop(f"{event.session_id} {event.call_id}", 0)
 

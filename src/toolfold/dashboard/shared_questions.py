@@ -35,7 +35,7 @@ class _OwnQuestion:
 
 @dataclass(slots=True)
 class _State:
-    """The questions and open pages of other replicas, as last read from the database."""
+    """The other replicas' questions, and whether they have open pages, as last read from the database."""
 
     remote: list[Json] = field(default_factory=list)
     has_other_pages: bool = False
@@ -138,7 +138,7 @@ class SharedQuestions:
             log.debug("the questions of this replica could not be withdrawn: %s", error)
 
     def _sync(self) -> None:
-        """Store changes of this replica in the database, read those of others, and deliver answers."""
+        """Exchange questions with the other replicas through the database, and deliver received answers."""
         with self._lock:
             own = dict(self._own)
         is_open = self._is_page_open()

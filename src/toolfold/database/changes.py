@@ -92,7 +92,11 @@ class ChangeListener:
                     self._receive(connection)
             except Exception as error:
                 if not was_lost:
-                    log.warning("changes in the database %s cannot be followed now: %s", self._address, error)
+                    log.warning(
+                        "notices of changes in the database %s cannot be received now: %s",
+                        self._address,
+                        error,
+                    )
                 was_lost = True
                 self._ended.wait(backoff)
                 backoff = min(2 * backoff, MAX_BACKOFF_S)

@@ -1,4 +1,4 @@
-"""A copy in memory of state that several processes share in a database."""
+"""A copy in memory of data that several processes share in a database."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_STALE_S = 30.0
 
 
 class SharedCopy(Generic[Value]):
-    """A copy of shared state that follows the changes of all processes. Thread-safe."""
+    """A copy of data in the shared database, read again whenever a process changes it. Thread-safe."""
 
     value: Value
     """The state when it was last read."""
 
     def __init__(self, database: Database, topic: str, read: Callable[[], Value], what: str) -> None:
-        """Read the state, which is read again after each notice about `topic`. Raises DatabaseError.
+        """Read the data now, and again after each notice about `topic`. Raises DatabaseError.
 
         `what` names the state in errors, in the plural.
         """
@@ -39,7 +39,7 @@ class SharedCopy(Generic[Value]):
             raise
 
     def require_recent(self) -> Value:
-        """Return the state. Raises DatabaseUnavailable if changes may not be known for too long."""
+        """Return the copied data. Raises DatabaseUnavailable if the database was silent for too long."""
         if self._database.seconds_since_contact(self._topic) > self.max_stale_s:
             raise DatabaseUnavailable(
                 f"the database {self._database.address} cannot be reached, so {self._what} cannot be checked"
@@ -47,7 +47,7 @@ class SharedCopy(Generic[Value]):
         return self.value
 
     def reload(self) -> None:
-        """Read the state from the database."""
+        """Read the data from the database again."""
         with self._lock:  # an older state must not replace a newer one
             value = self._read()
             if self.version == 0 or value != self.value:

@@ -187,7 +187,7 @@ class PausedCalls:
         return len(self._calls)
 
     def __contains__(self, state: str | None) -> bool:
-        """Return True if this request state resumes a paused call."""
+        """Return True if there is a paused call that the client resumes with this string."""
         return state in self._calls
 
     def add(self, call: PausedCall) -> str:

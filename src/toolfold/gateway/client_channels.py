@@ -81,7 +81,7 @@ class ClientChannels:
 
     @classmethod
     def between_calls(cls, context: RequestContext, call: PausedCall) -> ClientChannels:
-        """Return channels for a client that answers requests by sending its call again.
+        """Return functions that send requests to a client that answers by repeating its call.
 
         The call is paused until the client repeats it together with the responses.
         """

@@ -1,4 +1,4 @@
-"""Delete what belongs to removed users and revoked clients: a new one of the same name must not get it.
+"""Delete the data of removed users and revoked clients, so that no later one of the same name gets it.
 
 Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials and learned messages belong
 to a user. Knows no tokens.
@@ -32,10 +32,10 @@ class RecordsRemain(ToolfoldError):
 
 
 class ClientRecords:
-    """What one installation stores about clients and users, besides tokens. Methods block."""
+    """Deletes the data that is stored about clients and users, except tokens. Methods block."""
 
     def __init__(self, config: Config, database: Database | None) -> None:
-        """Use the stores of the configuration; nothing is opened yet."""
+        """Remember the configuration and the database; nothing is opened yet."""
         self._config, self._database = config, database
 
     def remove_clients(self, clients: Collection[str]) -> None:
@@ -48,7 +48,7 @@ class ClientRecords:
         )
 
     def remove_user(self, user_id: str, clients: Collection[str]) -> None:
-        """Delete what a user and its clients have. Raises RecordsRemain if something is left."""
+        """Delete credentials, learned messages, jobs and allowed tools of a user. Raises RecordsRemain."""
         _run_all(
             {
                 "credentials": lambda: self._remove_credentials(user_id),
@@ -87,7 +87,7 @@ class ClientRecords:
                         continue
 
     def _remove_allowed_tools(self, clients: Collection[str]) -> None:
-        """Delete entries in the user's own settings file. Raises ConfigError if there are others."""
+        """Remove clients from approval.allowed_tools. Raises ConfigError if a file cannot be changed."""
         from toolfold.approval.allowed_tools import KEY, build_allowed_tools
         from toolfold.config.load import reload_config
 

@@ -104,7 +104,7 @@ class ClientSession:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if closing the session would interrupt a call, a question or a stream."""
+        """Return True if closing the session would interrupt a call, a question to the user or a stream."""
         return bool(self.active_calls or len(self.paused_calls) or self._listener._streams)
 
     def release_servers(self) -> None:
@@ -141,7 +141,7 @@ class ClientSession:
         ]
 
     async def find_changed_lists(self, changes: Mapping[str, Collection[str]]) -> list[str]:
-        """Return the kinds of lists that have changed since the client last received them.
+        """Return which lists (tools, resources, prompts) have changed since the client last received them.
 
         `changes` maps kinds to the servers that reported a change. A change of a server's tools may change
         its resources and prompts too.
@@ -163,7 +163,7 @@ class ClientSession:
         return before != now or not compared
 
     async def _list_cached(self, method: str) -> Sequence[BaseModel | tuple[str, BaseModel]]:
-        """Return the list that the client would receive, without starting a server for it."""
+        """Return a list as the client would receive it, from cached data, without starting servers."""
         if method == "tools/list":
             return await self._current_tools()
         tool = _GET_PROMPT if method == "prompts/list" else _READ_RESOURCE
@@ -279,7 +279,7 @@ class ClientSession:
         self.session.close()
 
     async def _current_turn(self) -> Turn:
-        """Return the client's current turn, or a new one if the tools or the settings have changed."""
+        """Return the tools selected for this client, selected again if tools or settings have changed."""
         self.last_used = time.monotonic()
         state = self._tools_state()
         if self._turn is None or self._turn[0] != state:

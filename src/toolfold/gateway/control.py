@@ -92,7 +92,7 @@ async def serve_control(gateway: Gateway) -> AsyncIterator[None]:
     try:
         server = await _open_server(directory, name, _ControlRequests(gateway))
     except (OSError, ToolfoldError, AttributeError) as error:  # AttributeError: a system without such sockets
-        log.info("commands cannot reach this gateway: %s", error)
+        log.info("`toolfold` commands cannot connect to this gateway, as `enrich --through` does: %s", error)
         yield
         return
     try:
@@ -188,7 +188,7 @@ class _ControlRequests:
 
 
 async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Json | None:
-    """Return the answer; cancel it and return None if the command closes its end of the connection."""
+    """Wait for an answer and return it; cancel it and return None if the command disconnects first."""
     answer = asyncio.ensure_future(answering)
     closing = asyncio.ensure_future(reader.read(1))
     try:
@@ -285,7 +285,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
 
     connection, problem = _find_channel(session)
     if connection is None or problem:
-        raise ControlError(f"the client {session.display_name} cannot be asked: {problem}")
+        raise ControlError(f"the model of client {session.display_name} cannot be used: {problem}")
     if not isinstance(max_tokens, int) or len(system) + len(text) > MAX_SAMPLING_CHARS:
         raise ControlError("the request is too large to be sent to a client")
     await _require_listening(session, connection)

@@ -97,7 +97,7 @@ class SamplingClient:
         return ReplyStream(self._sample(request), self.dialect.start_reply())
 
     async def _sample(self, request: ModelRequest) -> AsyncIterator[Json]:
-        """Yield the client's answer as an event of the dialect. Raises ProviderError, also if it refuses."""
+        """Yield the answer of the client's model as one stream event. Raises ProviderError if it refuses."""
         question = {
             "request": "sample",
             "client": self._client.id,

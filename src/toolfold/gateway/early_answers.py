@@ -39,7 +39,7 @@ _CHUNK_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """State that the early-answer thread passes on to the gateway once that has loaded."""
+    """State that the early-answer thread passes on to the gateway when the gateway has loaded."""
 
     pipes: ClientPipes
     received: bytes = b""
@@ -121,7 +121,7 @@ class EarlyAnswers:
                 poll.unregister(self._pipes.input)
 
     def _receive_requests(self) -> bool:
-        """Read requests and answer those that are recorded; return False at the end or a size limit."""
+        """Read requests and answer recorded ones; return False at end of input or the size limit."""
         chunk = os.read(self._pipes.input, _CHUNK_BYTES)
         self._received += chunk
         while (end := self._received.find(b"\n", self._parsed)) >= 0:

@@ -75,7 +75,7 @@ class OpenConnection:
 
 @dataclass(frozen=True, slots=True)
 class HttpHandover:
-    """State that the early-answer thread passes on to the gateway once that has loaded."""
+    """State that the early-answer thread passes on to the gateway when the gateway has loaded."""
 
     connections: list[OpenConnection] = field(default_factory=list)
     answered: list[AnsweredRequest] = field(default_factory=list)
@@ -301,7 +301,7 @@ class _EarlyHttpConversation:
         return (session.results.get(request.method) if session.is_initialized else None), session_id
 
     def _open_session(self, request: ListingRequest, version: str | None) -> tuple[str | None, str]:
-        """Open a session; `version` is the protocol version header, needed if it is not the recorded one."""
+        """Open an MCP session with the recorded answer to `initialize`; (None, "") if versions differ."""
         results = self._record.clients.get(request.client, {})
         result = results.get("initialize", "{}")
         negotiated = json.loads(result).get("protocolVersion")

@@ -28,7 +28,7 @@ class HeaderCheck:
 
     @property
     def lookup(self) -> SchemaLookup | None:
-        """Return a function that finds no schema if no tool uses HTTP headers; else None."""
+        """Return a schema lookup that finds nothing, to skip the check; None if a tool needs the check."""
         snapshot = self._tools()
         if self._checked_snapshot is not snapshot:
             self._has_declaration, self._checked_snapshot = self._find_declaration(snapshot), snapshot

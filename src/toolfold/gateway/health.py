@@ -34,7 +34,7 @@ class Readiness:
         """True once the process was told to end; requests are still answered for a while."""
 
     def find_problems(self) -> tuple[str, ...]:
-        """Return why the replica should get no new requests; empty if it may get some. Does not block."""
+        """Return why this replica should get no new requests; empty if it is ready. Does not block."""
         problems = ["the replica is about to stop"] if self.is_draining else []
         if self._database is not None and self._database.seconds_since_contact() > MAX_SILENCE_S:
             problems.append("the database cannot be reached")

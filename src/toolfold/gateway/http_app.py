@@ -122,11 +122,11 @@ class AccessPolicy:
         return None if token is None else self.find_client(token)
 
     async def prepare(self, headers: Mapping[str, str]) -> None:
-        """Prepare the check of a request's access token, before `authenticate`. Raises RequestRefused."""
+        """Fetch what `authenticate` needs to check a request's access token. Raises RequestRefused."""
         await self.prepare_token(_read_bearer_token(headers) or "")
 
     async def prepare_token(self, token: str) -> None:
-        """Prepare the check of an access token, before `find_client`: fetch keys, create its user.
+        """Fetch the keys for an access token and create its user, as `find_client` needs both.
 
         Nothing is done for other tokens. Raises RequestRefused.
         """
@@ -146,7 +146,7 @@ class AccessPolicy:
         except DatabaseUnavailable:  # logged once by what follows the database's changes
             raise RequestRefused(503, _TOKENS_UNKNOWN) from None
         except ConfigError as error:
-            log.error("tokens cannot be checked: %s", error)
+            log.error("a request was refused because tokens cannot be checked: %s", error)
             raise RequestRefused(503, _FILES_UNREADABLE) from None
 
     def describe_refused_token(self, token: str) -> str:
@@ -165,7 +165,7 @@ class AccessPolicy:
 
 
 class OpenRequests:
-    """The requests in progress. Ends those whose clients are no longer accepted."""
+    """The HTTP requests in progress; ends the requests of clients that are no longer accepted."""
 
     def __init__(self) -> None:
         self._open: set[GuardedRequest] = set()
@@ -325,7 +325,7 @@ def _authenticated_scope(scope: Scope, client: GatewayClient) -> Scope:
 
 @functools.lru_cache(maxsize=256)
 def _make_user(client_id: str) -> AuthenticatedUser:
-    """Return the client's identity in the form in which the SDK compares the owners of sessions."""
+    """Return a user object for the client, which the SDK compares with the owner of a session."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 

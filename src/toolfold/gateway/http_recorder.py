@@ -87,7 +87,7 @@ class HttpListings:
         return handle
 
     async def repeat_answered(self, app: App) -> None:
-        """Process the requests that were answered early; lists are compared later, in the background."""
+        """Let the gateway process the requests that were answered early; list requests in the background."""
         if self._early is None:
             return
         self._handover = await asyncio.to_thread(self._early.stop)
@@ -102,7 +102,7 @@ class HttpListings:
                 task.add_done_callback(self._repeating.discard)
 
     async def connect(self, server: uvicorn.Server) -> None:
-        """Let the web server continue the connections that clients have opened so far."""
+        """Pass the connections that clients opened while the gateway was loading to the web server."""
         for each in self._handover.connections:
             with contextlib.suppress(OSError):  # the client is gone
                 await _continue_connection(server, each)
@@ -145,7 +145,7 @@ class HttpListings:
 
 
 class _ResponseCopy:
-    """An HTTP response that is kept and, if there is a client, also sent."""
+    """Collects the parts of an HTTP response; also sends them on if `send` is given."""
 
     def __init__(self, send: Send | None) -> None:
         self._send = send

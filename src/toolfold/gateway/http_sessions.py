@@ -99,7 +99,7 @@ class SessionUse:
             del self._requests[session]
 
     def find_crowded_key(self, key: str) -> str | None:
-        """Return the quota key whose session must be closed before another is opened; None if none must."""
+        """Return the quota key of which a session must be closed before `key` may open one; None if none."""
         open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
         counts = Counter(open_) + self._opening
         if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:

@@ -78,7 +78,7 @@ class HttpStart:
         if found is None:
             return None
         if not isinstance(found, dict):
-            raise ValueError("the tool lists recorded for a quick start cannot be used")
+            raise ValueError("the file of recorded tool lists has invalid content")
         return cls(
             host=str(found["host"]),
             port=int(found["port"]),

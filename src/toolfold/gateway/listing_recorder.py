@@ -144,12 +144,12 @@ class ListingRecorder(AnswerRecorder):
 
 
 def _result_text(message: JSONRPCMessage) -> str | None:
-    """Return the result of a response as JSON text; None for an error."""
+    """Return the result in a JSON-RPC response of the SDK as JSON text; None for an error response."""
     return format_result(json.loads(message.model_dump_json(by_alias=True, exclude_unset=True)))
 
 
 def format_result(response: dict[str, object]) -> str | None:
-    """Return the result of a JSON-RPC response as JSON text; None for an error."""
+    """Return the result in a parsed JSON-RPC response as JSON text; None for an error response."""
     found = response.get("result")
     return None if found is None else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 

@@ -89,7 +89,7 @@ class OAuthResource:
         return is_jwt(token) and is_issued_for(token, self._settings.issuer, self._audiences)
 
     async def prepare(self, token: str) -> None:
-        """Prepare the check of a token: fetch keys, create its user. Raises RequestRefused."""
+        """Fetch the keys for a token and create its user, before `find_client`. Raises RequestRefused."""
         try:
             await self._verifier.prepare(token)
         except InvalidToken as error:
@@ -154,7 +154,7 @@ class OAuthResource:
         try:
             return self._users.find_identity(token.issuer, token.subject)
         except (DatabaseUnavailable, ConfigError) as error:
-            log.error("users cannot be checked: %s", error)
+            log.error("a request was refused because users cannot be checked: %s", error)
             raise RequestRefused(503, "Users cannot be checked now. Try again later.") from None
 
     async def _create_missing_user(self, token: AccessToken) -> None:

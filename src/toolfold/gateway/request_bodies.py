@@ -116,7 +116,7 @@ class RequestBodies:
 
     @contextmanager
     def reserve(self, client: str) -> Iterator[BodyReservation]:
-        """Count the memory of a body that is read in a `with` block, until the block ends."""
+        """Yield a counter for the memory of one request body, which is released when the block ends."""
         reservation = BodyReservation(client)
         try:
             yield reservation

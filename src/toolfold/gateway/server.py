@@ -199,7 +199,7 @@ class Gateway:
             try:
                 self._tokens.quotas.close()
             except OSError as error:
-                log.warning("the newest tokens and cost of users are not counted: %s", error)
+                log.warning("the tokens and cost that users spent last could not be stored: %s", error)
 
     def _session_for(self, context: RequestContext) -> ClientSession:
         """Return the session of the client that made the request; open one for a new client."""
@@ -239,7 +239,7 @@ class Gateway:
         return client
 
     def _user_check(self, context: RequestContext) -> client_approval.RequireUser:
-        """Return a function that checks whether the client may answer questions on behalf of the user."""
+        """Return a function that raises an error if the client must not answer questions for the user."""
 
         async def require_user() -> None:
             if context.request is None:
@@ -475,7 +475,7 @@ class Gateway:
         context: RequestContext,
         list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
     ) -> list[tuple[str, Any]]:
-        """Return the entries of all servers for one kind of list, each with its server's name.
+        """Return the resources, templates or prompts of all servers, each with its server's name.
 
         The listing is counted like a call in progress, of which a client may have MAX_CALLS_PER_CLIENT.
         """
@@ -600,7 +600,7 @@ class Gateway:
             log.info("client %s: the call of %s was refused: %s", session.display_name, shorten(name), error)
             raise _limit_reached(str(error), error.retry_after_s) from None
         except OSError as error:
-            log.warning("limits of the client %s cannot be checked: %s", session.display_name, error)
+            log.warning("the usage limits of client %s cannot be checked: %s", session.display_name, error)
             problem = "The gateway cannot check your limits now: its database cannot be reached."
             raise _limit_reached(problem, RETRY_AFTER_S) from None
 

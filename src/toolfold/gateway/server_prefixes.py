@@ -43,7 +43,7 @@ class ServerPrefixes:
         return (self._former_schemes.get(server, "") if scheme is None else scheme) + uri
 
     def resolve_uri(self, uri: str) -> list[tuple[str, str]]:
-        """Return the servers that may have a resource, likeliest first, each with its own URI for it."""
+        """Return the (server, URI) pairs that a prefixed resource URI may mean, likeliest first."""
         return _strip_prefixes(uri, self._schemes)
 
     def prefix_prompt(self, server: str, name: str) -> str:

@@ -76,7 +76,7 @@ class SharedSessions:
         return handle
 
     async def _open(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request without a session id; store a session it opens before the client gets its id."""
+        """Serve a request without a session id; if it opens a session, store the session before replying."""
         if scope["method"] != "POST" or scope.get(SESSION_SCOPE_KEY):
             await app(scope, receive, send)
             return
@@ -119,7 +119,7 @@ class SharedSessions:
                 self._opening.pop(session, None)
 
     async def _run(self, work: Callable[[], bytes | None]) -> bytes | None:
-        """Use the database in a thread. If it is unavailable, sessions cannot continue on other replicas."""
+        """Run a database function in a thread; if the database fails, log a warning and return None."""
         try:
             return await asyncio.to_thread(work)
         except DatabaseError as error:

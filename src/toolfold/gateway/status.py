@@ -68,7 +68,7 @@ class StatusFile:
                 return
 
     def _describe_safely(self) -> Json:
-        """Return the gateway's state; empty if it changes while it is being read."""
+        """Return the gateway's state; empty if an error occurs, such as a change while it is read."""
         try:
             return self._describe()
         except Exception as error:

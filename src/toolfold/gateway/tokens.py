@@ -192,7 +192,7 @@ class TokenStore(ABC):
             return False
 
     def list_limits(self, client: GatewayClient) -> tuple[GrantLimit, GrantLimit]:
-        """Return the toolsets and tools that the client's user and token may use now."""
+        """Return two limits on what a client may use: that of its user and that of its token."""
         own = GrantLimit(client.toolsets, client.denied)
         if not client.user_id:
             return GrantLimit(), own
@@ -203,7 +203,7 @@ class TokenStore(ABC):
             return NOTHING, own
 
     def is_unlimited(self, client: GatewayClient) -> bool:
-        """Return True if a client may use and see everything; users must be administrators for that."""
+        """Return True if a client may use and see everything: no limits, and no user or an administrator."""
         if client.toolsets is not None or client.denied:
             return False
         user = self.users.directory().find_active(client.user_id) if client.user_id else None
@@ -300,7 +300,7 @@ class Tokens(TokenStore):
         try:
             return self._record is not None and self._record.has_entry(self._file)
         except ConfigError as error:
-            log.error("%s; until it can be read, every client needs a token", error)
+            log.error("%s; until that is repaired, every client needs a token", error)
             return True
 
     def _clients_by_hash(self) -> dict[str, GatewayClient]:

@@ -87,7 +87,7 @@ def _list_token_refusals(
 
 
 def _is_local(toolsets: Toolsets, tool: str) -> bool:
-    """Return True if a tool is granted only where it is named, because it works on this machine."""
+    """Return True for a tool that acts on the gateway's machine; a rule or token must name such tools."""
     return any(tool in toolsets.resolve(name) for name in LOCAL_TOOLSETS)
 
 

@@ -103,7 +103,7 @@ class Issuer:
         return self._refresh is not None and not self._refresh.done()
 
     def _start_refresh(self) -> asyncio.Task[None] | None:
-        """Return the task that fetches the keys; None if the last attempt was too short a time ago."""
+        """Return the task that fetches the keys; None within MIN_FETCH_INTERVAL_S after the last attempt."""
         if self._is_refreshing():
             return self._refresh
         if self._clock() - self._last_attempt < MIN_FETCH_INTERVAL_S:
@@ -203,7 +203,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 class _IssuerAddresses:
-    """Allows any address of the issuer's own host, and public addresses of all others."""
+    """Address policy: any IP address for the issuer's own host, only public ones for other hosts."""
 
     def __init__(self, host: str) -> None:
         self._host = host

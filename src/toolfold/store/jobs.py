@@ -272,7 +272,7 @@ class JobStore(ABC):
         return self._transact(claim)
 
     def claim_now(self, job_id: str, owner: str, now: float) -> tuple[Job, Run]:
-        """Reserve a job for a process that will run it at once. Raises UnknownJob or JobIsRunning."""
+        """Reserve a job for a process that runs it now, due or not. Raises UnknownJob or JobIsRunning."""
 
         def claim(db: Statements) -> tuple[Job, Run]:
             _release_ended(db, now)
@@ -451,7 +451,7 @@ def _release_ended(db: Statements, now: float) -> None:
 
 
 def _pause_broken(db: Statements, job_id: str, planned: float, now: float, error: Exception) -> None:
-    """Pause a job whose next run time cannot be computed, and record the reason as a failed run."""
+    """Pause a job because its next run time cannot be computed; record the reason as a failed run."""
     db.change("UPDATE jobs SET state = 'paused', next_run = NULL WHERE id = ?", (job_id,))
     reason = f"the job was paused, because its next time cannot be computed: {error_message(error)}"
     _insert_run(db, job_id, planned, now, "failed", reason[:MAX_RESULT_CHARS])

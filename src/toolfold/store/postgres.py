@@ -244,7 +244,7 @@ class PostgresSessionStore:
 
 
 def _lock_session(cursor: RowCursor, session_id: str) -> None:
-    """Lock a session, so that only one process at a time changes its messages and their positions."""
+    """Lock a session, so that only one process at a time changes its messages and their order."""
     cursor.execute("SELECT 1 FROM sessions WHERE id = %s FOR UPDATE", (session_id,))
 
 
@@ -279,7 +279,7 @@ def _insert_message(cursor: RowCursor, session_id: str, message: MessageRecord, 
 
 
 def _number_after(cursor: RowCursor, session_id: str, number: float) -> float:
-    """Return a position between a message and the next one, at which a summary is inserted."""
+    """Return an order number between a message and the next one, for a summary that is inserted there."""
     row = cursor.execute(
         "SELECT min(number) AS following FROM messages WHERE session_id = %s AND number > %s",
         (session_id, number),

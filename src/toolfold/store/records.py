@@ -135,7 +135,7 @@ class SessionStore(Protocol):
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        """Remove messages from later prompts; a `summary`, if given, takes the place of the first of them."""
+        """Leave messages out of later prompts; `summary`, if given, takes the place of the first of them."""
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 

@@ -271,7 +271,7 @@ class SqliteSessionStore:
         return int(self._db.execute(query, (session_id,)).fetchone()[0])
 
     def _number_after(self, session_id: str, number: float) -> float:
-        """Return a position between a message and the next one, at which a summary is inserted."""
+        """Return an order number between a message and the next one, for a summary that is inserted there."""
         query = "SELECT min(number) FROM messages WHERE session_id = ? AND number > ?"
         following = self._db.execute(query, (session_id, number)).fetchone()[0]
         return number + 1 if following is None else (number + float(following)) / 2

@@ -110,7 +110,7 @@ class UsageJournal:
                 raise OSError(f"it has {self._size:,} bytes already")
             written = os.write(self._open_segment(), line)
             if written != len(line):
-                raise OSError("the entry could not be written completely")
+                raise OSError("a journal entry could not be written completely")
             self._size += written
         except OSError as error:
             if not self._has_failed:

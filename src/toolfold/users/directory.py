@@ -140,7 +140,9 @@ class Directory:
         if self.find_user(user.name):
             raise ConfigError(f"a user named {user.name!r} already exists", hint="choose another name")
         if len(self.users) >= MAX_USERS:
-            raise ConfigError(f"there are {MAX_USERS:,} users already", hint="remove some")
+            raise ConfigError(
+                f"there are already {MAX_USERS:,} users, which is the limit", hint="remove some"
+            )
         return self.with_user(user)
 
     def with_user(self, user: User) -> Directory:
@@ -168,7 +170,9 @@ class Directory:
         if team.name in self.teams:
             raise ConfigError(f"a team named {team.name!r} already exists", hint="choose another name")
         if len(self.teams) >= MAX_TEAMS:
-            raise ConfigError(f"there are {MAX_TEAMS:,} teams already", hint="remove some")
+            raise ConfigError(
+                f"there are already {MAX_TEAMS:,} teams, which is the limit", hint="remove some"
+            )
         return self.with_team(team)
 
     def with_team(self, team: Team) -> Directory:
@@ -266,7 +270,7 @@ def require_valid_rules(rules: Sequence[str]) -> None:
     """Raise ConfigError if there are too many rules, or one does not name a toolset, server or tool."""
     if len(rules) > MAX_RULES:
         raise ConfigError(
-            f"more than {MAX_RULES:,} rules", hint="group tools in a toolset: toolsets.NAME in the settings"
+            f"more than {MAX_RULES:,} rules", hint="combine tools to a toolset with the setting toolsets.NAME"
         )
     for rule in rules:
         name = rule.removeprefix("server:").removeprefix("tool:")

@@ -280,7 +280,7 @@ class _Limit:
 
 
 class Quotas:
-    """Decides whether users may make a call or search now, by their limits and their teams'. Thread-safe."""
+    """Decides by the limits of users and teams whether a user may make a call or search. Thread-safe."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class Quotas:
             for limit in self._list_limits(user_id, meters):
                 if not self._refill(limit):
                     break  # the call is refused: it needs no leases of the other limits
-        raise OSError("the limits of a user change too fast to be checked")
+        raise OSError("the limits of a user changed repeatedly while they were checked; try again")
 
     def spend(self, user_id: str, amounts: Mapping[Meter, float]) -> None:
         """Count tokens or cost that a user has used. Does not block."""
@@ -344,14 +344,14 @@ class Quotas:
                 self._schedule_writing()
 
     def _schedule_writing(self) -> None:
-        """Start the timer that writes what was spent, unless it runs already. The lock must be held."""
+        """Start the timer that writes counted usage to the store, unless it runs. The lock must be held."""
         if self._writing is None and not self._is_closed:
             self._writing = threading.Timer(SYNC_INTERVAL_S, self._write_in_background)
             self._writing.daemon = True
             self._writing.start()
 
     def write_pending(self) -> None:
-        """Write what was spent and is not written yet, each amount even if others cannot be stored.
+        """Write counted tokens and costs to the store; if one amount fails, still write the others.
 
         Raises OSError if something could not be stored; that is kept in memory.
         """
@@ -407,17 +407,17 @@ class Quotas:
             self.write_pending()
         except OSError as error:
             if not self._is_failing:
-                log.warning("what users have used cannot be stored now, and is tried again: %s", error)
+                log.warning("the usage of users cannot be stored now; storing will be tried again: %s", error)
             self._is_failing = True
             with self._lock:
                 self._schedule_writing()
         else:
             if self._is_failing:
-                log.info("what users have used can be stored again")
+                log.info("the usage of users can be stored again")
             self._is_failing = False
 
     def _list_limits(self, user_id: str, meters: Sequence[Meter]) -> list[_Limit]:
-        """Return the limits of a user and its teams."""
+        """Return the limits of a user and its teams for the given quantities, with their current periods."""
         directory, now = self._directory(), self._clock()
         user = directory.users.get(user_id)
         if user is None:
@@ -445,7 +445,7 @@ class Quotas:
         return balance
 
     def _remove_ended(self) -> None:
-        """Forget counting periods that have ended, and all others if there are still too many.
+        """Drop ended counting periods from memory; if too many remain, drop all that are stored.
 
         Amounts that are not written to the store yet are never forgotten.
         """
@@ -464,7 +464,7 @@ class Quotas:
         return balance.lease >= 1 or (balance.refused_limit == limit.limit and age < RETRY_INTERVAL_S)
 
     def _refill(self, limit: _Limit) -> bool:
-        """Reserve more units in the store, or read the total usage; return False if the limit is reached."""
+        """Reserve more calls in the store, or read the total usage; return False if the limit is reached."""
         with self._lock:
             balance = self._find_balance(limit.window)
         with balance.refilling, _sqlite_errors():
@@ -497,11 +497,11 @@ class Quotas:
 
 @contextmanager
 def _sqlite_errors() -> Iterator[None]:
-    """Convert errors of SQLite, such as a full disk, to OSError, as a shared database raises."""
+    """Convert errors of SQLite, such as a full disk, to OSError."""
     try:
         yield
     except sqlite3.Error as error:
-        raise OSError(f"what users have used cannot be stored: {error}") from error
+        raise OSError(f"the usage of users cannot be stored: {error}") from error
 
 
 def _is_unwritten(balance: _Balance) -> bool:

@@ -90,7 +90,7 @@ class UserStore(ABC):
         return self.directory().find_identity(issuer, subject)
 
     def find_sharing(self, learner: str) -> frozenset[str]:
-        """Return the other users from whose learned messages a user benefits, by their learner names."""
+        """Return the learner names of the users who share learned messages with this user in a team."""
         try:
             found = self.directory().list_sharing(learner.removeprefix(USER_LEARNER_PREFIX))
         except (DatabaseUnavailable, ConfigError):  # nothing is shared if that may have been turned off
@@ -107,7 +107,7 @@ class UserStore(ABC):
         return self.change_user(name, lambda user: replace(user, is_disabled=is_disabled))
 
     def remove_user(self, name: str) -> None:
-        """Remove a user, also from its teams, and what belongs to it. Raises UnknownAccount.
+        """Remove a user, its team memberships and its data. Raises UnknownAccount.
 
         Raises ToolfoldError if the user was removed and something that belongs to it was not.
         """
@@ -164,7 +164,7 @@ class FileUserStore(UserStore):
     """The users and teams of one machine's gateway, in a file. Changes by other programs are not accepted."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open the file, which is created with the first user; `record` tells which program changed it."""
+        """Use a file, created when the first user is added; `record` lists the changes made by Toolfold."""
         super().__init__()
         self._file, self._record = file, record
         self._lock = threading.Lock()
@@ -194,7 +194,7 @@ class FileUserStore(UserStore):
                 content = (json.dumps(_directory_to_json(after), indent=1, sort_keys=True) + "\n").encode()
                 if len(content) > MAX_FILE_BYTES:
                     raise ConfigError(
-                        f"the users and teams need more than {MAX_FILE_BYTES:,} bytes",
+                        f"the file would be larger than {MAX_FILE_BYTES:,} bytes, which is the limit",
                         file=str(self._file),
                         hint="remove some, or store them in a database: set `store` to a postgresql:// URL",
                     )
