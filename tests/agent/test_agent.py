@@ -447,7 +447,7 @@ class TestCompression:
         assert server.requests
         assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nOwn summary."
 
-    async def test_transcript_to_summarise_is_cut_for_the_smaller_main_model_if_the_auxiliary_model_fails(
+    async def test_main_model_with_a_smaller_context_gets_a_shortened_transcript_if_the_auxiliary_model_fails(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         transcripts: list[str] = []

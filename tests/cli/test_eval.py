@@ -376,7 +376,7 @@ def test_eval_report_shows_the_rank_of_a_needed_tool_after_the_first_50_as_more_
     )
 
 
-def test_eval_report_says_that_the_message_names_a_tool_that_it_does_not_need(
+def test_eval_report_points_out_a_message_that_names_a_tool_other_than_the_expected_one(
     run_eval: RunEval, queries: Path
 ) -> None:
     queries.write_text(

@@ -345,7 +345,7 @@ def test_tool_whose_new_title_contains_invisible_characters_needs_a_review(trust
     assert sifted.held[0].changes
 
 
-def test_accepting_a_tool_version_removes_the_stored_harmless_change_from_the_lock_file(
+def test_accepting_a_new_tool_version_removes_its_recorded_small_change_from_the_lock_file(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])

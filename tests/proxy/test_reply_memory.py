@@ -19,7 +19,7 @@ def call(call_id: str, name: str = "forecast", **more: Json) -> Json:
     return {"type": "tool_use", "id": call_id, "name": name, "input": {}, **more}
 
 
-def test_reply_with_known_tool_calls_is_replaced_by_the_original_messages_of_the_provider() -> None:
+def test_reply_sent_back_by_the_client_is_replaced_by_the_messages_that_the_provider_sent() -> None:
     memory, original = (
         ReplyMemory(),
         [reply(call("s", "tool_search")), QUESTION, reply(call("a", "tool_call"))],
