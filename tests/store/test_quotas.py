@@ -329,6 +329,18 @@ def test_usage_of_one_user_is_stored_at_the_end_even_if_that_of_another_cannot_b
     assert used == [0, 7, 7]
 
 
+def test_tokens_of_a_user_who_was_removed_meanwhile_are_not_stored(replicas: Replicas) -> None:
+    user, other = (replicas.add_user(name, tokens_per_day=100) for name in ("ann", "bob"))
+    for each in (user, other):
+        replicas.one.spend(each, {"tokens_per_day": 7.0})
+    replicas.users.remove_user("ann")
+    replicas.one.write_pending()
+    used = [
+        replicas.other.describe(user_account(each), {"tokens_per_day": 1.0})[0][1] for each in (user, other)
+    ]
+    assert used == [0, 7]
+
+
 def test_usage_of_a_removed_user_or_team_is_deleted(replicas: Replicas) -> None:
     user = replicas.add_user("ann", calls_per_day=5)
     replicas.add_team("red", "ann", calls_per_day=8)

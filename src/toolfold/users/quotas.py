@@ -355,6 +355,7 @@ class Quotas:
 
         Raises OSError if something could not be stored; that is kept in memory.
         """
+        self._drop_removed()
         with self._lock:
             balances = [each for each in self._balances.items() if each[1].pending]
         problem, started = None, time.monotonic()
@@ -368,6 +369,16 @@ class Quotas:
                     break
         if problem is not None:
             raise problem
+
+    def _drop_removed(self) -> None:
+        """Drop the amounts of users and teams that were removed, by this process or another one."""
+        try:
+            directory = self._directory()
+        except (OSError, ToolfoldError):  # whoever may have been removed is not known now
+            return
+        with self._lock:
+            for window in [each for each in self._balances if not _has_account(directory, each.account)]:
+                del self._balances[window]
 
     def forget(self, account: str) -> None:
         """Delete the usage of a removed user or team. Raises OSError if the store cannot be changed."""
@@ -535,6 +546,12 @@ def user_account(user_id: str) -> str:
 def team_account(name: str) -> str:
     """Return the name under which the usage of a team is counted."""
     return f"team:{name}"
+
+
+def _has_account(directory: Directory, account: str) -> bool:
+    """Return False if the user or team whose usage is counted was removed."""
+    kind, _, name = account.partition(":")
+    return name in (directory.users if kind == "user" else directory.teams)
 
 
 def open_quotas(state_dir: Path, database: Database | None, directory: Callable[[], Directory]) -> Quotas:
