@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the cache key of a tool's check: its function, or the tool if that cannot be a weak key."""
+    """Return the cache key of a tool's check: its function, or the tool if weak references to it fail."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

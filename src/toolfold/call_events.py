@@ -138,7 +138,7 @@ class CallEvents:
         refused: bool = False,
         registered: bool = True,
     ) -> None:
-        """Publish that a tool call ended, or was answered without running the tool."""
+        """Publish that a tool call ended, or that it got a result without the tool being run."""
         if isinstance(call.name, str) and call.name in BRIDGE_NAMES:  # a model may send any JSON
             self._report_search(call, result, context)
             return

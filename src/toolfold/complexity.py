@@ -68,7 +68,7 @@ class VisitCounter:
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """Return how many values each nesting level has, and how often validation visits one of them."""
+        """Return, per nesting level of the arguments, the number of values and of visits to each value."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
@@ -141,7 +141,7 @@ class VisitCounter:
         if not isinstance(reference, str):
             return []
         if len(self._named_schemas) > _MAX_NAMED_SCHEMAS:
-            raise ValueError(f"the schema defines more than {_MAX_NAMED_SCHEMAS} schemas for references")
+            raise ValueError(f"the schema has more than {_MAX_NAMED_SCHEMAS} schemas that `$ref` can name")
         _, _, fragment = reference.partition("#")
         if fragment and not unquote(fragment).startswith("/"):
             return [schema for schema in self._named_schemas if unquote(fragment) in _reference_names(schema)]
@@ -199,7 +199,7 @@ def _object_ids(schemas: Sequence[Json]) -> list[int]:
 
 
 def _exclusive_part_schemas(schema: Json) -> list[Json]:
-    """Return the subschemas for parts of a value, such as properties; at most one applies to each part."""
+    """Return the subschemas for properties and items; at most one of them applies to each part of a value."""
     parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]

@@ -80,7 +80,7 @@ class EvalResults:
         return fmean(sum(self.tool_tokens[name] for name in each.selected) for each in self.results)
 
     def find_time(self, share: float) -> float:
-        """Return the CPU time in milliseconds that a share of the messages does not exceed."""
+        """Return a percentile of the CPU time per search, in milliseconds; `share` is from 0 to 1."""
         return percentile([each.ms for each in self.results], share)
 
 
@@ -272,7 +272,7 @@ def build_recall_curve(
 
 
 def measure_quality(eval_results: EvalResults) -> list[Quality]:
-    """Return the ranking measures of all messages that need a tool, then of each kind if there are several.
+    """Return the ranking measures of all messages that need a tool, then of each kind of message.
 
     Empty if no message needs a tool.
     """

@@ -79,8 +79,7 @@ class TurnStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSelected(Event):
-    """The tools for the next model calls were chosen: by an agent, by the model proxy, or as the list of a
-    gateway client."""
+    """The tools for the next model calls were chosen, by an agent, the model proxy or the gateway."""
 
     type: ClassVar[str] = "tools_selected"
     turn: int
@@ -262,7 +261,7 @@ class ConfigReloaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdated(Event):
-    """The search index changed: it is used before all tools are embedded, or all tools are embedded now."""
+    """The search index changed: it became usable before all tools were embedded, or embedding is finished."""
 
     type: ClassVar[str] = "index_updated"
     session_id: str = ""
@@ -274,7 +273,7 @@ class IndexUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFailed(Event):
-    """A search could not use the index in the database; keywords in memory were used, or it failed."""
+    """The search index in the database failed; the search used keywords in memory, or failed as well."""
 
     type: ClassVar[str] = "search_failed"
     session_id: str = ""

@@ -93,7 +93,7 @@ def explain_selection(
 
 
 def _describe_index(retriever: Retriever) -> dict[str, Any]:
-    """Return how many tools are in the search index, how many are embedded, and how long was waited."""
+    """Return how many tools the search index has, how many are embedded, and how long searches waited."""
     state = retriever.index_state()
     return {"tools": state.tools, "embedded": state.embedded, "waited_s": round(state.waited_s, 3)}
 

@@ -92,7 +92,7 @@ class Hooks:
 
 
 def _refusal(tool: Tool, hook: object, what: str) -> Refused:
-    return Refused(f"{tool.name!r} was refused: the check {_hook_name(hook)!r} {what}. It was not invoked.")
+    return Refused(f"{tool.name!r} was refused: the check {_hook_name(hook)!r} {what}. The tool was not run.")
 
 
 def _hook_name(hook: object) -> str:

@@ -81,7 +81,7 @@ def render_headers(headers: Headers) -> bytes | None:
 
 
 class ConnectionPool:
-    """Open connections to servers, one request at a time on each."""
+    """Pool of open connections to servers; each connection carries one request at a time."""
 
     def __init__(
         self, *, idle_timeout_s: float = IDLE_TIMEOUT_S, max_idle_per_origin: int = MAX_IDLE_PER_ORIGIN
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
             if head.status >= 200:
                 return Response(self, head, method, timeout_s)
             if head.status == 101:
-                raise ExchangeFailed("the server changed the protocol")
+                raise ExchangeFailed("the server switched to another protocol without being asked to")
 
     async def _read_head(self, timeout_s: float | None) -> _Head:
         searched = 0
@@ -502,5 +502,5 @@ def _find_length(head: _Head) -> int | None:
             raise ExchangeFailed("the transfer coding of the response is not supported")
         return None
     if len(lengths) > 1 or any(_LENGTH.fullmatch(each) is None for each in lengths):
-        raise ExchangeFailed("the length of the response is not valid")
+        raise ExchangeFailed("the Content-Length of the response is not valid")
     return int(lengths.pop()) if lengths else None

@@ -62,7 +62,7 @@ class _Request:
     """Hash of the whole message, by which a repeated message is recognized; empty for a search."""
 
     def accepts(self, name: str, now: float) -> bool:
-        """Return True if a call of the tool counts as a result of this message or search."""
+        """Return True if a call of the tool is attributed to this message or search."""
         if now > self.expires or name in self.called or len(self.called) >= MAX_TOOLS_PER_TEXT:
             return False
         return self.found is None or name in self.found
@@ -127,7 +127,7 @@ class UsageTracker:
         self._sessions: OrderedDict[str, _SessionUse] = OrderedDict()
 
     def with_retriever(self, retriever: Retriever) -> UsageTracker:
-        """Return a tracker for sessions with other tools, which shares the background thread."""
+        """Return a tracker for sessions that search other tools; both trackers share one worker thread."""
         tracker = UsageTracker(retriever, self._redact)
         tracker._worker = self._worker
         return tracker
@@ -138,7 +138,7 @@ class UsageTracker:
         return self._retriever.learned.enabled
 
     def note_message(self, session_id: str, client: str, text: str, turn: Turn) -> None:
-        """Record the user's latest message of a session. A repeated text continues the earlier request."""
+        """Record the user's latest message in a session; the same text again does not start a new request."""
         if not self.enabled or not text:
             return
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
@@ -156,7 +156,7 @@ class UsageTracker:
         self._weaken_uncalled(closed, client)
 
     def observe_call(self, turn: Turn, call: ToolCall, result: ToolResult, context: CallContext) -> None:
-        """Record a search, or learn from a call that succeeded. Never raises."""
+        """Record a search call, or learn from any other call that succeeded. Never raises."""
         if not self.enabled or not result.ok or context.parents:
             return  # a call from inside a tool was chosen by code, not for a message
         try:

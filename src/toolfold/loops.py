@@ -169,7 +169,7 @@ class EventLoops:
 
     @contextlib.asynccontextmanager
     async def enter_nowait(self, manager: NowaitContext[T]) -> AsyncIterator[T]:
-        """Enter and exit a context manager at once where it does not block, and in threads otherwise."""
+        """Enter and exit a context manager in this thread if that does not block, else in another thread."""
         value = manager.enter_nowait()
         if value is None:
             async with self.enter_in_thread(manager) as entered:
@@ -246,7 +246,7 @@ class NowaitContext(Protocol[T_co]):
 
 
 class _ManagedContext(Generic[T]):
-    """Context manager that one thread enters while another waits, and exits if the waiting one gives up."""
+    """Context manager that a thread enters for a waiting caller; it is exited if the caller gives up."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()
@@ -353,7 +353,7 @@ class LoopThread:
         return self._loop is not None and not self._closed
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the thread and wait for it, from any loop. Cancelling the wait cancels it too.
+        """Run a coroutine in the thread and wait for it, from any loop. If the wait is cancelled, so is it.
 
         Raises LoopThreadClosed after `close`.
         """

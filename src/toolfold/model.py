@@ -191,19 +191,19 @@ class Source:
 
 @runtime_checkable
 class AgentServices(Protocol):
-    """Interface of an agent that runs its own tools and keeps their state."""
+    """Interface of an agent that runs stateful tools, such as `todo`, in place of a handler."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that this agent runs itself, such as `todo` and `memory`."""
+        """Return the names of the tools that the agent runs in place of a handler, such as `todo`."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
-        """Run one of the tools that the agent runs itself."""
+        """Run a tool, such as `todo`, that the agent runs in place of a handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantLimit:
-    """Limits on the toolsets that a session may use, in addition to those of the configuration."""
+    """Limits on the toolsets that a session may use, in addition to the limits in the configuration."""
 
     enabled: tuple[str, ...] | None = None
     """Toolsets that may be used; None means all."""
@@ -247,7 +247,7 @@ class Caller:
 
 
 class CallOrigin:
-    """Base class of data that a gateway passes along with a call to the server that executes it."""
+    """Base class of data about a call's client, which a gateway passes to the server that runs the call."""
 
     __slots__ = ()
 

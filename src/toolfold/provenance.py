@@ -61,7 +61,7 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return the evidence that a tool call started a process; empty if none did.
+    """Return the evidence that a process was started by a tool call, directly or not; empty if not.
 
     `pid` defaults to this process.
     """
@@ -74,7 +74,7 @@ def find_tool_call(pid: int | None = None) -> str:
 
 @functools.cache
 def _find_own_mark(pid: int) -> str:
-    """Check once whether a tool call started this process, because its ancestors may exit later.
+    """Return the evidence that a tool call started this process; cached, as its ancestors may exit.
 
     `pid` distinguishes the process from those that it forks.
     """
@@ -91,7 +91,7 @@ def _find_mark(pid: int) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit by which processes of a client's commands are recognised.
+    """Return the memory limit that marks processes which were started by commands of this client.
 
     `shell/limits.sh` sets the limit for each command.
     """

@@ -88,7 +88,7 @@ class ResultStore:
                 self.session_dir(session_id), name, _file_suffix(mime_type), data[:MAX_STORED_BYTES]
             )
         except OSError as error:
-            log.warning("cannot store a file in a result of %r: %s", name, error)
+            log.warning("cannot store a file from a result of tool %r: %s", name, error)
             return None
 
     def prune(self) -> None:
@@ -106,7 +106,7 @@ class ResultStore:
         try:
             path = _create_file(directory, name, "txt", whole[:MAX_STORED_BYTES].encode())
         except OSError as error:
-            log.warning("cannot store a large result of %r: %s", name, error)
+            log.warning("cannot store a large result of tool %r: %s", name, error)
             return None, f"the rest could not be stored: {error.strerror}"
         is_cut = len(whole) > MAX_STORED_BYTES
         return path, f"; only its first {MAX_STORED_BYTES:,} characters were stored" if is_cut else ""

@@ -286,7 +286,7 @@ class Runtime:
             log.warning(
                 "%s: the file was edited while MCP servers run, one of which could have done that, so this"
                 " takes effect after a restart. Next time use `toolfold mcp set` or `toolfold config set`,"
-                " which take effect at once",
+                " which take effect immediately",
                 ", ".join(sorted(new)),
             )
 
@@ -346,7 +346,7 @@ class Runtime:
     def build_foreign_deps(
         self, snapshot: Snapshot, settings: ToolsSettings, retriever: Retriever, weights: ToolTokenCounts
     ) -> SessionDeps:
-        """Return the components of sessions with tools that a client of this runtime runs itself.
+        """Return the components of sessions whose tools are run by a client, not by this runtime.
 
         Nothing of this runtime's own tools is granted to such a session.
         """

@@ -225,7 +225,7 @@ def build_dispatch(
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return where the terminal's commands run, for approval; empty if they run on this machine."""
+    """Return where each tool's commands run, if not on this machine; approval decisions depend on it."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
@@ -247,7 +247,7 @@ def build_monitor(
     has_servers: Callable[[], bool],
     audit: DecisionLog,
 ) -> SettingsMonitor | None:
-    """Return the monitor of settings changes during calls; None if a tool call started this process.
+    """Return a monitor that detects settings changes during calls; None inside another tool call.
 
     Within a tool call, the outer runtime monitors them.
     """
@@ -327,7 +327,7 @@ def _build_database_index(
     if database is None or shared is None:
         if place == "database":
             raise ConfigError(
-                "tools can be searched in a database only if one is shared, and `store` names none",
+                "the tools cannot be searched in a database, because `store` does not name a shared one",
                 key="retrieval.index",
                 hint="set `store` to the URL of a PostgreSQL database, or `retrieval.index: auto`",
             )

@@ -99,7 +99,7 @@ class ScheduledJobs:
         schedule = parse_schedule(job.schedule, now, zone)
         following = schedule.next_after(now, zone)
         if following is None:
-            raise ScheduleError(f"{job.schedule!r} has no time in the future.")
+            raise ScheduleError(f"The schedule {job.schedule!r} has no run time in the future.")
         return replace(
             job, schedule=job.schedule.strip(), times=schedule.to_json(), next_run=following.timestamp()
         )

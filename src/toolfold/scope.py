@@ -51,7 +51,7 @@ class Toolsets:
         return {name: self._describe_toolset(name) for name in names}
 
     def knows(self, name: str) -> bool:
-        """Return True if a toolset exists or may belong to an MCP server that is not connected yet."""
+        """Return True if a toolset exists, or if its name may be that of an MCP server not yet connected."""
         return self._exists(name) or name in self._expected or name.startswith((MCP_PREFIX, *_RULE_PREFIXES))
 
     def is_taken(self, name: str) -> bool:

@@ -95,7 +95,7 @@ class SessionLimit:
         return cls(find, current, root, root.narrow(current.enabled, current.disabled))
 
     def follow(self, root: Scope, derived: Scope) -> tuple[SessionLimit, Scope]:
-        """Return the limit that applies now, and the given scope adjusted to it."""
+        """Return the current limit of the client, and the scope `derived` narrowed to it."""
         current = self.find()
         if root is self.root and current == self.current:
             return self, derived
@@ -156,7 +156,7 @@ class Session:
                 self._requests.use_policy(latest.requests)
 
     def current_limit(self) -> GrantLimit | None:
-        """Return what the client of this session may use now; None if only the settings limit it."""
+        """Return which toolsets this session's client may use now; None if only the settings limit it."""
         return None if self._limit is None else self._limit.find()
 
     def granted(self) -> frozenset[str]:
@@ -260,7 +260,7 @@ class Session:
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def note_client_calls(self, names: Iterable[str]) -> None:
-        """Learn from successful calls in the current turn of tools that the client runs itself."""
+        """Learn from successful calls, in the current turn, of tools that the client runs itself."""
         usage, turn = self._dispatch.usage, self._turn
         if usage is None or turn is None or not usage.enabled:
             return
@@ -328,7 +328,7 @@ class Session:
         )
 
     def _find_context_tokens(self, model: str) -> int | None:
-        """Return the session's context window or, if it is not set, that of the model by the model table."""
+        """Return the session's context window or, if it is not set, the model's window in the model table."""
         if self._context_tokens is not None:
             return self._context_tokens
         limits = find_limits(model)
@@ -349,7 +349,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with the available tools of a session, or only with the tools in `checked`."""
+        """Return a turn with all available tools of a session; with `checked`, only with those of them."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(

@@ -179,7 +179,7 @@ class ArgumentCoercion:
         return value
 
     def _is_omitted(self, branches: Sequence[Json], key: str) -> bool:
-        """Return True if null as a property's value can only mean that the property is omitted."""
+        """Return True if null is no valid value of an optional property, so that it means "omitted"."""
         if not self._reads_text or any(key in get_list(branch, "required") for branch in branches):
             return False
         schemas = _declared_schemas(branches, key)

@@ -874,7 +874,7 @@ async def test_login_is_refused_if_the_server_names_a_metadata_service_as_its_oa
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
         200, resource=notes.there.url, authorization_servers=["https://169.254.169.254"]
     )
-    with pytest.raises(NotStarted, match=r"which has the address 169\.254\.169\.254"):
+    with pytest.raises(NotStarted, match=r"whose address 169\.254\.169\.254"):
         await notes.log_in()
     assert notes.browser.visited == []
 

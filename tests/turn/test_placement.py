@@ -523,7 +523,7 @@ def test_tool_descriptions_added_to_a_message_are_limited_in_length() -> None:
 def test_history_with_a_message_that_is_no_dict_is_rejected_and_the_next_request_works() -> None:
     placement_session = PlacementSession()
     objects: Any = [user("One"), object()]
-    with pytest.raises(TypeError, match="message 1 is a object; give it as a dict"):
+    with pytest.raises(TypeError, match="message 1 is a object; messages must be dicts"):
         placement_session.send(objects, "tool_01")
     assert "- tool_02(" in placement_session.send([user("One")], "tool_02").tail
 

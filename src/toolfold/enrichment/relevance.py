@@ -43,7 +43,7 @@ class DefinitionSimilarity:
         try:
             rows = self._embedder.embed([query_text(message) for message in messages], "query")
         except EmbeddingUnavailable as error:
-            log.warning("it is not checked whether messages fit their tools: %s", error)
+            log.warning("cannot check whether example messages fit their tools: %s", error)
             return [MessageFit(1.0)] * len(messages)
         if vectors is None or position is None:
             return [MessageFit(1.0)] * len(messages)

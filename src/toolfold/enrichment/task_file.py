@@ -1,4 +1,4 @@
-"""Pass the writing of example messages to another program, such as a coding agent, through a file.
+"""Exchange example messages with another program, such as a coding agent that writes them, through a file.
 
 The first line of the file has the instructions; every other line is a tool with an empty list `messages` to
 fill in. Imported messages are checked like those of a model.
@@ -63,7 +63,7 @@ def _parse_row(row: Any) -> Json:
         return row
     messages = row.get("messages")
     if not isinstance(row.get("checksum"), str) or not isinstance(messages, list):
-        raise ValueError("each line after the first must have checksum and messages")
+        raise ValueError("each line after the first must have the keys `checksum` and `messages`")
     if not all(isinstance(each, str) for each in messages):
         raise ValueError("messages must be a list of texts")
     return row

@@ -63,7 +63,7 @@ class SessionTool(BaseTool):
 
 
 def convert_contents(contents: Sequence[types.Content]) -> Iterator[Json]:
-    """Yield the messages of a request in the OpenAI format, reduced to what the tool selection reads."""
+    """Yield a request's messages in the OpenAI format, without parts that tool selection does not read."""
     for content in contents:
         parts = content.parts or []
         asked = (part.function_call for part in parts if part.function_call)

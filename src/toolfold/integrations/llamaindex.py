@@ -78,7 +78,7 @@ def make_tools(session: Session) -> list[SessionTool]:
 
 
 def convert_message(message: ChatMessage) -> Json:
-    """Convert a LlamaIndex message to the OpenAI format, reduced to what the tool selection reads."""
+    """Convert a LlamaIndex message to the OpenAI format, without parts that tool selection does not read."""
     converted: Json = {"role": str(message.role.value), "content": message.content or ""}
     calls = [each for each in message.blocks if each.block_type == "tool_call"]
     if calls:

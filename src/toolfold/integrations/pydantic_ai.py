@@ -93,7 +93,7 @@ def _convert_media(media: Media) -> BinaryContent:
 
 
 def convert_messages(messages: Sequence[ModelMessage]) -> Iterator[Json]:
-    """Convert Pydantic AI messages to the OpenAI format, reduced to what the tool selection reads."""
+    """Convert Pydantic AI messages to the OpenAI format, without parts that tool selection ignores."""
     for message in messages:
         if isinstance(message, ModelResponse):
             yield _convert_response(message)

@@ -52,7 +52,7 @@ class SessionTools:
     async def keep_selected(
         self, tools: Iterable[T], name_of: Callable[[T], str], messages: str | Sequence[Mapping[str, Any]]
     ) -> list[T]:
-        """Begin a turn and return the framework's tools, without session tools that do not fit.
+        """Begin a turn; return the framework's tools without session tools that do not fit the conversation.
 
         Tools that do not belong to the session are all kept.
         """

@@ -103,7 +103,7 @@ def _convert_property(schema: Json, *, optional: bool) -> Json:
 
 
 def convert_message(message: Any) -> Json:
-    """Convert a smolagents message to the OpenAI format, reduced to what the tool selection reads."""
+    """Convert a smolagents message to the OpenAI format, without parts that tool selection does not read."""
     data: Json = message if isinstance(message, dict) else message.dict()
     role = getattr(data.get("role"), "value", data.get("role"))
     plain = {"tool-call": "assistant", "tool-response": "tool"}

@@ -43,7 +43,7 @@ _REASONING_MODEL = re.compile(r"\bo[1-9]\b")
 
 
 class OpenAIResponses(Dialect):
-    """OpenAI's Responses format: a list of input items; tools can be added by an item as well."""
+    """OpenAI's Responses format: a list of input items, which may also add tools."""
 
     name: ClassVar[DialectName] = "responses"
     default_model = "gpt"

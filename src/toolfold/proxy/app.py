@@ -198,7 +198,7 @@ class Proxy:
             raise RequestRefused(503, problem, retry_after_s=RETRY_AFTER_S) from None
 
     def _find_spending_quotas(self, client: GatewayClient) -> Quotas | None:
-        """Return the limits of users, if the client's user or its teams have one of tokens or cost."""
+        """Return the users' quotas if they limit the tokens or the cost of this client's user; else None."""
         quotas = self._policy.tokens.quotas
         try:
             return quotas if quotas is not None and quotas.limits_spending(client.user_id) else None
@@ -295,7 +295,7 @@ class Proxy:
         return replace(request, body=data, content=content)
 
     async def _parse_body(self, data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
-        """Return the JSON object in a body; None if the body is compressed, too complex or something else."""
+        """Return the JSON object in a body; None if the body is compressed, too complex or no JSON object."""
         if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
             return None
         if len(data) <= LARGE_BODY_BYTES:  # it can cost no more than a few megabytes
@@ -330,7 +330,7 @@ class Proxy:
             failure = (
                 error
                 if isinstance(error, UpstreamFailed)
-                else UpstreamFailed("The response took too long.", is_timeout=True)
+                else UpstreamFailed("The response was not complete within the time limit.", is_timeout=True)
             )
             log.warning("a request for model %r failed: %s", shorten(request.model), failure.problem)
             events.note_failure(failure.problem)
@@ -446,7 +446,7 @@ class Proxy:
             self._stored.popitem(last=False)
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
-        """Return a request that continues a stored reply, with that reply's real id and search results."""
+        """Return a request that continues a stored reply, with the id at the provider and hidden results."""
         wire, content = _find_wire(request.path), request.content
         previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):
@@ -487,7 +487,7 @@ class Proxy:
                 self._count_reply(request, counted.finish(), counted.is_whole)
 
     def _make_counter(self, request: ProxyRequest) -> ForwardedReply | None:
-        """Return what reads a forwarded reply; None if its tokens need not be counted."""
+        """Return a reader that counts the tokens of a forwarded reply; None if they need not be counted."""
         wire = WIRES.get(request.path) if request.method == "POST" else None
         if wire is None or self._find_spending_quotas(request.admitted.client) is None:
             return None
@@ -579,7 +579,7 @@ def _find_family(path: str, headers: dict[str, str]) -> Family:
 
 
 def _refuse_compression(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a request whose response must be readable."""
+    """Return the request headers with a demand for an uncompressed response, which the proxy can read."""
     kept = [each for each in headers if each[0].lower() != b"accept-encoding"]
     return [*kept, (b"accept-encoding", b"identity")]
 

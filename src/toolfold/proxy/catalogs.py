@@ -66,7 +66,7 @@ class Catalog:
         return self._total_tokens
 
     def open_session(self, prompts: bytes, caller: Caller) -> Session:
-        """Return the session that builds the requests with this key; a new one if there is none yet."""
+        """Return the session that builds the model requests with this key; create it if there is none yet."""
         with self._lock:
             session = self._sessions.pop(prompts, None)
             if session is None:
@@ -105,7 +105,7 @@ class Catalogs:
         return catalog
 
     def is_prepared(self, checksum: bytes) -> bool:
-        """Return True if these tools are already known and need no search for each message."""
+        """Return True if these tools are already indexed and the settings require no search per message."""
         is_searched = self._runtime.config.tools.selection != "eager"
         return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
 
@@ -135,7 +135,7 @@ class Catalogs:
 
 
 def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
-    """Return a key for the requests of a conversation that are built by the same session.
+    """Return a key of the session that builds a conversation's requests to one model.
 
     Requests to another model, or with the provider's native deferred tools, have another session.
     """

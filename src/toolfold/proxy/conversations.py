@@ -60,7 +60,7 @@ class Conversations:
 
 
 def identify_reply(call_ids: Sequence[str], text: str) -> str:
-    """Return what identifies a reply: its first tool call, or its text without spaces."""
+    """Return a key for a reply: the id of its first tool call, or a hash of its text without spaces."""
     if call_ids:
         return call_ids[0]
     return hashlib.blake2b("".join(text.split()).encode(errors="replace"), digest_size=16).hexdigest()

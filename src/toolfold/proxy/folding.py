@@ -105,7 +105,7 @@ class Fold:
         return self.request.deferred is not None
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of a client's tool that a `tool_call` contains; None if that call is not valid."""
+        """Return the call of a client's tool inside a `tool_call`; None if it is not valid."""
         try:
             inner = unwrap(call)
             if self.added is not None and inner.name in self.added.names:
@@ -117,7 +117,7 @@ class Fold:
             return None
 
     def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
-        """Remember the messages behind a reply, because the client sees only some of its calls and text."""
+        """Remember all messages of a reply, because the client gets back only some of its calls and text."""
         self.memory.remember(self.conversation, call_ids, text, messages)
 
     @property
@@ -296,7 +296,7 @@ def _find_successful_calls(messages: Sequence[Json], wire: Wire, tools: Collecti
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
-    """Return the parts of a tools array; without function tools if the array must be forwarded unchanged."""
+    """Divide a tools array into function tools and others; no function tools if it cannot be reduced."""
     reason = wire.explain_unfoldable_tools(entries)
     tools = [] if reason else [tool for entry in entries for tool in wire.read_tools(entry)]
     names = {tool.name for tool in tools}
@@ -358,7 +358,7 @@ def _list_names(array: _ClientArray) -> set[str]:
 
 
 def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list[Json]:
-    """Return the tools; the client's cache mark, if any, moves to the last tool that every request has."""
+    """Return all tools; the client's cache mark, if any, is put on the last tool that never changes."""
     tools = [*constant, *added]
     if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
         tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}

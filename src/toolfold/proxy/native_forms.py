@@ -39,7 +39,7 @@ class NativeForms:
     def mark_refused(self, upstream: Upstream, model: str) -> None:
         """Use `tool_search` for a model from now on, because its provider refused native deferred tools."""
         log.warning(
-            "%r does not support tools that are loaded on demand with model %r; the tool search is used",
+            "provider %r cannot load tools on demand with model %r; `tool_search` is used instead",
             upstream.provider,
             model,
         )

@@ -45,7 +45,7 @@ class ReplyMemory:
     def remember(
         self, conversation: bytes, call_ids: Sequence[str], text: str, messages: Sequence[Json]
     ) -> None:
-        """Remember the messages behind a reply, because the client sees only some of its calls and text.
+        """Remember all messages of a reply, because the client gets back only some of its calls and text.
 
         They are restored in this conversation only: they may contain results of tools that the proxy ran.
         """

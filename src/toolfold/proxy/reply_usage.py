@@ -42,7 +42,7 @@ class ForwardedReply:
         """True if the reply was received to its end."""
 
     def observe(self, response: UpstreamResponse) -> UpstreamResponse:
-        """Return the response, whose body is read here too while it is passed on."""
+        """Return the response with a body that is parsed for its token usage while it is passed on."""
         if response.status_code != 200:
             return response
         self.has_started = True
@@ -84,7 +84,7 @@ class ForwardedReply:
 
 
 def find_usage(reply: Reply, request: bytes, *, is_whole: bool) -> Usage:
-    """Return the tokens that a reply to a request has used, and estimate what the provider did not tell."""
+    """Return the token usage of a reply; counts that the provider did not report are estimated."""
     told = reply.usage
     output = told.output_tokens
     if not (is_whole and output):

@@ -72,7 +72,7 @@ class RequestEvents:
             self._publish_reply(model, reply.usage, calls)
 
     def note_interrupted(self, reply: Reply) -> None:
-        """Count what was received of a reply whose rest is not read."""
+        """Count the tokens in the received part of a reply that was interrupted."""
         self._on_reply(reply, False)
 
     def note_forwarded(self) -> None:

@@ -43,7 +43,7 @@ OpenRound = Callable[[Json], AbstractAsyncContextManager[UpstreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """The id of a reply that the provider stores, and the search results that the client did not see."""
+    """A reply that the provider stores: its id, and the search results that the client did not see."""
 
     client_id: str
     """The id under which the client knows it."""
@@ -151,7 +151,7 @@ class FoldedExchange:
         await client.end()
 
     async def _stream_rounds(self, merger: StreamMerger, client: _StreamClient) -> bool:
-        """Send the client its part of all replies; return False if the provider reported an error."""
+        """Send the client the visible parts of all replies; return False if the provider reports an error."""
         fold, body = self._fold, self._fold.body
         for number in range(1, self._max_rounds + 2):
             merger.start_round()
@@ -260,7 +260,7 @@ class FoldedExchange:
             self._remember(reply, shown, results, is_renamed=merger.has_renamed_calls)
 
     def _remember(self, reply: Reply, shown: list[str], results: list[Json], *, is_renamed: bool) -> None:
-        """Remember the provider's original form of a reply that the client sees in a changed form.
+        """Remember a reply in the provider's original form, if the client sees it in a changed form.
 
         The results of searches beside calls of the client come before those that the client will send.
         """
@@ -278,7 +278,7 @@ class FoldedExchange:
             raise UpstreamFailed(f"The provider {self._upstream.provider!r} answered with status {status}.")
         if status in _FOLDING_STATUSES:
             raise FoldingFailed(
-                f"the provider refused request {number} of a tool search with status {status}",
+                f"the provider refused model request {number}, with a reduced tools array: status {status}",
                 is_refused=True,
                 has_run=bool(self._fold.report.ran),
             )
@@ -372,7 +372,7 @@ class _StreamClient:
 
 
 def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:
-    """Join what the client gets of some events into one piece; yield it even if a later event is invalid."""
+    """Convert several events to one piece of data for the client, even if a later event is invalid."""
     shown: list[bytes] = []
     try:
         for event in events:

@@ -123,7 +123,7 @@ class RuntimeTools:
         return opened
 
     def _remove_idle(self, keep: tuple[GatewayClient, bytes]) -> list[ConversationSession]:
-        """Remove and return the sessions that have not been used for too long."""
+        """Remove and return the sessions whose last use is longer ago than the idle limit."""
         limit = time.monotonic() - self._idle_timeout
         idle = [key for key, each in self._sessions.items() if not each.running and each.last_used <= limit]
         return [self._sessions.pop(key) for key in idle if key != keep]

@@ -83,7 +83,7 @@ class ToolArrays:
         return any(tools is known for known in list(self._known.values()))
 
     def _learn(self, text: str, tools: list[Any]) -> None:
-        """Remember the text of a tools array, if that text can be found in the request."""
+        """Remember the JSON text of a request's tools array, so that the same text is not parsed again."""
         for match in itertools.islice(_TOOLS_KEY.finditer(text), MAX_LEARN_ATTEMPTS):
             found, end = _decode(text, match.end())
             if found != tools or json.dumps(found) != json.dumps(tools):  # for Python, 0 equals False

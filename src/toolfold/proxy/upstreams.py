@@ -115,7 +115,7 @@ class Upstreams:
 
     @property
     def receive_client_keys(self) -> bool:
-        """Return True if the key that a client sends may belong to a provider other than the default one."""
+        """Return True if a client's own key may be sent to a provider other than a default one."""
         defaults = {each.base_url for each in self._defaults.values()}
         return any(
             each.uses_client_key and each.base_url not in defaults for each in self._by_pattern.values()

@@ -112,7 +112,7 @@ class EarlierMessages:
     earlier messages and then to the combined vector."""
 
     def find_usual(self, number: int) -> Scores | None:
-        """Return similarities of sample tools to an earlier message, for comparison; None if not known."""
+        """Return how similar a sample of tools is to an earlier message, for comparison; None if unknown."""
         return self.usual[number] if number < len(self.usual) else None
 
 
@@ -171,7 +171,7 @@ def _word_weight(word: str) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsedTools:
-    """The tools that a conversation has called, as positions in the index, and every tool's server."""
+    """The tools that a conversation has called, as index positions, and the server of each indexed tool."""
 
     positions: tuple[int, ...]
     """Latest first."""
@@ -180,7 +180,7 @@ class UsedTools:
 
     @classmethod
     def find(cls, index: Index, names: Sequence[str]) -> UsedTools:
-        """Find the tools that a conversation has called in an index."""
+        """Look up the tools that a conversation has called in the index."""
         known = (index.by_name.get(name) for name in names)
         present = dict.fromkeys(position for position in known if position is not None)
         return cls(tuple(present)[:MAX_USED_TOOLS], index.server_numbers())
@@ -206,7 +206,7 @@ class UsedTools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextInput:
-    """The input from which the features of the candidate tools for one message are computed."""
+    """A message with its scores, and the conversation's earlier messages and calls: input for features."""
 
     index: Index
     message: str
@@ -215,7 +215,7 @@ class ContextInput:
     earlier: EarlierMessages
 
     def candidates(self, ranked: Positions, mask: NDArray[np.bool_]) -> Positions:
-        """Return the candidate tools for the message alone, and those that the conversation suggests."""
+        """Return the candidate tools: those for the message alone, and those the conversation suggests."""
         near = [best_positions(each, NEAREST_TO_EARLIER) for each in self._earlier_scores()]
         used = np.array(self.used.positions, np.int64)
         every = np.concatenate((ranked, used, *self.used.server_tools(mask, self.legs), *near))
@@ -312,7 +312,7 @@ def _earlier_columns(earlier: EarlierMessages, candidates: Positions) -> list[Sc
 
 
 def _closeness(scores: Scores) -> Scores:
-    """Convert scores to numbers by rank: 1 for the highest score, and less for each further rank."""
+    """Convert scores to values by rank: 1 for the highest score, and less for each further rank."""
     ranks = np.empty(len(scores), np.float32)
     ranks[(-scores).argsort(kind="stable")] = np.arange(len(scores), dtype=np.float32)
     return (1 / (1 + ranks / 3)).astype(np.float32)

@@ -117,12 +117,12 @@ class _PublishedTools:
     grants: dict[frozenset[str] | None, _Grant] = field(default_factory=dict)
 
     def find_position(self, name: str) -> int | None:
-        """Return the position of the tool with the given name."""
+        """Return the index position of the tool with the given name."""
         at = bisect.bisect_left(self.tools, name, key=lambda tool: tool.name)
         return at if at < len(self.tools) and self.tools[at].name == name else None
 
     def find_positions(self, ids: Sequence[int]) -> list[int]:
-        """Return the positions of tools given by database id; -1 for tools that are not in this process."""
+        """Return the index positions of tools given by database id; -1 for tools not in this process."""
         wanted = np.asarray(ids, np.int64)
         if not len(self.order):
             return [-1] * len(wanted)
@@ -176,7 +176,7 @@ class DatabaseIndex:
         return self._place == "database" or (self._place == "auto" and tools > MAX_MEMORY_TOOLS)
 
     def state(self) -> IndexState | None:
-        """Return how many tools are in the database, and how many have a vector; None if it is not used."""
+        """Return how many tools are in the database and how many have a vector; None if it is not used."""
         published = self._published
         return None if published is None else IndexState(len(published.tools), published.embedded)
 
@@ -318,7 +318,7 @@ class DatabaseIndex:
         return replace(Index.of(tools, sums, lexical, vectors), sample=sample)
 
     def _find_grant(self, published: _PublishedTools, names: frozenset[str] | None) -> _Grant:
-        """Return the positions of the session's tools, and the SQL condition that selects them. Cached."""
+        """Return the index positions of the session's tools, and the SQL condition for them. Cached."""
         with self._lock:
             found = published.grants.pop(names, None)
         if found is None:

@@ -75,7 +75,7 @@ _COMMON_COMPOUNDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _NameMatches:
-    """The tools that one name in a message can mean, as positions in the catalog."""
+    """The tools that one name in a message can mean, as positions in the index."""
 
     marked: Sequence[int]
     """All tools with the name; they match where the message marks the word as a name."""
@@ -131,7 +131,7 @@ class NameIndex:
             self._positions[name] = sorted([*self._positions_of(name), position])
 
     def find_named(self, message: str) -> list[int]:
-        """Return the positions of the tools that the message names, in order of appearance."""
+        """Return the index positions of the tools that the message names, in order of appearance."""
         found: dict[int, None] = {}
         taken: set[int] = set()  # skips repeated words
         text = message[:MAX_MESSAGE_CHARS]
@@ -143,7 +143,7 @@ class NameIndex:
         return list(found)
 
     def _match_word(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
-        """Yield the positions of the tools that the word at `start:end` can mean, once per kind of match."""
+        """Yield the index positions of tools that the word at `start:end` names, in up to three lists."""
         word = text[start:end]
         name = word.casefold()
         if name not in self._positions:

@@ -241,7 +241,7 @@ class ExampleMessages:
         self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
 
     def find(self, tool: Tool) -> MessageRecord | None:
-        """Return the example messages of a tool with their origin; None if it has none."""
+        """Return the record of a tool's example messages and who wrote them; None if there is none."""
         with self._lock:
             self._reload_if_changed()
             return self._find_record(tool)

@@ -65,7 +65,7 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSample:
-    """The size of a whole catalog and sample vectors, for an index that has only some of its tools."""
+    """Number of tools in a whole catalog and a sample of their vectors, for an index with only some tools."""
 
     tools: int
     vectors: Matrix
@@ -108,7 +108,7 @@ class Index:
         return cls(tuple(tools), tuple(checksums), lexical, vectors, names or NameIndex(tools), by_name)
 
     def grant(self, names: Iterable[str] | None) -> GrantMask:
-        """Return the positions of the named tools; of all tools if `names` is None.
+        """Return the positions in the index of the named tools; of all tools if `names` is None.
 
         Cached: a session repeats the same set.
         """

@@ -208,7 +208,7 @@ class Indexer:
         return IndexState(len(tools), int(embedded[list(index.by_name.values())].sum()), self._waited_s)
 
     def _has_ended(self, thread: threading.Thread, deadline: float) -> bool:
-        """Wait for a background thread, at most `max_wait_s` in all searches; return True if it has ended."""
+        """Wait for a thread, at most `max_wait_s` over all searches together; return True if it ended."""
         started = time.monotonic()
         thread.join(max(0.0, min(self._wait_left_s, deadline - started)))
         waited = time.monotonic() - started
@@ -303,7 +303,7 @@ class Indexer:
                 self._thread = None
 
     def _embed_or_defer(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
-        """Embed the tools now, or return None and embed them later if that would take too long."""
+        """Embed the tools now; if there are many, return None so that a background thread embeds them."""
         texts = sum(1 + len(tool.messages) for tool in tools)
         if self._embedder is None or self._max_wait_s is None or texts <= MAX_INLINE_TEXTS:
             return self._embed_tools(tools, save_vectors)
@@ -344,7 +344,7 @@ class Indexer:
     def _find_vectors(
         self, embedder: Embedder, documents: Sequence[_Document], in_background: bool
     ) -> Iterator[tuple[list[int], PackedVectors]]:
-        """Yield vectors of tool texts in parts, with their positions: first shared ones, then new ones."""
+        """Yield batches of document numbers and vectors: first vectors from other replicas, then new ones."""
         if self._shared is None:
             yield from self._embed_batches(embedder, documents, range(len(documents)), in_background)
             return
@@ -428,7 +428,7 @@ class Indexer:
         return None
 
     def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
-        """Return the cached index files to try: the one for exactly these tools, then the newest other."""
+        """Return up to two index files to load: the one for exactly these tools, then the newest other."""
         if self._directory is None:
             return []
         try:
@@ -477,7 +477,7 @@ class Indexer:
 
 
 class _VectorRows:
-    """Vectors of texts that are computed in parts; rows that are not computed yet are zero."""
+    """Matrix of vectors that is filled batch by batch; rows that are not computed yet are zero."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -485,7 +485,7 @@ class _VectorRows:
         """Empty before the first part."""
 
     def add(self, positions: Sequence[int], part: PackedVectors) -> None:
-        """Store some vectors; an empty list clears all. Raises ValueError if their length differs."""
+        """Store vectors in the rows at `positions`; no positions clears all rows. Raises ValueError."""
         if not positions or not self.packed.size:
             self.packed = PackedVectors.empty(self._size, part.width)
         if self.packed.width != part.width:

@@ -425,13 +425,13 @@ class ClientGains:
         return gains
 
     def _is_shared(self, client: str) -> bool:
-        """Return True if messages learned from another client are used for this client."""
+        """Return True if messages learned from the client `client` also raise scores for this client."""
         if self.sharing is None:
             return client != self.client and not client.startswith(USER_LEARNER_PREFIX)
         return client != self.client and client in self.sharing
 
     def _has_enough_members(self, best: Scores, is_shared: NDArray[np.bool_]) -> Scores:
-        """Return for each tool 1 if several users have sent messages similar to the query, else 0.
+        """Return 1 for each tool for which several users sent messages similar to the query, else 0.
 
         What a single user has asked could be guessed from the ranking.
         """
@@ -441,13 +441,13 @@ class ClientGains:
 
 
 def _has_enough_messages(keys: Sequence[tuple[str, int]]) -> Scores:
-    """Return for each message 1 if its client has enough different messages for the same tool, else 0."""
+    """Return 1 for each message whose client has enough different messages for the same tool, else 0."""
     counts = Counter(keys)
     return np.array([counts[key] >= MIN_DISTINCT_MESSAGES for key in keys], np.float32)
 
 
 def _fits_definition(index: Index, positions: Positions, vectors: Matrix) -> Scores:
-    """Return for each message 1 if it fits the definition of its tool or cannot be compared, else 0."""
+    """Return 1 for each message that fits its tool's definition or cannot be compared with it, else 0."""
     fits = np.ones(len(positions), np.float32)
     if index.vectors is None or not len(positions) or vectors.shape[1] != index.vectors.width:
         return fits
@@ -469,7 +469,7 @@ def _read_vectors(rows: Sequence[LearnedMessage], model: str, index: Index) -> M
 
 
 def _belongs_to(row: LearnedMessage, tool: Tool) -> bool:
-    """Return True if a message was learned for this server's tool while its description was similar."""
+    """Return True if a message was learned for this tool of this server, with a similar description."""
     if (row.server, row.tool) != (tool.server, tool.own_name):
         return False
     if row.checksum == definition_checksum(tool.own_name, tool.description):

@@ -88,7 +88,7 @@ class MessageStore(EditableMessages):
         """
         try:
             if self._file.stat().st_size > MAX_FILE_BYTES:
-                raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes")
+                raise SourceError(f"the file is larger than {MAX_FILE_BYTES:,} bytes, which is the limit")
             lines = self._file.read_bytes().splitlines()
         except FileNotFoundError:
             return []
@@ -115,7 +115,11 @@ def parse_lines(lines: Sequence[bytes | str], place: str) -> list[MessageRecord]
     if dropped := sum(len(record.messages) for record in records if record) - sum(
         len(record.messages) for record in checked
     ):
-        log.warning("%d messages in %s may not be used and are ignored", dropped, place)
+        log.warning(
+            "%d messages in %s are too long or contain instructions for a model, and are ignored",
+            dropped,
+            place,
+        )
     return [record for record in checked if record.messages]
 
 
@@ -123,7 +127,7 @@ def require_few(records: Sequence[MessageRecord]) -> None:
     """Raise SourceError if there are example messages for too many tools to store."""
     if len(records) > MAX_RECORDS:
         raise SourceError(
-            f"there would be messages for more than {MAX_RECORDS:,} tools; remove some with"
+            f"example messages can be stored for at most {MAX_RECORDS:,} tools; remove some with"
             " `toolfold enrich --remove`"
         )
 

@@ -35,7 +35,7 @@ class MessageMean(Protocol):
 
 @runtime_checkable
 class MessageEmbedder(Protocol):
-    """Embedding model that builds tool vectors from several parts and merges messages into each part."""
+    """Embedding model whose vectors join those of several models; merges example messages into each part."""
 
     def merge_messages(self, vectors: Matrix, messages: Sequence[Sequence[str]]) -> Matrix:
         """Return the tools' vectors after merging the vectors of each tool's example messages into them."""

@@ -1,4 +1,4 @@
-"""Rerank the best tools by keywords and by vectors, with similarities from an embedding service.
+"""Rerank the tools that keywords and vectors found, using similarities from an embedding service.
 
 One request per message. A tool's vector is requested once and cached in memory and in a file, under a
 hash of the model name and the tool's text. On any failure there is no reranking and the first ranking is

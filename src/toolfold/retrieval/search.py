@@ -113,7 +113,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LegScores:
-    """A message, or a part of it, with the keyword scores and similarities of all tools."""
+    """The text of a message, or of a part of it, with the keyword scores and similarities of all tools."""
 
     text: str
     legs: Legs
@@ -136,7 +136,7 @@ class RankedInContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IndexSearch:
-    """The result of one search, with the scores that tell whether the message needs a tool at all."""
+    """The result of one search, with the scores from which it is decided whether a tool is needed."""
 
     whole: _LegScores
     in_context: RankedInContext | None
@@ -217,7 +217,7 @@ class Searcher:
     def _grant_for(
         self, index: Index, granted: Iterable[str] | None, client: str | None, mode: Mode
     ) -> GrantMask:
-        """Return the tools that a search may find, with the score increases learned for the client."""
+        """Return the tools that a search may find, with score gains from the client's learned messages."""
         grant = index.grant(granted)
         if self._learned is None or client is None:
             return grant
@@ -378,7 +378,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield a ranking for each part of a message that matches a tool as well as the whole message."""
+        """Yield a ranking for each part of a message that fits a tool about as well as the whole message."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -405,7 +405,7 @@ class Searcher:
     def describe(
         self, message: str, mode: Mode, words: WordTokenizer, context: Context = NO_CONTEXT
     ) -> MessageLookup:
-        """Return the vectors and texts with which a message is looked up in the shared database."""
+        """Return a message with its parts, vectors and earlier messages, to look it up in the database."""
         earlier = context.earlier[:MAX_EARLIER_MESSAGES]
         parts = [] if mode == "keyword" else split_intents(message, words)
         encoding = None if mode == "keyword" else self._encode(None, [message, *parts], are_parts=True)
@@ -490,7 +490,7 @@ def _shortlist_positions(legs: Legs) -> list[int]:
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
-    """Return the positions of the tools most similar to the message, one list for each kind of vector."""
+    """Return the index positions of the tools most similar to the message, one list per set of vectors."""
     best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
     return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 
@@ -513,7 +513,7 @@ def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) ->
 
 
 def _keyword_query(index: Index, text: str, grant: GrantMask) -> _LegScores:
-    """Return the scores of all tools by keywords alone.
+    """Return the keyword scores of all tools, including the gains from example and learned messages.
 
     They are raised by example messages like the text, and by what was learned from use.
     """
@@ -757,7 +757,7 @@ class Retriever:
         origin: Origin,
         is_new_request: bool = True,
     ) -> str:
-        """Learn from a successful call that the tool fits a message: the one of `texts` that fits best.
+        """Store one of `texts`, the one that fits a successfully called tool best, as its learned message.
 
         Returns why nothing was learned; empty if something was. Embeds the text if the model is in use.
         """

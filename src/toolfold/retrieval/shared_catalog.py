@@ -150,7 +150,7 @@ class CandidateQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRows:
-    """The candidates found in the database, and how common the message's terms are."""
+    """The candidate tools found in the database, and how many tools contain each term of the message."""
 
     ids: list[int]
     weights: list[dict[str, float]]
@@ -277,8 +277,8 @@ class SharedCatalog:
         """
         if not 0 < width <= MAX_HALF_DIMENSIONS:
             raise DatabaseError(
-                f"vectors of {width} numbers cannot be indexed in the database, at most"
-                f" {MAX_HALF_DIMENSIONS:,} can: set `retrieval.index: memory`"
+                f"vectors with {width} dimensions cannot be indexed in the database, which allows at most"
+                f" {MAX_HALF_DIMENSIONS:,}: set `retrieval.index: memory`"
             )
         found = self.find_vectors(model)
         if found is not None and found.width == width:

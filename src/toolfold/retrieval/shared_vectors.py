@@ -67,7 +67,7 @@ class SharedVectors:
         return self._version
 
     def read(self, model: str, checksums: Sequence[bytes]) -> tuple[list[int], PackedVectors]:
-        """Return the positions of those texts that have a stored vector, and these vectors.
+        """Return which of the texts (by index) have a stored vector, and these vectors.
 
         Nothing is found if the database fails now, or has failed some seconds ago.
         """

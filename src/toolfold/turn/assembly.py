@@ -119,7 +119,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the tool with this name that the session may use, even if other tools have the same name."""
+        """Return the tool with this name that the session may use. Raises CallError if it is ambiguous."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)

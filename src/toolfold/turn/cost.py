@@ -194,7 +194,7 @@ class _CallScript:
         return self.calls
 
     def ask(self, output: int) -> None:
-        """Record one simulated model call; its output becomes part of the simulated history."""
+        """Record one simulated model call with `output` tokens, which become part of the history."""
         self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
         self._now += _MODEL_CALL_SECONDS
         self.hear("reply", output)
@@ -203,7 +203,7 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """Return the results of simulated searches for a tool; a second search follows if the first fails."""
+        """Return the results of simulated searches for a tool: of a second one if the first misses it."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 

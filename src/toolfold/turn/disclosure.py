@@ -196,7 +196,7 @@ class _LoggedDecision:
     summary: str
 
     def is_for(self, turn: Turn, verdict: DisclosureDecision) -> bool:
-        """Return True if this decision also describes another turn, so that it need not be logged again."""
+        """Return True if another turn has the same tools and decision, so that logging would repeat it."""
         return (
             turn.offered is self.offered
             and len(turn.tools) == len(self.shown)

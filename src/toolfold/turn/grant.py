@@ -55,7 +55,7 @@ class GrantCache:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return the tools that a scope permits; tools that the agent runs are shown only if in `offers`."""
+        """Return the tools that a scope permits; of those an agent runs itself, only `offers` are shown."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}

@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """A message of the history, except system instructions, which may change between requests."""
+    """A message of the history that is not a system instruction."""
 
     position: int
     """Index of the message among all messages."""
@@ -151,7 +151,7 @@ class Notes:
         chain = b""
         for place, message in enumerate(messages):
             if not isinstance(message, Mapping):
-                raise TypeError(f"message {place} is a {type(message).__name__}; give it as a dict")
+                raise TypeError(f"message {place} is a {type(message).__name__}; messages must be dicts")
             digest = _digest_checked(place, message)
             is_written = digest in self._written
             beside = self._written.get(digest)

@@ -65,11 +65,11 @@ class DefinitionCache:
         self._lines: weakref.WeakKeyDictionary[Tool, str] = weakref.WeakKeyDictionary()
 
     def definition(self, turn: Turn, tool: Tool) -> Definition:
-        """Return a tool's definition in fewer tokens; its description mentions only tools of the turn."""
+        """Return a tool's shortened definition; its description mentions only tools of the turn."""
         return slim(turn.described(tool)) if tool.adapt else self._slimmer(tool)
 
     def array(self, tools: Sequence[Tool]) -> list[Definition]:
-        """Return the definitions of tools in fewer tokens; their descriptions mention only these tools."""
+        """Return the shortened definitions of tools; their descriptions mention only these tools."""
         written = zip(tools, render_definitions(tools), strict=True)
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
@@ -273,7 +273,7 @@ class SessionPlacement:
         return replace(placed, deferred=late)
 
     def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Keep the last tools array if it still fits; return the reason if it had to be replaced."""
+        """Reuse the last tools array if it still fits; return the reason if it had to be rebuilt."""
         why = self._array.explain_outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
@@ -394,7 +394,7 @@ class _ToolsArray:
 
 
 class _OfferedDefinitions(Mapping[str, Definition]):
-    """The definitions of a turn's tools, each created when it is first accessed."""
+    """Mapping of a turn's tool names to definitions, each of which is created when first accessed."""
 
     def __init__(self, turn: Turn, wording: DefinitionCache) -> None:
         self._turn, self._wording = turn, wording
@@ -442,7 +442,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """Return the note about tools for the newest message; if one was already sent, return the same again."""
+    """Return the note about tools for the newest message; if a note was already sent, the same one."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

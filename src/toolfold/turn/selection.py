@@ -213,7 +213,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """Candidate tools and recent search results, shared by all selections from the same set of tools."""
+    """Caches candidate tools and recent search results for all selections from the same set of tools."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -271,7 +271,7 @@ class _TokenBudget:
 
 
 def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
-    """Return tools called earlier in the conversation that could be shown again, latest first."""
+    """Return tools called earlier in the conversation that may be selected again, latest first."""
     names = dict.fromkeys(_resolve_name(turn, name) for name in reversed(used))
     return tuple(name for name in names if name in competing)[:MAX_REUSED_TOOLS]
 

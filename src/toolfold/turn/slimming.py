@@ -162,7 +162,7 @@ class _SchemaSurvey:
 
     @property
     def is_plain(self) -> bool:
-        """Return True if removing keywords from the schema cannot change the meaning of a reference."""
+        """Return True if removing keywords from the schema leaves every `$ref` with the same meaning."""
         if not _IDENTITY_KEYS.isdisjoint(self.keys):
             inner = {key for node in self.nodes[1:] for key in node}
             if not inner.isdisjoint(_IDENTITY_KEYS) or not _has_known_dialect(self.nodes[0]):

@@ -222,7 +222,7 @@ class _ChatStreamMerger(StreamMerger):
         yield from self._show(render_event({**kept, **self._first, "choices": [shown]}, named=False))
 
     def _show(self, event: bytes) -> Iterator[bytes]:
-        """Yield an event for the client; before the first one, the chunks that start the stream."""
+        """Yield an event for the client; the first time, the chunks that start the stream come before it."""
         held, self._starting, self._has_shown = self._starting, [], True
         yield from held
         yield event
@@ -322,5 +322,5 @@ def _message_of(body: Json) -> Json:
 
 
 def _finish_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the finish reason for the client: `stop` if the model only made calls that it does not see."""
+    """Return the finish reason for the client: `stop` if every call of the model is hidden from it."""
     return "stop" if reason == "tool_calls" and not visible_calls else reason

@@ -47,12 +47,12 @@ class Wire(ABC):
         """Return an entry of the tools array as a function tool; None for any other kind of tool."""
 
     def read_tools(self, entry: Json) -> list[ClientTool]:
-        """Return the function tools in an entry of the tools array; none if the entry must stay as it is."""
+        """Return the function tools in an entry of the tools array; none if the entry must not change."""
         tool = self.read_tool(entry)
         return [] if tool is None else [tool]
 
     def join_entries(self, entries: Sequence[Json]) -> list[Json]:
-        """Return a tools array with these entries of function tools; tools of a group share one entry."""
+        """Return a tools array made of these entries; functions in the same namespace share one entry."""
         return list(entries)
 
     def find_calls(self, messages: Sequence[Message], names: Collection[str]) -> list[tuple[str, str]]:  # noqa: ARG002
@@ -64,7 +64,7 @@ class Wire(ABC):
         """Return the names of the tools to which `tool_choice` refers."""
 
     def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
-        """Return why a request's tools array cannot be reduced, whatever its tools are; empty if it can."""
+        """Return why no tools array of this request could be reduced; empty if nothing prevents it."""
         return ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
@@ -89,7 +89,7 @@ class Wire(ABC):
         return set()
 
     def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:  # noqa: ARG002
-        """Return the messages; tools that they load get the definitions that the client wrote."""
+        """Return the messages; definitions of tools loaded in them are replaced by those the client wrote."""
         return list(messages)
 
     def read_messages(self, body: Json) -> list[Json] | None:
@@ -154,7 +154,7 @@ class StreamMerger(ABC):
         """True if the provider reported an error in the stream, which the client has got."""
 
     def start_round(self) -> None:
-        """Begin to read the next reply."""
+        """Prepare to read the reply to the next model request."""
         self.round += 1
         self.visible_calls, self.hidden_calls, self.is_complete = 0, [], False
         self.has_renamed_calls = False
@@ -194,7 +194,7 @@ class StreamMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Extract the call of the client's own tool from a call of `tool_call`, and count it as visible."""
+        """Extract the call of a client's own tool from a `tool_call`; the client will see this call."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -226,7 +226,7 @@ class BodyMerger(ABC):
         return isinstance(name, str) and name in self._hidden_names
 
     def resolve_call(self, call: ToolCall) -> ToolCall | None:
-        """Extract the call of the client's own tool from a call of `tool_call`, and count it as visible."""
+        """Extract the call of a client's own tool from a `tool_call`; the client will see this call."""
         resolved = self._resolve(call) if call.name == BRIDGE_CALL else None
         if resolved is None:
             self.hidden_calls.append(call)
@@ -236,7 +236,7 @@ class BodyMerger(ABC):
 
 
 def _defers_loading(entry: Json) -> bool:
-    """Return True if an entry of a tools array is a deferred tool, or a search for deferred tools."""
+    """Return True if an entry of a tools array is a deferred tool, or the provider's tool search."""
     default = entry.get("default_config")
     return bool(
         entry.get("defer_loading")

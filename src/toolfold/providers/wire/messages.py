@@ -71,7 +71,7 @@ class MessagesWire(Wire):
 
 
 class _MessagesStreamMerger(StreamMerger):
-    """Merges the content blocks of several replies, without thinking before calls hidden from the client."""
+    """Merges the content blocks of several replies; leaves out hidden calls and the thinking before them."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -132,7 +132,7 @@ class _MessagesStreamMerger(StreamMerger):
                 yield from self._show(event.raw)
 
     def _show(self, event: bytes) -> Iterator[bytes]:
-        """Yield an event for the client; before the first one, the events that start the message."""
+        """Yield an event for the client; the first time, the events that start the message come before it."""
         held, self._starting, self._has_shown = self._starting, [], True
         yield from held
         yield event
@@ -166,7 +166,7 @@ class _MessagesStreamMerger(StreamMerger):
         yield self._renumber(content, event)
 
     def _release_thinking(self) -> Iterator[bytes]:
-        """Yield the thinking that precedes a content block that the client sees."""
+        """Yield the delayed events of thinking blocks, because the client sees the block after them."""
         for content, event in self._thinking:
             if content["type"] == "content_block_start":
                 self._indexes[content["index"]] = self._take_index()
@@ -280,5 +280,5 @@ def _known_counts(usage: Any) -> Json:
 
 
 def _stop_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the stop reason for the client: `end_turn` if the model only made calls it does not see."""
+    """Return the stop reason for the client: `end_turn` if every call of the model is hidden from it."""
     return "end_turn" if reason == "tool_use" and not visible_calls else reason

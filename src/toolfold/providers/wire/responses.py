@@ -157,12 +157,12 @@ class ResponsesWire(Wire):
 
 
 def _join_name(namespace: str, name: str) -> str:
-    """Return a single name that contains a namespace and a function's name."""
+    """Join a namespace and a function's name into one tool name."""
     return f"{namespace.removesuffix(_SEPARATOR)}{_SEPARATOR}{name}" if namespace else name
 
 
 def _load_entry(entry: Json, *, is_deferred: bool) -> Json:
-    """Return an entry of the `tools` array, marked with `defer_loading` if it is deferred."""
+    """Return an entry of the `tools` array; with `is_deferred`, marked with `defer_loading`."""
     if not is_deferred:
         return entry
     if entry.get("type") == _NAMESPACE:
@@ -191,7 +191,7 @@ class _ClientNames:
         return bool(place[0]) and self.namespaced.get(_join_name(*place)) == place
 
     def adapt(self, item: Json) -> Json:
-        """Return a call with the name and the namespace under which the client knows the function.
+        """Return a function call with the function's name and namespace as in the client's request.
 
         Providers also give a namespace to the calls of functions that were loaded on demand.
         """
@@ -212,7 +212,7 @@ def _as_input(item: Json) -> Json:
 
 
 class _ResponsesStreamMerger(StreamMerger):
-    """Merges the output items of several replies, without reasoning before calls hidden from the client."""
+    """Merges the output items of several replies; leaves out hidden calls and reasoning before them."""
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -299,7 +299,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield from self._release_reasoning()
 
     def _release_reasoning(self) -> Iterator[bytes]:
-        """Yield the reasoning that precedes an output item that the client sees."""
+        """Yield the delayed events of reasoning items, because the client sees the item that follows them."""
         held, self._reasoning = self._reasoning, []
         yield from self._release_start()
         for index, content in held:
@@ -320,7 +320,7 @@ class _ResponsesStreamMerger(StreamMerger):
         return self._render({**content, "output_index": self._indexes[index]})
 
     def _adapt(self, item: Json) -> Json:
-        """Return an output item with the name and namespace of its function that the client uses."""
+        """Return an output item with its function's name and namespace as in the client's request."""
         shown = self._names.adapt(item)
         self.has_renamed_calls |= shown != item
         return shown
@@ -369,7 +369,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(event)
 
     def end_round(self) -> Iterator[bytes]:
-        """Yield events for output items that were only in the final response object, and for reasoning."""
+        """Yield events for output items that only the final response object contains, and for reasoning."""
         output = select_mappings((self._end or {}).get("response", {}).get("output"))
         for index, item in enumerate(output):
             if index in self._done:

@@ -126,7 +126,7 @@ class DirectCalls:
         """Tasks that read the rest of a response."""
 
     def wrap(self, send: SendRawRequest, requests: RawRequests) -> SendRawRequest:
-        """Return a function that sends tool calls over persistent connections, and the rest by `send`."""
+        """Return a function that sends tool calls over persistent connections, other requests by `send`."""
 
         async def send_request(
             method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
@@ -335,7 +335,7 @@ def _parse_response(id_: Any, content: bytes) -> JSONRPCResponse | JSONRPCError 
 
 
 class _ReceivedBody(httpx2.AsyncByteStream):
-    """Body of a response that the SDK handles: the parts received so far, then the rest of the connection."""
+    """Body of a response that the SDK handles: the parts received so far, then those still to arrive."""
 
     def __init__(self, parts: list[bytes], rest: AsyncIterator[bytes], connection: Connection) -> None:
         self._parts, self._rest, self._connection = parts, rest, connection

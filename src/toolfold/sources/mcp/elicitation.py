@@ -115,7 +115,12 @@ class PromptHandler:
                 code=_INVALID_PARAMS, message=f"The request was not shown to the user: {error}"
             )
         reply = await self._ask_user(request)
-        log.info("elicitation request of MCP server %r (%s): %s", self._server, request.mode, reply.action)
+        log.info(
+            "answer to an elicitation request of MCP server %r (%s): %s",
+            self._server,
+            request.mode,
+            reply.action,
+        )
         if reply.action == "accept" and request.mode == "form":
             return mcp_types.ElicitResult(action="accept", content=dict(reply.values))
         return mcp_types.ElicitResult(action=reply.action)

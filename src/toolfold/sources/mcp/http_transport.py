@@ -395,7 +395,7 @@ def _is_message(request: httpx2.Request) -> bool:
 async def _check_response(
     request: httpx2.Request, response: httpx2.Response, *, is_response: bool
 ) -> httpx2.Response:
-    """Check an HTTP response and return it, or an error response instead of it."""
+    """Check size, encoding and status of an HTTP response; return it, or an error response if one is bad."""
     import httpx2
 
     kind = response.headers.get("content-type", "").lower()

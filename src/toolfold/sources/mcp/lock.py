@@ -211,7 +211,9 @@ class LockFile(PinStore):
             return
         if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
             return
-        raise ConfigError("the lock file was changed, but not by Toolfold", file=str(self.file), hint=ADVICE)
+        raise ConfigError(
+            "the lock file was changed by another program than Toolfold", file=str(self.file), hint=ADVICE
+        )
 
     def _read_content(self) -> bytes:
         with self.file.open("rb") as stream:

@@ -98,7 +98,7 @@ class _Namespace:
         return _digest_name(f"from_{server}", tool) if self._is_foreign(name) else name
 
     def _is_foreign(self, name: str) -> bool:
-        """Return True if a gateway client's name starts with `mcp_`, the prefix of names for agents."""
+        """Return True if a name for gateway clients starts with `mcp_`, the prefix of names for agents."""
         return not self._label and name.casefold().startswith(_AGENT_LABEL)
 
     def _prefix_of(self, server: str) -> str:

@@ -149,7 +149,7 @@ class McpServers:
         return self._servers
 
     def open(self) -> None:
-        """Register the cached tools, and start servers whose tools are not cached. Returns at once."""
+        """Register the cached tools; start servers whose tools are not cached, without waiting for them."""
         for name in self._settings:
             self._open_server(name)
 
@@ -337,7 +337,7 @@ class McpServers:
             yield lock_path(self._config, name)
 
     def listing(self, server: str) -> Listing | None:
-        """Return the tools that a server listed last."""
+        """Return the most recent tool list of a server."""
         return self._servers[server].listing
 
     def find_tool(self, server: str, tool: str) -> ListedTool | None:
@@ -528,7 +528,7 @@ class McpServers:
             return self._credentials
 
     def _load_credentials(self, server: ServerSupervisor, user_id: str) -> Mapping[str, str]:
-        """Return the user's credentials for starting a server; empty if all users share the server's own."""
+        """Return the user's stored credentials for a server; empty unless its setting is `per-user`."""
         if server.settings.credentials != "per-user":
             return {}
         credentials = self._open_credentials()

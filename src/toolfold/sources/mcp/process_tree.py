@@ -29,7 +29,7 @@ class ProcessTree(Protocol):
 
 
 class WatchedGroup:
-    """A POSIX process group with a watcher process that waits at the end of a pipe."""
+    """A POSIX process group, and a pipe; when the pipe is closed, a watcher process kills the group."""
 
     def __init__(self, pid: int, pipe: int) -> None:
         self._pid, self._pipe = pid, pipe

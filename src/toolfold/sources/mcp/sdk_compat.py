@@ -251,7 +251,7 @@ def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequ
 
 @dataclass(slots=True)
 class _ProgressReceiver:
-    """Receives progress of a request whose response does not arrive through the SDK's session."""
+    """Receives progress notifications of a request that was not sent through the SDK's transport."""
 
     on_progress: Any
 
@@ -260,11 +260,11 @@ class _ProgressReceiver:
         return self
 
     def send_nowait(self, _outcome: object) -> None:
-        """Do nothing with a response or the end of the session: the sender of the request notices both."""
+        """Ignore a response or the end of the session, because the sender of the request notices both."""
 
 
 class RawRequests:
-    """The parts of an SDK client session that are needed to send requests without its transport."""
+    """Sends requests of an SDK client session without its transport: ids, progress, results, cancellation."""
 
     def __init__(self, session: Any) -> None:
         _require_names(session, "_dispatcher")
@@ -278,7 +278,7 @@ class RawRequests:
 
     @contextmanager
     def receive_progress(self, id_: int, on_progress: Any) -> Iterator[None]:
-        """During a `with` block, report the progress of a request that the session receives."""
+        """During a `with` block, call `on_progress` for progress notifications about the request `id_`."""
         self._dispatcher._pending[id_] = _ProgressReceiver(on_progress)
         try:
             yield
@@ -339,7 +339,7 @@ def trace_request(method: str, id_: int, params: Mapping[str, Any]) -> Iterator[
 
 
 def _is_traced() -> bool:
-    """Return False if nobody traces, and the current code does not belong to a trace of another process."""
+    """Return False if no tracer is installed and the current code does not belong to a trace."""
     from opentelemetry import baggage, trace
 
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
@@ -348,7 +348,7 @@ def _is_traced() -> bool:
 
 
 def skip_unused_tracing(server: Server[Any]) -> None:
-    """Make a server of the SDK trace requests only if somebody traces, or they belong to a trace already."""
+    """Make an SDK server trace requests only if a tracer is installed or the request belongs to a trace."""
     from mcp.server._otel import OpenTelemetryMiddleware
 
     def select(middleware: Any) -> Any:
@@ -359,7 +359,7 @@ def skip_unused_tracing(server: Server[Any]) -> None:
 
 
 def _trace_if_used(trace: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return middleware that traces a request only if that has a use."""
+    """Return middleware that traces a request only if a tracer is installed or it belongs to a trace."""
     from opentelemetry.propagate import get_global_textmap
 
     async def handle(ctx: Any, call_next: Any) -> Any:

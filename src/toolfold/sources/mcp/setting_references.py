@@ -142,7 +142,7 @@ def _credential_value(name: str, default: str | None, environment: Mapping[str, 
     if value is None and default is None:
         raise ConfigError(
             f"there is no credential {name} for this server",
-            hint="store it with `toolfold credentials set`: for all, or with --user for one user",
+            hint="Store it with `toolfold credentials set`: for all users, or with --user for one user.",
         )
     return value or default or ""
 

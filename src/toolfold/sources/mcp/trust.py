@@ -74,7 +74,7 @@ class TrustResult:
 
 
 class Trust:
-    """Decides which tools of MCP servers may be used, by which of them a person accepted. Thread-safe."""
+    """Decides which tools of MCP servers may be used: those that a person has accepted. Thread-safe."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Trust:
         return False if isinstance(lock, SharedPins) else lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return a server's accepted tools, without those that were not accepted on this machine.
+        """Return a server's accepted tools, without suspicious ones that were not accepted on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
@@ -225,7 +225,7 @@ class Trust:
             self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
     def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
-        """Return True if the same change of a tool was found harmless before."""
+        """Return True if this change from the accepted version of a tool was already found to be harmless."""
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 

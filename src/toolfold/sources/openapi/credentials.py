@@ -63,7 +63,7 @@ def _read_scheme(name: str, value: Any) -> SecurityScheme | None:
 
 
 def suggest_variable(api: str, scheme: SecurityScheme, others: int) -> str:
-    """Return a name for a credential's environment variable; `others` is the number of further schemes."""
+    """Suggest an environment variable for a credential; the scheme's name is added if there are `others`."""
     ending = {_BEARER: "TOKEN", _BASIC: "BASIC_AUTH", _KEY: "API_KEY"}[scheme.kind]
     middle = [word.upper() for word in split_words(scheme.name)] if others else []
     return "_".join([*(word.upper() for word in split_words(api)), *middle, ending])

@@ -74,7 +74,7 @@ class _Conversion:
         self._document, self._max_depth, self._nodes = document, max_depth, 0
 
     def convert(self, schema: Any, depth: int, open_references: tuple[str, ...]) -> Json:
-        """Return the JSON Schema of an OpenAPI schema; `open_references` are the references around it."""
+        """Convert an OpenAPI schema to a JSON Schema; `open_references` are the `$ref`s that contain it."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise _TooLarge

@@ -188,7 +188,7 @@ def _build_client(server: str, settings: McpServerSettings, environment: Mapping
 
 
 async def _fetch_challenge(url: str, headers: Mapping[str, str]) -> Any:
-    """Return the server's 401 response; an empty one if the server does not demand a login at once."""
+    """Send a ping without a token and return the server's 401 response; an empty one for any other status."""
     import httpx2
 
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

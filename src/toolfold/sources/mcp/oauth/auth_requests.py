@@ -65,7 +65,7 @@ class AuthHttpClient:
         """
         self._sent += 1
         if self._sent > MAX_REQUESTS:
-            raise AuthError(f"the login needs more than {MAX_REQUESTS} requests")
+            raise AuthError(f"the login was stopped because it needs more than {MAX_REQUESTS} requests")
         require_allowed_url(str(request.url), self._server_url)
         await require_allowed_address(str(request.url), self._server_url)
         try:
@@ -148,7 +148,9 @@ async def require_allowed_address(url: str, server_url: str) -> None:
     for address in await _look_up(host, port):
         if not policy.allows(address):
             name = shorten(host, 80)
-            raise AuthError(f"the server redirects the login to {name}, which has the address {address}")
+            raise AuthError(
+                f"the server redirects the login to {name}, whose address {address} is not allowed"
+            )
 
 
 async def _is_internal(host: str) -> bool:
@@ -160,7 +162,7 @@ async def _is_internal(host: str) -> bool:
 async def _look_up(
     host: str, port: int | None, *, is_numeric: bool = False
 ) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the addresses of a host; none if it is unknown, or `is_numeric` and it is a name."""
+    """Return the addresses of a host; none if it is unknown or, with `is_numeric`, not an IP address."""
     flags = socket.AI_NUMERICHOST if is_numeric else 0
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -211,7 +213,9 @@ async def _read_response(streamed: httpx2.Response) -> httpx2.Response:
     async for piece in streamed.aiter_bytes():
         content += piece
         if len(content) > _MAX_RESPONSE_BYTES:
-            raise AuthError(f"{streamed.request.url.host} sent more than {_MAX_RESPONSE_BYTES} bytes")
+            raise AuthError(
+                f"{streamed.request.url.host} sent more than {_MAX_RESPONSE_BYTES} bytes, which is the limit"
+            )
     headers = [
         (name, value)
         for name, value in streamed.headers.multi_items()

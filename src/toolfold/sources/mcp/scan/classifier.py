@@ -75,7 +75,7 @@ def _weighted_sum(values: Sequence[float], weights: Sequence[float]) -> float:
 
 @lru_cache(maxsize=4096)  # the tools of one server repeat the same sentences about their parameters
 def score_meaning(folded: str) -> float:
-    """Return the classifier's score for a sentence's embedding; 0 without the encoder."""
+    """Return the classifier's score for a sentence's embedding; 0 if the encoder is not available."""
     try:
         score = float(embed_sentence(folded) @ load_classifier().embedding)
     except EmbeddingUnavailable:

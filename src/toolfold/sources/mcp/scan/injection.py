@@ -76,7 +76,7 @@ class EmbeddingBudget:
 
 @dataclass(frozen=True, slots=True)
 class TextContext:
-    """Origin of a scanned text, and the tool and parameter names known around it."""
+    """What a scanned text is (a definition or a result), and the tool and parameter names it may mention."""
 
     is_result: bool = False
     """True for a tool's result, False for its definition."""
@@ -154,7 +154,7 @@ _Rule = Callable[[Sentence, TextContext, _WeightSum], None]
 
 
 def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
-    """Yield the suspicious passages of a text in order; if there are none, the first suspicious pair."""
+    """Yield the suspicious passages of a text; if there are none, the first suspicious pair of sentences."""
     if context.is_result or len(text) > MAX_EMBEDDED_CHARS:
         context = replace(context, without_embedding=True)
     windows = [_single_window(each) for each in split_sentences(text)]
