@@ -169,7 +169,7 @@ def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
 
 
 def _own_process(pid: int) -> _ProcessInfo:
-    """Return the properties of a process; those of the current process are read without /proc."""
+    """Return the properties of the process `pid`; /proc is not needed for the current process."""
     if pid != os.getpid():
         return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
     return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
@@ -282,7 +282,7 @@ def _all_pids() -> Iterator[int]:
 
 
 def _is_own_process(pid: int) -> bool:
-    """Return True if a process of this user is running; a zombie process does not count.
+    """Return True if the process `pid` belongs to this user and is running; zombies do not count.
 
     The owner of its directory in /proc does not tell: a process can make it root's.
     """

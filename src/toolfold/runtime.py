@@ -284,9 +284,9 @@ class Runtime:
             log.warning("changed settings that take effect after a restart: %s", ", ".join(changes.fixed))
         if new := held - self._held_settings:
             log.warning(
-                "%s: the file was edited while MCP servers run, one of which could have done that, so this"
-                " takes effect after a restart. Next time use `toolfold mcp set` or `toolfold config set`,"
-                " which take effect immediately",
+                "%s: the file was edited while MCP servers were running, one of which could have edited it,"
+                " so the change takes effect after a restart. Next time use `toolfold mcp set` or"
+                " `toolfold config set`, which take effect immediately",
                 ", ".join(sorted(new)),
             )
 

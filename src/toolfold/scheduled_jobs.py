@@ -85,13 +85,13 @@ class ScheduledJobs:
         return self.store.update_job(job_id, restart)
 
     def advance(self, job: Job, moment: float) -> float | None:
-        """Return the first run time of a job after a moment; None if there is none."""
+        """Return a job's first run time after the given moment; None if there is none."""
         schedule = Schedule.from_json(job.times)
         following = schedule.next_after(datetime.fromtimestamp(moment, UTC), find_zone(job.zone))
         return None if following is None else following.timestamp()
 
     def has_scheduler(self) -> bool:
-        """Return True if a process that runs jobs is running."""
+        """Return True if a process that runs scheduled jobs is active."""
         return self.store.has_service(self.clock())
 
     def _plan(self, job: Job) -> Job:
@@ -152,7 +152,7 @@ def describe_run(run: Run, zone: str) -> Json:
 
 
 def format_moment(moment: float, zone: str) -> str:
-    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`; in UTC if it is unknown."""
+    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`; in UTC for an unknown zone."""
     try:
         known: tzinfo = find_zone(zone)
     except ScheduleError:  # the job can still be listed and changed

@@ -90,7 +90,7 @@ class SessionLimit:
 
     @classmethod
     def open(cls, find: Callable[[], GrantLimit], root: Scope) -> SessionLimit:
-        """Create a limit within what the configuration allows."""
+        """Create the limit of a session's client, within the scope that the configuration allows."""
         current = find()
         return cls(find, current, root, root.narrow(current.enabled, current.disabled))
 

@@ -97,7 +97,7 @@ class NameIndex:
                 self._add_position(position, name)
 
     def changed(self, tools: Sequence[Tool | None], positions: Collection[int]) -> NameIndex:
-        """Return an updated name index for tools that have changed only at `positions`."""
+        """Return a copy of the name index, updated for the tools at the index positions `positions`."""
         if len(positions) > MAX_INCREMENTAL_CHANGES:
             return NameIndex(tools)
         names = NameIndex(())

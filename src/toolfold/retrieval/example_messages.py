@@ -276,7 +276,7 @@ class ExampleMessages:
             self._added.clear()
 
     def _find_record(self, tool: Tool) -> MessageRecord | None:
-        """Return the example messages for a tool from the first source; a similar tool's as a last resort.
+        """Return a tool's example messages from the first source that has some; exact matches are preferred.
 
         Otherwise a message stored for one server would replace the shipped ones for exactly this definition.
         """

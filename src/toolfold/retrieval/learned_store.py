@@ -330,7 +330,7 @@ class LearnedStore(LearnedMessageStore):
 
 
 def _count_use(db: sqlite3.Connection, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a call of a tool, and a request of the client; halve the counts when they get large."""
+    """Count a tool call and, if it is the first for a request, the request; halve counts that get large."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))

@@ -169,7 +169,7 @@ def _read_all(cursor: RowCursor) -> tuple[list[LearnedMessage], dict[tuple[str, 
 
 
 def _count_use(cursor: RowCursor, message: LearnedMessage, *, is_new_request: bool) -> None:
-    """Count a call of a tool, and a request of the client; halve the counts when they get large."""
+    """Count a tool call and, if it is the first for a request, the request; halve counts that get large."""
     keys = [(message.client, message.server, message.tool)]
     if is_new_request:
         keys.append((message.client, "", ""))

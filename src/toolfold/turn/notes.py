@@ -166,7 +166,7 @@ class Notes:
         return History(messages, said, self._find_notes(said))
 
     def refresh(self, history: History) -> History:
-        """Return the history with notes about tools that were added to its messages since it was read."""
+        """Return the history with the notes about tools that were added after it was read."""
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:

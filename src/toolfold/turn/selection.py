@@ -191,7 +191,7 @@ class Selector:
     def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str], count: int
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the `count` best tools, and the tools that exceed the limits; each with its reason.
+        """Return the selected tools, at most `count`, and those over the token budget, each with its reason.
 
         Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
@@ -255,7 +255,7 @@ class _TokenBudget:
         self._left -= guess
 
     def try_take(self, name: str, *, leaving: int = 0) -> bool:
-        """Select a tool if at least `leaving` tokens of the budget remain after it; return False if not."""
+        """Select a tool if at least `leaving` tokens of the budget remain after it; else return False."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))

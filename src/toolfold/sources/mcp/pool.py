@@ -478,7 +478,7 @@ class McpServers:
     def _server_of_user(
         self, shared: ServerSupervisor, client: str, user_id: str, version: str
     ) -> ServerSupervisor:
-        """Return the supervisor of the server process that runs for this client with its user's credentials.
+        """Return the supervisor of the client's own server process, which has its user's credentials.
 
         It is replaced when the version of the credentials has changed.
         """

@@ -112,7 +112,7 @@ def _build_listed_tool(
 
 
 def approval_traits(tool: ListedTool) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
-    """Return the effects and command arguments that a tool declares, which decide if it needs approval."""
+    """Return a tool's effects and the meanings of its arguments, which decide if a call needs approval."""
     effects = effects_of_annotations(tool.annotations)
     if Effect.READ not in effects and any(
         name.casefold() in _CODE_PARAMETERS for name in _parameter_schemas(tool)

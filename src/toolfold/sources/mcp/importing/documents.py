@@ -76,7 +76,9 @@ def _parse_json(text: str) -> Any:
 
 def _parse_toml(text: str) -> Any:
     if len(text) > MAX_TOML_CHARS:
-        raise ValueError(f"the TOML text is longer than {MAX_TOML_CHARS:,} characters")
+        raise ValueError(f"the TOML text is longer than {MAX_TOML_CHARS:,} characters, which is the limit")
     if any(line.count(".") > MAX_TOML_DOTS_PER_LINE for line in text.split("\n")):
-        raise ValueError(f"a line of the TOML text has more than {MAX_TOML_DOTS_PER_LINE} dots")
+        raise ValueError(
+            f"a line of the TOML text has more than {MAX_TOML_DOTS_PER_LINE} dots, which is the limit"
+        )
     return tomllib.loads(text)

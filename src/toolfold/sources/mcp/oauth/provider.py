@@ -67,7 +67,7 @@ class OAuthProvider(httpx2.Auth):
                 response = yield request
 
     async def log_in(self, challenge: httpx2.Response, *, known: str) -> Login:
-        """Log in and return the login; if another process has replaced the token `known`, use its login."""
+        """Log in, unless another process has already replaced the token `known`; return the login."""
         if self._prompt is None:
             raise self._record_problem(self._needs_login("requires a login, and no browser is available."))
         busy = self._needs_login("is being logged in to by another process.")
