@@ -245,7 +245,7 @@ def test_path_parameter_of_an_openapi_tool_is_escaped_so_that_it_cannot_leave_it
 
     request = build_request(operation, "http://h", {"name": "../b?c#d"}, lambda _path: b"")
     assert request.url == "http://h/a/..%2Fb%3Fc%23d"
-    with pytest.raises(CallError, match="part of the URL.s path"):
+    with pytest.raises(CallError, match="it is part of the URL's path"):
         build_request(operation, "http://h", {"name": ".."}, lambda _path: b"")
 
 

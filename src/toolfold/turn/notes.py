@@ -170,7 +170,7 @@ class Notes:
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """Return the messages with their notes about tools; a new user message at the end gets `newest`."""
+        """Return the messages with their notes about tools; a new last user message gets note `newest`."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())
