@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    """Print lines; a reader such as `head` that closes the pipe early is not an error."""
+    """Print lines; stop without an error if the reader, such as `head`, closes the pipe early."""
     try:
         sys.stdout.writelines(f"{line}\n" for line in lines)
         sys.stdout.flush()

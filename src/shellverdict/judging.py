@@ -252,7 +252,7 @@ def _moves_files(run: ProgramRun) -> bool:
 
 
 def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
-    """Return a program run with the unknown text in its arguments removed; None if there is none."""
+    """Return a copy of a program run without the unknown text in it; None if all its text is known."""
     words = tuple(word.without_unknown_parts for word in run.argv)
     targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:

@@ -108,7 +108,7 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Mark `cp -r -T` with the keyword `whole`, as it copies over the destination, not into it."""
+    """Return the keyword `whole` for `cp -r -T`, which copies over the destination, not into it."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 

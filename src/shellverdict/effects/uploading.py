@@ -106,10 +106,7 @@ def _curl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_suspicious_upload(context: RunContext, body: Word, name: str) -> bool:
-    """Return True if an upload may leak data.
-
-    True for a data file such as a dump, a file outside the project, and any file sent to a bare IP address.
-    """
+    """Return True for uploads of dumps, of files outside the project, and of any file to an IP address."""
     _, at, path = body.partition("@")
     if not at and "=<" in body:
         at, path = "@", body.partition("=<")[2]

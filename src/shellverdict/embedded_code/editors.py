@@ -169,7 +169,7 @@ def analyze_vim(code: str) -> tuple[CodeAnalysis, list[tuple[str, str]]]:
 def _analyze_vim_command(
     line: str, analysis: AnalysisBuilder, others: list[tuple[str, str]], depth: int = 0
 ) -> str:
-    """Analyze one Ex command of vim and return the text after the bar that ends it."""
+    """Analyze one Ex command of vim and return the rest of the line, after the bar (`|`)."""
     line = line[_match_end(_VIM_RANGE, line) :]
     line = line[_match_end(_VIM_PREFIX, line) :]
     if match := _VIM_RUNS.match(line):

@@ -98,7 +98,7 @@ class Agent(AgentConversation):
         super().__init__(deps, record, limits, parent=parent)
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
-        """Open a session that has the given limits, as parent of the agent's; None without limits."""
+        """Open the parent session that carries the given limits; return None if there are none."""
         if not limits:
             return None
         parent = self.runtime.session(approver=approver)

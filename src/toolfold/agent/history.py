@@ -93,7 +93,7 @@ class SessionHistory:
         )
 
     async def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
-        """Give every unfinished tool call a result: a known one, or an error that says it was interrupted."""
+        """Give every unfinished tool call its known result, or an error that says it was interrupted."""
         open_calls = self._find_open_calls()
         if not open_calls:
             return
@@ -187,7 +187,7 @@ class SessionHistory:
 def _complete(
     open_calls: Sequence[tuple[str, str]], stored: Sequence[CallRecord], results: Mapping[str, ToolResult]
 ) -> list[ToolResult]:
-    """Return a result for every unfinished call: a known one, or an error that says it was interrupted."""
+    """Return, for every unfinished tool call, its known result or an error that says it was interrupted."""
     started = {record.call_id: record for record in stored}
     completed = []
     for call_id, name in open_calls:

@@ -219,7 +219,7 @@ def _has_approvable_kind(analysis: CallAnalysis) -> bool:
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Return True if a danger rule may be on the allow-list, which allows every call that it matches.
+    """Return True if the allow-list may name a danger rule, to allow every call that matches the rule.
 
     There can be none for critical rules, for rules about commands that cannot be analyzed, and for rules that
     protect Toolfold or files that shells run at start.

@@ -1,4 +1,4 @@
-"""Kinds of findings: groups of danger rules that a person can allow together.
+"""Group danger rules into kinds of findings (such as "recursive delete") that a person can allow together.
 
 Kinds are defined in `kinds.toml`; a rule that is in none is a kind of its own. This module decides nothing:
 the chain decides which findings can be allowed as a kind.

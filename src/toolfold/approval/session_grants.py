@@ -36,7 +36,7 @@ class SessionGrants:
             _add_limited(self._grant_for(session_id).keys, (key,))
 
     def allow_kind(self, session_id: str, kinds: Iterable[str]) -> None:
-        """Allow all findings of the given kinds for the rest of a session."""
+        """Allow calls that have findings of the given kinds, for the rest of a session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).kinds, kinds)
 

@@ -35,7 +35,7 @@ _IDLE_COUNT = "2"  # the init program of an instance, and the counting one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:
-    """Specification of an apptainer instance. Of this machine, only the listed directories are visible."""
+    """Specification of an apptainer instance, which sees only the listed directories of this machine."""
 
     image: str
     work: str

@@ -84,7 +84,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def state_dir(self) -> str:
-        """Return the absolute path of Toolfold's state directory on the target, private to this user.
+        """Return the absolute path of Toolfold's state directory where commands run, private to this user.
 
         Known once open.
         """
@@ -105,7 +105,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def check(self) -> Readiness:
-        """Check quickly, from any event loop, whether the target can be opened."""
+        """Check quickly whether the machine or container can be opened. Works in any event loop."""
 
     async def open(self) -> None:  # noqa: B027  (most backends need no preparation)
         """Connect to the machine, container or sandbox that runs the commands, or start it.
@@ -117,7 +117,7 @@ class Backend(ABC):
     async def spawn(
         self, argv: Sequence[str], *, env: Mapping[str, str], pty: TerminalSize | None
     ) -> Channel:
-        """Start a program on the target as the leader of a new session.
+        """Start a program on the machine or in the container, as the leader of a new session.
 
         `env` must be in the program's own initial environment, because the guard finds its descendants by
         these variables. It contains no secret. Standard error belongs to the client program. Raises

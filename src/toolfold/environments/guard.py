@@ -52,7 +52,7 @@ class TargetTools:
     script: str
 
     def shared_path(self, name: str) -> str:
-        """Return the path of a file on the target that commands may read but not change."""
+        """Return the path of a file on the target machine that commands may read but not change."""
         return f"{self.tasks_dir.rpartition('/')[0]}/{name}"
 
 

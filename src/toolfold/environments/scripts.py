@@ -19,7 +19,7 @@ def load_script(name: str) -> str:
 
 
 def script_with_arguments(name: str, *arguments: str) -> str:
-    """Return a script with a first line that sets its arguments, for a shell to which none can be passed."""
+    """Return a script with a line that sets its arguments, for a shell that cannot receive arguments."""
     return f"set -- {shlex.join(arguments)}\n{load_script(name)}"
 
 

@@ -1,4 +1,4 @@
-"""System and home directories that every sandbox shows: programs and packages, no settings.
+"""System and home directories that every sandbox shows: they contain programs and packages, not settings.
 
 A directory belongs here if programs cannot work without it, it holds only downloaded or installed files, and
 no tool stores credentials in it. It is shown read-only: files that a command changed there would later run

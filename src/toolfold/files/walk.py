@@ -1,4 +1,4 @@
-"""List files below a directory."""
+"""List the files below a directory, recursively."""
 
 from __future__ import annotations
 

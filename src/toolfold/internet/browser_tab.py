@@ -293,7 +293,7 @@ class BrowserTab:
 
 
 def explain_network_error(error: Exception) -> str:
-    """Return the reason of a failed navigation in fixed words; empty if it was not a network error."""
+    """Return why a navigation failed, in a predefined text; empty if it was not a network error."""
     found = _NETWORK_ERROR.match(str(error))
     return _NETWORK_REASONS.get(found[1], "a network error") if found else ""
 

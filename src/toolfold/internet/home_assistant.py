@@ -70,7 +70,7 @@ def open_client(url: str, token: str, *, interface: str, timeout_s: float, mark:
 
 @dataclass(frozen=True, slots=True)
 class RestClient:
-    """Client of the REST interface."""
+    """Client of Home Assistant's REST interface."""
 
     url: str
     token: str
@@ -112,7 +112,7 @@ class RestClient:
 
 @dataclass(frozen=True, slots=True)
 class WebSocketClient:
-    """Client of the WebSocket interface; every request opens a connection of its own."""
+    """Client of Home Assistant's WebSocket interface; every request opens a new connection."""
 
     url: str
     token: str

@@ -69,7 +69,7 @@ class Redaction:
         return any(secret in each for secret in self._secret_spellings for each in (text, decoded))
 
     def with_secrets_from(self, text: str) -> Redaction:
-        """Return a redaction that also hides, in all other texts, the secrets found in `text`."""
+        """Return a `Redaction` that also removes the secrets found in `text` from all other texts."""
         plain = text.replace(_PADDING, "")[: self._window]
         secrets_found = {
             plain[start:end].strip("\"' ") for start, end in merge_spans(self._find_secrets(plain))
@@ -136,6 +136,6 @@ def _drop_partial_marker(shown: str, redacted: str) -> str:
 
 
 def _encoded_spellings(secret: str) -> tuple[str, ...]:
-    """Return the spellings of a secret in ordinary text, JSON, a Python literal and a URL."""
+    """Return how a secret is written in plain text, JSON, a Python literal and a URL."""
     addressed = quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")
     return secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *addressed

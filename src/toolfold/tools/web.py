@@ -157,7 +157,7 @@ class WebTools:
         return {"pages": pages, "notice": WEB_NOTICE}
 
     async def _read_page(self, fetcher: Fetcher, url: str, detail: Detail) -> Json:
-        """Return the text of a page, or the error if it cannot be read, as other pages are still read."""
+        """Return the text of a page, or an error as text, so that other pages are still read."""
         from toolfold.internet.extraction import extract_text
 
         try:

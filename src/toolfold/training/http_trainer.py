@@ -1,4 +1,4 @@
-"""Start, read and stop training runs of a trainer over HTTP.
+"""Start, read and stop training runs of an external trainer, over HTTP.
 
 POST {url}/runs              {"environment": …, "parameters": {…}}  → {"id": …}
 GET  {url}/runs/{id}         → {"state": …, "metrics": {…}, "log": …}
@@ -21,7 +21,7 @@ _RUN_ID = re.compile(r"(?!\.+\Z)[\w.-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class HttpTrainer:
-    """HTTP client for one trainer."""
+    """HTTP client for one external trainer."""
 
     url: str
     key: str
