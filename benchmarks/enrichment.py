@@ -46,10 +46,14 @@ class Enriched:
 
 
 def enrich(
-    tools: Snapshot, messages: Mapping[str, Sequence[str]], count: int, share: float = 1.0
+    tools: Snapshot,
+    messages: Mapping[str, Sequence[str]],
+    count: int,
+    share: float = 1.0,
+    seed: int = HALF_SEED,
 ) -> Enriched:
     """Return all tools; a random share of them gets its first `count` example messages."""
-    dice = random.Random(HALF_SEED)
+    dice = random.Random(seed)
     chosen = frozenset(name for name in tools if dice.random() < share and name in messages)
     given = {
         name: replace(tool, messages=tuple(messages[name][:count])) if name in chosen else tool
@@ -58,7 +62,9 @@ def enrich(
     return Enriched(Snapshot(given, 0), chosen)
 
 
-def measure_set(quality: Quality, task: Task, messages: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def measure_set(
+    quality: Quality, task: Task, messages: Mapping[str, Sequence[str]], half_seed: int
+) -> dict[str, Any]:
     """Return R@5 and R@1 of every search mode, by the number of example messages per tool."""
     most = max(map(len, messages.values()))
     tools = snapshot(task.catalog)
@@ -67,7 +73,7 @@ def measure_set(quality: Quality, task: Task, messages: Mapping[str, Sequence[st
         print_progress(f"{task.name}: {count} messages per tool")
         rows[str(count)] = measure_modes(quality, task, enrich(tools, messages, count))
     for count in (0, min(3, most)):
-        part = enrich(tools, messages, count, 0.5)
+        part = enrich(tools, messages, count, 0.5, half_seed)
         rows[f"half {count}"] = measure_modes(quality, task, part)
     return rows
 
@@ -140,6 +146,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sets", help="comma-separated names of data sets; default: all with messages")
     parser.add_argument("--messages", type=Path, default=MESSAGES, help="directory of example messages")
     parser.add_argument("--limit", type=int, default=300, help="maximum number of queries per set")
+    parser.add_argument(
+        "--half-seed", type=int, default=HALF_SEED, help="random seed of the half of the tools"
+    )
     parser.add_argument("--folds", type=Path, help="directory of weights trained without the measured sets")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks"), help="output directory")
     parser.add_argument("--json", type=Path, help="write the whole result to this file")
@@ -163,7 +172,9 @@ def main() -> None:
     names = chosen.sets.split(",") if chosen.sets else known
     tasks = [sets.task(name, chosen.limit) for name in names]
     results = {
-        task.name: measure_set(quality, task, read_messages(chosen.messages / f"{task.name}.jsonl"))
+        task.name: measure_set(
+            quality, task, read_messages(chosen.messages / f"{task.name}.jsonl"), chosen.half_seed
+        )
         for task in tasks
     }
     text = table(results, {task.name: quality.weights.has_seen(task) for task in tasks})
