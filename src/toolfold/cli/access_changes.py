@@ -1,4 +1,4 @@
-"""Show how a change of rules, teams or members widens or narrows what users may use."""
+"""Show which tools users gain or lose by a change of rules, teams or team members."""
 
 from __future__ import annotations
 

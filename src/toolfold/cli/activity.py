@@ -97,7 +97,7 @@ class CallLines:
         return event.session_id == self._session_id
 
     def read(self, event: Event) -> ActivityLine | None:
-        """Return the line to print for an event of the agent; None if nothing is printed for it."""
+        """Return the line to print for an event of the agent; None for events that are not printed."""
         line = self._describe(event)
         return line if line is None or self.is_own(event) else replace(line, by_sub_agent=True)
 

@@ -106,7 +106,7 @@ _OPTIONS = (
 
 
 def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that `run` and `chat` share to a command, which gets them as argument `options`."""
+    """Decorator that adds the options of `run` and `chat` to a command, as its argument `options`."""
     names = [each.name for each in fields(AgentOptions)]
 
     @functools.wraps(command)
@@ -147,7 +147,7 @@ class AgentOpener:
         asker: Asker | None = None,
         client: ModelClient | None = None,
     ) -> None:
-        """Create an opener; if `client` is given, it is used instead of the configured model."""
+        """Create an opener; a model client passed as `client` replaces the configured model."""
         self.runtime, self.store, self.options = runtime, store, options
         self._asker, self._client = asker, client
 

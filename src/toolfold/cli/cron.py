@@ -138,7 +138,7 @@ def _check_references(invocation: Invocation, values: dict[str, Any]) -> None:
 @json_option
 @click.pass_obj
 def list_jobs(invocation: Invocation, as_json: bool) -> None:
-    """List all jobs, those that run next first."""
+    """List all jobs; the job that runs next comes first."""
     from toolfold.scheduled_jobs import describe_job
 
     with _jobs(invocation) as jobs:

@@ -50,7 +50,7 @@ class DemoRow:
 @click.argument("messages", nargs=-1)
 @json_option
 def command(messages: tuple[str, ...], as_json: bool) -> None:
-    """Show what a model would be sent for sample messages, or for your own."""
+    """Show which tools a model would be sent for sample messages, or for your own messages."""
     with (
         tempfile.TemporaryDirectory(prefix="toolfold-demo-") as directory,
         open_demo_runtime(Path(directory)) as runtime,

@@ -28,7 +28,7 @@ _IGNORED_ARGUMENTS = frozenset({"-y", "--yes"})  # they do not change which serv
 
 
 def check_clients(config: Config) -> Iterator[DoctorFinding]:
-    """Report each connected program, whether its connection still works, and servers that it has twice."""
+    """Report for each connected program if its connection still works, and which servers it has twice."""
     from toolfold.connecting import ChangeLog
 
     try:

@@ -1,4 +1,4 @@
-"""Ask the user at a terminal what an MCP server requests: form fields, a URL to visit, use of the model.
+"""Ask the user at a terminal on behalf of an MCP server: to fill in a form, open a URL, or allow model use.
 
 A server's text may imitate another source, so its name is printed first and deceptive characters are escaped.
 Nothing is opened or sent without consent; no answer means no.

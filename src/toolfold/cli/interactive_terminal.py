@@ -33,7 +33,7 @@ _MAX_SEQUENCE_BYTES = 48
 
 
 class InteractiveTerminal:
-    """The user's terminal while a command uses it."""
+    """Connects a running command to the user's terminal: forwards key presses and output."""
 
     def __init__(self, source: int | None = None, sink: int | None = None) -> None:
         """Connect to the terminal with the file descriptor `source`; `sink` receives the output."""

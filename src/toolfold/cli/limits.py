@@ -95,7 +95,7 @@ def _describe_usage(owners: list[tuple[str, str, User | Team]], quotas: Quotas) 
 
 
 def print_usage(limits: Sequence[Json]) -> None:
-    """Print one line for each limit of a user or team, with what is used."""
+    """Print one line for each limit of a user or team, with the amount that is used up."""
     from toolfold.users.quotas import format_amount
 
     for each in limits:

@@ -234,7 +234,7 @@ def _choose_name(name: str | None, document: OpenApiDocument, source: str) -> st
 
 
 def _choose_url(document: OpenApiDocument, source: str, base_url: str | None) -> str:
-    """Return the base URL of requests; one in the document may be relative to the document's own URL."""
+    """Return the base URL of requests; a URL in the document may be relative to the document's own URL."""
     listed = document.list_servers()
     found = base_url or (listed[0] if listed else "/")
     origin = source if source.startswith(("http://", "https://")) else ""

@@ -68,7 +68,7 @@ _HOST_HINT = (
 @_toolset_option
 @click.pass_obj
 def command(invocation: Invocation, host: str | None, port: int | None, toolsets: tuple[str, ...]) -> None:
-    """Serve all MCP servers as one over Streamable HTTP."""
+    """Serve all MCP servers as one server over Streamable HTTP."""
     config = invocation.load_config()
     settings = config.gateway
     wanted = host or settings.host, settings.port if port is None else port
@@ -119,7 +119,7 @@ def _find_early_answers(invocation: Invocation, address: tuple[str, int]) -> Ear
 @_toolset_option
 @click.pass_obj
 def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
-    """Serve all MCP servers as one to the client that starts this command, over stdio."""
+    """Serve all MCP servers as one server, over stdio, to the client that starts this command."""
     from toolfold.gateway.early_answers import EarlyAnswers
     from toolfold.gateway.stdio import serve
 

@@ -116,7 +116,7 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
 @click.argument("name")
 @click.pass_obj
 def disable(invocation: Invocation, name: str) -> None:
-    """Refuse all tokens and logins of a user, until it is enabled again."""
+    """Refuse all tokens and logins of a user, until the user is enabled again."""
     open_users(invocation).set_disabled(name, True)
     print_line(f"the user {escape_text(name)} is disabled")
 

@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return a tree of settings with `change` applied to each; if it returns None, the setting is removed."""
+    """Return a tree of settings in which `change` was applied to each setting; None removes the setting."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}

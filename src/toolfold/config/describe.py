@@ -47,7 +47,7 @@ def describe_settings() -> list[Setting]:
 
 @functools.cache
 def list_keys() -> tuple[str, ...]:
-    """Return the dotted keys of all settings, except those below names that the user chooses."""
+    """Return the dotted keys of all settings, except of entries that the user names, such as servers."""
     return tuple(each.key for each in describe_settings() if "<name>" not in each.key)
 
 

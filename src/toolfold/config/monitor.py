@@ -133,7 +133,7 @@ class SettingsMonitor:
         has_tool_processes: Callable[[], bool] = lambda: False,
         has_servers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Create a monitor; `report` is called for each change, with its path and what was running.
+        """Create a monitor; `report` is called for each change with the file and the tool calls that ran.
 
         The other callbacks return True while processes of tool calls, or MCP servers, are running.
         """
@@ -208,7 +208,7 @@ class SettingsMonitor:
         return have_signatures(self._signatures)
 
     def _new_note_name(self) -> str:
-        """Return a name for the file that records a call, from the process id and a random part."""
+        """Return a name for the file that records a running tool call: process id and random digits."""
         pid = os.getpid()
         if self._owner[0] != pid:
             self._owner = pid, _start_time(pid) or ""

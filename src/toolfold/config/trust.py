@@ -57,7 +57,7 @@ def trust_project(directory: Path, paths: Paths) -> None:
 
 
 def untrust_project(directory: Path, paths: Paths) -> bool:
-    """Remove the trust in a project. Return False if it was not trusted."""
+    """Stop trusting a project. Return False if the project was not trusted."""
     with lock_directory(paths.state_dir):
         known = load_trusted_projects(paths)
         if known.pop(_resolve_directory(directory), None) is None:

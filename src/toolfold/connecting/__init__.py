@@ -1,4 +1,4 @@
-"""Add Toolfold to the configuration of other programs, and remove it again exactly.
+"""Add Toolfold to the configuration files of other programs, and undo that change exactly.
 
 Two kinds of changes: the gateway among an MCP client's servers, and the proxy as the base URL of a program's
 model API.

@@ -100,7 +100,7 @@ class SignIn:
         return code
 
     def _list_codes(self, *, is_requested: bool) -> list[str]:
-        """Return the hashes of valid one-time codes, oldest first, and forget the expired ones."""
+        """Return the hashes of valid one-time codes, oldest first; delete expired codes."""
         now = self._clock()
         self._codes = {key: each for key, each in self._codes.items() if each.expires > now}
         return [key for key, each in self._codes.items() if each.is_requested == is_requested]

@@ -109,7 +109,7 @@ class ActivityFeed:
                 self._events.append((self.last_number, each))
 
     def _cut(self, text: str) -> str:
-        """Return the beginning of a text; secrets are removed first, so that no part of one remains."""
+        """Return the beginning of a text; secrets are removed before it is cut."""
         return self._redact(text)[:MAX_TEXT_CHARS]
 
     def read_after(self, number: int, limit: int = MAX_BATCH_EVENTS) -> tuple[list[Json], int, int]:

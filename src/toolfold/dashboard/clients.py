@@ -67,7 +67,7 @@ class ClientAdmin:
             return None
 
     def list_tools(self, name: str) -> Json:
-        """Return the tools that a client may use, and those that it is sent. Raises RequestRefused."""
+        """Return the tools that a client may use, and the tools in its tool list. Raises RequestRefused."""
         client = next((each for each in self._tokens.list_clients() if each.name == name), None)
         if client is None:
             raise RequestRefused(404, "There is no client of this name.")

@@ -83,7 +83,7 @@ class ServerAdmin:
         }
 
     def _find_problem(self, name: str, state: Json) -> str:
-        """Return why the last login to a server failed; if it did not, the server's own error."""
+        """Return why the last login to a server failed, or else the error of the server."""
         if state.get("state") == "up":  # the user may have logged in with the command line
             self._login_problems.pop(name, None)
         return self._login_problems.get(name) or str(state.get("error", ""))
@@ -241,7 +241,7 @@ class ServerAdmin:
             await self.test(name)
 
     def _record_login(self, name: str, done: asyncio.Task[None]) -> None:
-        """Remove a login that has ended from those in progress; if it failed, keep the reason."""
+        """Remove an ended login from the logins in progress; if it failed, keep the reason."""
         self._logins.discard(done)
         if done.cancelled() or (error := done.exception()) is None:
             return

@@ -244,7 +244,7 @@ class Database:
 
 
 class _NotCommitted(Exception):
-    """A transaction was ended, by a broken connection or a deadlock, before it was committed."""
+    """A broken connection or a deadlock ended a transaction before it was committed."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

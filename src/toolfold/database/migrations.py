@@ -370,7 +370,7 @@ def upgrade(database: Database) -> tuple[int, ...]:
 
 
 def migrate(database: Database, target: int, migrations: Sequence[Migration] = MIGRATIONS) -> tuple[int, ...]:
-    """Apply or undo migrations until `target` is the last applied one; return the changed numbers."""
+    """Apply or undo migrations so that `target` is the latest; return the numbers of all that changed."""
 
     def change(cursor: RowCursor) -> tuple[int, ...]:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_TIMEOUT_S}s",))

@@ -127,7 +127,7 @@ class PausedCall:
             self._has_paused_or_ended.set_result(None)
 
     async def ask_client(self, request: mcp_types.InputRequest) -> Json:
-        """Send a request to the client and return its response, which it sends by repeating its call."""
+        """Send a request to the client and return the response that comes when it repeats its call."""
         async with self._question_lock:  # one question at a time
             self._response = asyncio.get_running_loop().create_future()
             self._request = request
@@ -198,7 +198,7 @@ class PausedCalls:
         return state
 
     def take(self, state: str, name: str, args: Json | None) -> PausedCall | None:
-        """Remove and return the paused call with this state; cancel it if tool name or arguments differ."""
+        """Remove and return a paused call; cancel it and return None if tool or arguments differ."""
         call = self._calls.pop(state, None)
         if call is None or (call.name, call.args) == (name, args):
             return call

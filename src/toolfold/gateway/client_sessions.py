@@ -118,7 +118,7 @@ class ClientSession:
         return await self._listener(context, params)
 
     async def publish(self, kind: str, uri: str) -> None:
-        """Send a list change or resource update to those open streams of the client that requested it."""
+        """Send a list change or resource update to the client's open streams that have requested it."""
         from mcp.shared import subscriptions
 
         events: dict[str, subscriptions.ServerEvent] = {
@@ -177,7 +177,7 @@ class ClientSession:
         approver: Approver | None = None,
         relay: CallRelay | None = None,
     ) -> ToolResult:
-        """Call a tool for the client, by its listed name or another name that resolves to it."""
+        """Call a tool for the client; `mcp_server_tool` is accepted beside the name in the tool list."""
         await self._current_turn()
         result = await self.session.call(
             self._resolve_tool_name(name), args, approver=approver, surface=relay

@@ -134,7 +134,7 @@ class EarlyAnswers:
         return bool(chunk) and len(self._received) < MAX_RECEIVED_BYTES
 
     def _send_responses(self) -> bool:
-        """Write as much as the pipe accepts; return False if nothing is left to write."""
+        """Write as much of the responses as the pipe accepts; return False if all is written."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 sent = os.write(self._pipes.output, self._unsent[:_CHUNK_BYTES])

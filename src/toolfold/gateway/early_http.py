@@ -158,7 +158,7 @@ class _EarlyConnection:
         return OpenConnection(self.socket, bytes(self._received), bytes(self._unsent))
 
     def exchange(self, conversation: _EarlyHttpConversation) -> int:
-        """Send and receive what is possible now; return the events to poll for, 0 if the gateway takes over.
+        """Send and receive without blocking; return the events to poll for, 0 if the gateway takes over.
 
         Raises OSError if the client is gone.
         """

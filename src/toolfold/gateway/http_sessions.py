@@ -1,4 +1,4 @@
-"""Limit MCP sessions over HTTP: how many a client may have, and which one is closed first.
+"""Limit the MCP sessions of each client over HTTP, and choose which session is closed first.
 
 A client that opens sessions and abandons them loses its own oldest ones. A session that is in use, by a
 request, an open stream or a call in progress, is never closed to make room. Built on the SDK's manager.

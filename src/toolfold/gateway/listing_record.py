@@ -74,7 +74,7 @@ class HttpStart:
 
     @classmethod
     def parse(cls, found: object) -> HttpStart | None:
-        """Return how the recorded gateway was started; None if it used stdio. Raises ValueError."""
+        """Read from the record how its gateway listened; return None for stdio. Raises ValueError."""
         if found is None:
             return None
         if not isinstance(found, dict):
@@ -133,7 +133,7 @@ class ListingRecord:
         return True
 
     def record_result(self, client: str, method: str, result: str | None) -> bool:
-        """Record the result for a client, or remove it if it is None; return True if the record changes.
+        """Record the result of a list request for a client; None removes it. Return True if that is a change.
 
         Only the MAX_CLIENTS latest clients are kept.
         """

@@ -59,7 +59,7 @@ class AnswerRecorder:
         gateway.on_list_changed = self.drop_answers
 
     def record_result(self, client: str, method: str, result: str | None) -> None:
-        """Record the gateway's result for a client; None removes the recorded one."""
+        """Record the gateway's result of a list request for a client; None removes the recorded result."""
         if self._record is not None and self._record.record_result(client, method, result):
             self._schedule_save()
 
@@ -71,7 +71,7 @@ class AnswerRecorder:
         self._schedule_save()
 
     def compare_answer(self, method: str, result: str | None, recorded: str) -> None:
-        """Notify clients that a list has changed if the gateway's result differs from the one sent."""
+        """Notify clients of a changed list if the result differs from the recorded one that they got."""
         kind = LISTINGS.get(method)
         if kind is None or not _has_changed(result, recorded):
             return
@@ -129,7 +129,7 @@ class ListingRecorder(AnswerRecorder):
             self._pending[request.key] = request
 
     def record_answer(self, message: JSONRPCMessage) -> bool:
-        """Record the gateway's answer to a request; return True if the client already got a recorded one."""
+        """Record the gateway's answer to a list request; return True if the client was answered early."""
         id_ = getattr(message, "id", None)
         if hasattr(message, "method") or not isinstance(id_, int | str):
             return False

@@ -185,7 +185,7 @@ class OAuthResource:
 
 
 class ResourceMetadataApp:
-    """Serves the metadata of the protected resource, without a token and for web pages of any origin."""
+    """Serves the OAuth metadata of the gateway to every client and web page, without a token."""
 
     def __init__(self, resource: OAuthResource, policy: AccessPolicy, path: str) -> None:
         self._policy, self.path = policy, path

@@ -125,7 +125,7 @@ def _swap_words(data: bytes) -> bytes:
 
 
 def _origin_without_socket(connection: PeerConnection) -> PeerOrigin:
-    """Return the origin of a client whose socket was not found.
+    """Return the origin of a client whose socket was not found: another machine, closed or unknown.
 
     Only a remote address explains a missing socket. A local client that closed its connection to answer on
     another one is therefore not trusted.

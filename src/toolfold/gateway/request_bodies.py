@@ -89,7 +89,7 @@ class RequestBodies:
     """Reads request bodies within limits per client and in total."""
 
     def __init__(self, limits: BodyLimits | None = None) -> None:
-        """Create a reader of request bodies; without `limits`, those for MCP messages apply."""
+        """Create a reader of request bodies; the default limits are those for MCP messages."""
         self._own_limits = limits
         self._readers: Counter[str] = Counter()
         self._buffered: Counter[str] = Counter()

@@ -683,7 +683,7 @@ class Gateway:
         )
 
     def _handle_changed_tokens(self) -> None:
-        """Close the sessions of clients that are no longer accepted, and tell others that lists changed."""
+        """Close the sessions of clients that are no longer accepted, and notify others of changed lists."""
         self._receive_notification("", "tools", None)
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # the loop is closing
@@ -719,7 +719,7 @@ class Gateway:
                 asyncio.run_coroutine_threadsafe(self._forward_notifications(), self._loop)
 
     async def _forward_notifications(self) -> None:
-        """Forward queued notifications to all clients concurrently, so that a slow one delays no other."""
+        """Forward queued notifications to all clients concurrently, so that a slow client delays no other."""
         await asyncio.sleep(NOTIFY_DELAY_S)
         self._follow_servers()
         with self._notifications_lock:
@@ -798,7 +798,7 @@ def open_session(
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:
-    """Return those of the URIs that the client may subscribe to without exceeding its limit."""
+    """Return as many of the URIs as the client may still subscribe to within its limit."""
     new = itertools.islice(
         (uri for uri in uris if uri not in session.subscriptions),
         max(0, MAX_SUBSCRIPTIONS - len(session.subscriptions)),

@@ -96,7 +96,7 @@ class SharedSessions:
     async def _continue(
         self, app: App, session: str, scope: Scope, open_sessions: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """Open a session of another replica on this one, if it belongs to the client of this request."""
+        """Open a session of another replica on this replica, if the client of this request owns it."""
         lock = self._opening.setdefault(session, asyncio.Lock())
         try:
             async with lock:
@@ -175,7 +175,7 @@ class SharedSessions:
         open_sessions: Callable[[], Mapping[str, Any]],
         discard_session: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Close sessions on this replica that clients have ended on another one."""
+        """Close those sessions on this replica that clients have ended on other replicas."""
 
         async def discard(ids: list[str]) -> None:
             for each in ids:

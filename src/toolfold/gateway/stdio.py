@@ -102,7 +102,7 @@ async def _connect_pipes(
 
 
 class _IncomingMessages(MessageStream):
-    """Messages from the client, one per line; an exception for a line that is not a message."""
+    """Stream of messages from the client, one per line; an invalid line is returned as an exception."""
 
     def __init__(self, reader: asyncio.StreamReader, recorder: ListingRecorder) -> None:
         self._reader, self._recorder = reader, recorder
@@ -144,7 +144,7 @@ class _IncomingMessages(MessageStream):
 
 
 class _OutgoingMessages(MessageStream):
-    """Messages to the client, except responses that it has already received from an earlier run's record."""
+    """Stream of messages to the client; leaves out responses that the client already got from the record."""
 
     def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
         self._writer, self._recorder = writer, recorder

@@ -71,7 +71,7 @@ class ClientSubscriptions:
 
     @asynccontextmanager
     async def while_open(self, session: ClientSession, uris: Sequence[str]) -> AsyncIterator[None]:
-        """Subscribe to resources while a stream is open; those that a server refuses are skipped."""
+        """Subscribe to resources while a stream is open; skip resources that a server refuses."""
         by_server = _group_by_server(session, uris)
         unrequested, requested = {uri for each in by_server for uri in each}, set[str]()
         session.subscriptions.update(unrequested)
@@ -102,7 +102,7 @@ class ClientSubscriptions:
             self._run_in_background(self._unsubscribe_all(session, tuple(requested)))
 
     def drop_session(self, session: ClientSession) -> None:
-        """Remove the subscriptions of a disconnected client; servers are told if no other client has them."""
+        """Remove a disconnected client's subscriptions; unsubscribe from those that no other client has."""
         if session.subscriptions:
             self._run_in_background(self._unsubscribe_dropped(session, tuple(session.subscriptions)))
 

@@ -71,7 +71,7 @@ class GatewayClient:
 
 @dataclass(frozen=True, slots=True)
 class _TokensSnapshot:
-    """Content of the token file when it was last read."""
+    """The content of the token file as it was last read."""
 
     signature: tuple[int, int] | None
     fingerprint: str
@@ -171,7 +171,7 @@ class TokenStore(ABC):
         return client if client is not None and self._has_active_user(client) else None
 
     def describe_refusal(self, token: str) -> str:
-        """Return for administrators why an existing token is refused; empty if there is no such token."""
+        """Return why an existing token is refused, as text for the log; empty if the token does not exist."""
         client = self._clients_by_hash().get(_hash_token(token))
         if client is None or self._has_active_user(client):
             return ""

@@ -1,4 +1,4 @@
-"""Find or create the users of an identity provider, and update them by their groups."""
+"""Create users for identities of an identity provider, and set their teams by the provider's groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NAME_CHARS = 100
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """Rules for what the groups of a login decide about its user: teams and administrator rights."""
+    """Which groups at the identity provider make a user a member of a team or an administrator."""
 
     teams: Mapping[str, str] = field(default_factory=dict)
     """Name of the team for each group. Membership in these teams is updated with every login."""
@@ -26,7 +26,7 @@ class GroupRules:
 def add_missing_user(
     users: UserStore, *, issuer: str, subject: str, name: str, default_team: str = ""
 ) -> None:
-    """Create the user for an identity unless it exists. Blocks.
+    """Create a user for an identity of the provider, unless there is one already. Blocks.
 
     Raises UnknownAccount if the team does not exist; then no user is created.
     """
@@ -95,7 +95,7 @@ def _set_membership(directory: Directory, name: str, user_id: str, *, is_member:
 
 
 def _edit_if_needed(users: UserStore, change: Callable[[Directory], Directory]) -> None:
-    """Change users and teams only if that has an effect, because a change locks them for all replicas."""
+    """Change users and teams only if the change has an effect, because it locks them on all replicas."""
     before = users.directory()
     if change(before) != before:
         users.edit(change)

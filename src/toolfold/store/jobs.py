@@ -167,7 +167,7 @@ class JobStore(ABC):
 
     @abstractmethod
     def _transact(self, work: Callable[[Statements], Value]) -> Value:
-        """Run a function in a transaction, while no other process changes jobs; it may be called twice."""
+        """Run a function in a transaction that locks all jobs; the function may be called twice."""
 
     @abstractmethod
     def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
@@ -216,7 +216,7 @@ class JobStore(ABC):
         ]
 
     def update_job(self, job_id: str, change: Callable[[Job], Job]) -> Job:
-        """Replace a job by what `change` returns for it, in one transaction. Raises UnknownJob."""
+        """Apply `change` to a job and store the job that it returns. Raises UnknownJob."""
 
         def update(db: Statements) -> Job:
             changed = replace(change(_find(db, job_id)), id=job_id)
@@ -231,7 +231,7 @@ class JobStore(ABC):
             raise UnknownJob(job_id)
 
     def next_time(self) -> float | None:
-        """Return when the next active job is due, without those that are running; None if there is none."""
+        """Return when the next active job that is not running is due; None if there is no such job."""
         (row,) = self._read("SELECT min(next_run) AS first FROM jobs WHERE state = 'active' AND owner = ''")
         return None if row["first"] is None else float(row["first"])
 

@@ -97,7 +97,7 @@ class SearchMatch:
 
 
 class SessionStore(Protocol):
-    """Stores sessions. Every method is one transaction; what it wrote survives a crash of the process.
+    """Interface of a session store. Every method is one transaction that survives a crash of the process.
 
     A store with the attribute `is_remote = True` is used in a thread, because it may take long to answer.
     """
@@ -153,7 +153,7 @@ class SessionStore(Protocol):
         """Record that tools are about to run; `calls` maps call ids to tool names."""
 
     def finish_call(self, session_id: str, call_id: str, result: Json) -> None:
-        """Store the result of one tool call for now, until the message with all results is stored."""
+        """Store the result of one tool call until the message with the results of all calls is stored."""
 
     def load_calls(self, session_id: str) -> list[CallRecord]: ...
 
@@ -161,7 +161,7 @@ class SessionStore(Protocol):
         """Return the messages of all sessions that match a full-text query, best first."""
 
     def claim_session(self, session_id: str, owner: str) -> None:
-        """Reserve a session for one process, named HOST:PID:TOKEN. Raises SessionInUse.
+        """Reserve a session for the process `owner`, written as HOST:PID:TOKEN. Raises SessionInUse.
 
         A claim ends with its process, or when it is not renewed.
         """

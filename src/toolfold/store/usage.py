@@ -198,7 +198,7 @@ class UsageStore(ABC):
 
     @abstractmethod
     def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
-        """Run SQL statements in one transaction, each once for every tuple of values."""
+        """Run SQL statements in one transaction; each statement runs once for every tuple of its values."""
 
 
 class SqliteUsageStore(UsageStore):

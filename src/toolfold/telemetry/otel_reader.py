@@ -195,7 +195,7 @@ class OtelReader:
     def _start_call_span(
         self, session_id: str, call_id: str, tool: str, at: float, parent: Span | None = None
     ) -> Span:
-        """Start the span of a tool call, below the call that made it or else below the session's turn."""
+        """Start the span of a tool call; its parent is the calling tool call, or else the session's turn."""
         turn = self._turns.get(session_id)
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",

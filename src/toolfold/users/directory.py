@@ -103,7 +103,7 @@ class Directory:
         return self._teams_by_member.get(user_id, ())
 
     def find_limit(self, user_id: str) -> GrantLimit:
-        """Return what a user may use: all that the user or a team is allowed, except what either is denied.
+        """Return what a user may use: all that rules of the user or a team allow, except what rules deny.
 
         Without an allowed entry that is everything. A removed or disabled user may use nothing.
         """

@@ -253,7 +253,7 @@ def _write_row(cursor: RowCursor, window: Window, used: float) -> None:
 
 @dataclass(slots=True)
 class _Balance:
-    """The usage in one period as far as this replica knows it."""
+    """The usage of a user or team in one period, as far as this replica knows it."""
 
     lease: float = 0.0
     """Number of calls or searches that are reserved and not used yet."""
@@ -271,7 +271,7 @@ class _Balance:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """A limit that currently applies to a user, and whose limit it is."""
+    """A limit that currently applies to a user, its period, and whether it is the user's or a team's."""
 
     window: Window
     limit: float
@@ -468,7 +468,7 @@ class Quotas:
             self._balances = unwritten
 
     def _is_known(self, limit: _Limit, balance: _Balance) -> bool:
-        """Return True if it is known without querying the store whether a limit is reached."""
+        """Return True if the store need not be queried to decide whether a limit is reached."""
         age = self._clock() - balance.checked
         if limit.window.meter in SPENT_METERS:
             return age < SYNC_INTERVAL_S

@@ -98,7 +98,7 @@ class UserStore(ABC):
         return frozenset(USER_LEARNER_PREFIX + each for each in found)
 
     def change_user(self, name: str, change: Callable[[User], User]) -> User:
-        """Replace a user by the one that a function returns. Raises UnknownAccount and ConfigError."""
+        """Apply a function to a user and store the result. Raises UnknownAccount and ConfigError."""
         after = self.edit(lambda directory: directory.with_user(change(directory.require_user(name))))
         return after.require_user(name)
 
@@ -127,7 +127,7 @@ class UserStore(ABC):
         return team
 
     def change_team(self, name: str, change: Callable[[Team], Team]) -> Team:
-        """Replace a team by the one that a function returns. Raises UnknownAccount."""
+        """Apply a function to a team and store the result. Raises UnknownAccount."""
         after = self.edit(lambda directory: directory.with_team(change(directory.require_team(name))))
         return after.require_team(name)
 
