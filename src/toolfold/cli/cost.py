@@ -218,7 +218,7 @@ def _description_messages(tools: Sequence[Tool], turns: int, rng: random.Random)
 
 
 class SessionSimulator:
-    """Selects tools for one message after the other, as a session with the same settings would."""
+    """Selects tools for successive messages of a conversation, as a session with the same settings would."""
 
     def __init__(self, retriever: Retriever, tools: Snapshot, settings: ToolsSettings) -> None:
         from toolfold.turn import Grant, Selector, Turn
@@ -233,7 +233,7 @@ class SessionSimulator:
         """The tools that were called, latest last."""
 
     def select_tools(self, text: str, calls: Sequence[str]) -> tuple[str, ...]:
-        """Return the tools selected for the next message, which the model answers with these calls."""
+        """Return the tools selected for the next message; `calls` are the tools that the model calls then."""
         from toolfold.turn.conversation import MAX_USED_TOOLS, MAX_USER_TEXTS, Conversation
 
         self._texts = [*self._texts, text][-MAX_USER_TEXTS:]

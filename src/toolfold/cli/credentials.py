@@ -117,7 +117,10 @@ def generate_key() -> None:
     "--add", "step", flag_value="add", help="Only add a new key to the key file; other replicas need it next."
 )
 @click.option(
-    "--encrypt", "step", flag_value="encrypt", help="Only encrypt all credentials with the first key."
+    "--encrypt",
+    "step",
+    flag_value="encrypt",
+    help="Only encrypt all credentials again, with the first key of the key file.",
 )
 @click.option(
     "--retire",

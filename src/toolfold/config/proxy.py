@@ -71,8 +71,8 @@ class ProxySettings(Section):
         default=15,
         ge=0.05,
         le=600,
-        description="Longest time in which the client of a streamed reply gets nothing while the model "
-        "searches or tools of `proxy.toolsets` run; then it gets a comment or a `ping`.",
+        description="Maximum time without output to the client of a streamed reply while the model searches "
+        "or tools of `proxy.toolsets` run; after that, the client is sent a comment or a `ping`.",
         json_schema_extra=USER_ONLY,
     )
     max_requests: Integer = Field(

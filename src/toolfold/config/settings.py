@@ -216,7 +216,7 @@ class ToolSearchSettings(Section):
         ge=1,
         le=50,
         validate_default=True,
-        description="Number of results if the model does not request a number.",
+        description="Number of search results if the model does not ask for a certain number.",
     )
     reranker: RerankerSettings = Field(
         default_factory=RerankerSettings,

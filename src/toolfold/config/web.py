@@ -157,7 +157,7 @@ class MessageTarget(Section):
     )
     description: Annotated[Text, Field(max_length=200)] = Field(
         default="",
-        description="Description of the recipients that the model sees.",
+        description="Description of the recipients, shown to the model.",
         json_schema_extra=USER_ONLY,
     )
 

@@ -1,4 +1,4 @@
-"""What one user may see in the dashboard without being an administrator: its own calls, tokens and usage.
+"""The page for users who are not administrators: shows their own calls, tokens, limits and usage.
 
 Everything is looked up by the id of the user who has signed in; no request can name another one.
 """
@@ -67,7 +67,7 @@ class OwnActivity:
         ]
 
     def _list_limits(self, user: User) -> list[Json]:
-        """Return the user's own limits; those of teams would show what other members have used."""
+        """Return the user's own limits, without team limits, which would reveal what other members use."""
         if self._tokens.quotas is None:
             return []
         return [

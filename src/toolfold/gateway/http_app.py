@@ -444,7 +444,7 @@ def make_app(
 
 
 def _make_session_manager(gateway: Gateway, json_response: bool) -> Any:
-    """Return the manager of the MCP sessions of all clients over HTTP."""
+    """Return the SDK's session manager, which keeps the MCP sessions of all clients over HTTP."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
