@@ -316,7 +316,7 @@ def test_every_toolfold_command_that_changes_settings_or_access_is_refused_in_a_
 ) -> None:
     (home / "config.yaml").write_text("mcp:\n  servers:\n    some: {command: 'true'}\n")
     before = settings_of(home)
-    commands = ADMINISTRATION[:: thorough_count(1, 5)]  # the next test covers the others in this process
+    commands = ADMINISTRATION[:: thorough_count(1, 15)]  # the next test covers the others in this process
     script = "\n".join(f'{toolfold_in(home)} {each} 2>&1; echo "= $?"' for each in commands)
     output = run_command(runtime, script, timeout=300)
     answers = output.split("= 1\n")

@@ -286,7 +286,7 @@ class TestAtATerminal:
         assert "Traceback" not in shown
         assert code == 1
 
-    @pytest.mark.thorough(keep=1)
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         "before", [b"", b"o", b"o" + CTRL_D], ids=["at once", "in a line", "after a part"]
     )

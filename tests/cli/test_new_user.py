@@ -26,6 +26,7 @@ def test_error_for_a_mistyped_toolfold_command_suggests_the_correct_command(tool
     assert "'search'" in done.err
 
 
+@pytest.mark.thorough
 def test_demo_prints_no_error_if_the_pipe_of_its_output_is_closed(home: Path) -> None:
     # The pipe is closed before the conversation, whose events come from another thread.
     command = [sys.executable, "-m", "toolfold", "demo", "hello"]

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 Test = TypeVar("Test", bound=Callable[..., Any])
 TEST_TIMEOUT_S = 300
 PROBE_TIMEOUT_S = 60.0
-FULL_CONTRACT = ("local", "sandbox")
+FULL_CONTRACT = ("local",)
 """Backends for which `make test` runs every contract test."""
 EVERY_BACKEND, EVERY_ENGINE = "for_every_backend", "for_every_engine"
 
