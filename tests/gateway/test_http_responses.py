@@ -24,6 +24,9 @@ TIMEOUT_S = 60
 async def answer(scope: Any, receive: Any, send: Any) -> None:
     """Respond in the way that the path of the request names."""
     path, headers = scope["path"], []
+    if path == "/unread":
+        for _ in range(20):  # meanwhile the body is parsed
+            await asyncio.sleep(0)
     if path == "/fail":
         raise ValueError("a fault of the application")
     if path == "/echo":
@@ -162,6 +165,36 @@ async def test_refused_request_gets_status_400_after_the_responses_before_it() -
     assert received.endswith("The header host is repeated.")
 
 
+def connect_sockets() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+    accepted.setblocking(False)
+    return accepted, client
+
+
+async def take_over(
+    accepted: socket.socket, client: socket.socket, received: bytes, unsent: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Serve a connection on which these bytes were received before; return the streams of the client."""
+    connection = make_connection(ServerState())
+    connection.take_over(received, unsent)
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+    return await asyncio.open_connection(sock=client)
+
+
+async def test_request_may_arrive_in_pieces_after_one_whose_large_body_the_application_did_not_read() -> None:
+    large = make_request("/unread", "Content-Length: 100000", method="POST", body=b" " * 100_000)
+    async with asyncio.timeout(TIMEOUT_S):
+        reader, writer = await take_over(*connect_sockets(), large, b"")
+        assert b" 200 " in await reader.readuntil(b"0\r\n\r\n")
+        for byte in make_request("/", LAST):
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        assert b" 200 " in await reader.read()
+        writer.close()
+
+
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
 def test_connection_taken_over_in_the_middle_of_a_request_reads_the_earlier_bytes_first(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
@@ -169,22 +202,16 @@ def test_connection_taken_over_in_the_middle_of_a_request_reads_the_earlier_byte
     """The bytes that were received elsewhere come first, even if more have arrived meanwhile."""
     first, rest = make_request("/echo", LAST, "Content-Length: 10", method="POST"), b"0123456789"
 
-    async def continue_connection(accepted: socket.socket, client: socket.socket) -> bytes:
-        connection = make_connection(ServerState())
-        connection.take_over(first, b"earlier ")
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+    async def read_response() -> bytes:
+        accepted, client = connect_sockets()
+        client.sendall(rest)
         async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(sock=client)
+            reader, writer = await take_over(accepted, client, first, b"earlier ")
             received = await reader.read()
             writer.close()
         return received
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        client = socket.create_connection(listening.getsockname())
-        accepted, _ = listening.accept()
-    client.sendall(rest)
-    accepted.setblocking(False)
     with asyncio.Runner(loop_factory=make_loop) as runner:
-        received = runner.run(continue_connection(accepted, client))
+        received = runner.run(read_response())
     assert received.startswith(b"earlier HTTP/1.1 200")
     assert rest in received

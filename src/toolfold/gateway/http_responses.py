@@ -156,5 +156,6 @@ class RequestCycle:
             self._connection.send(body)
         if is_last:
             self.response_complete = True
+            self.body = bytearray()  # nobody will read it
             self.message_event.set()
             self._connection.on_response_complete()
