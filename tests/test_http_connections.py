@@ -92,6 +92,21 @@ async def test_http_connection_is_not_reused_after_a_response_with_two_content_l
     assert len(server.writers) == 2
 
 
+async def test_end_of_a_chunked_response_that_arrives_while_the_caller_uses_the_first_chunk_is_read() -> None:
+    pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n"
+    rest = b"\r\n3\r\nend\r\n0\r\n\r\n"
+    async with run_server(head, rest) as (server, origin), asyncio.timeout(TIMEOUT_S):
+        connection = await pool.take(origin, TIMEOUT_S)
+        await connection.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"", TIMEOUT_S)
+        body = (await connection.receive("GET", TIMEOUT_S)).read()
+        assert await anext(body) == START
+        server.sends_rest.set()
+        while len(connection.buffer) < len(rest):  # noqa: ASYNC110 - has no event
+            await asyncio.sleep(0.01)
+        assert [part async for part in body] == [b"end"]
+        connection.close()
+
+
 def find_address(listening: socket.socket) -> AddressInfo:
     return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", listening.getsockname())
 

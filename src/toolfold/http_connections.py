@@ -418,13 +418,16 @@ class Response:
         connection, decoder = self._connection, _ChunkDecoder()
         while True:
             pieces = decoder.decode(connection.buffer)
+            undecoded = len(connection.buffer)
             if decoder.is_complete:
                 connection.mark_complete(can_be_kept=self._can_be_kept)
             for data in pieces if by_chunk or len(pieces) < 2 else (b"".join(pieces),):
                 yield data
             if decoder.is_complete:
                 return
-            if not await connection.wait_for_data(self._timeout_s):
+            # The end of the body may have arrived while the caller worked on a piece.
+            has_more = len(connection.buffer) > undecoded
+            if not has_more and not await connection.wait_for_data(self._timeout_s):
                 raise connection.fail_early_end()
 
 
