@@ -92,7 +92,7 @@ class ConnectionPool:
         self._tls: ssl.SSLContext | None = None
 
     async def take(self, origin: Origin, timeout_s: float) -> Connection:
-        """Return an idle connection, or a new one. Raises ExchangeFailed."""
+        """Return an idle connection to a server, or open a new one. Raises ExchangeFailed."""
         idle = self._idle.get(origin, [])
         while idle:
             connection = idle.pop()
@@ -388,7 +388,7 @@ class Response:
         self._is_chunked = not has_no_body and bool(head.find(b"transfer-encoding"))
 
     def read(self, *, by_chunk: bool = False) -> AsyncIterator[bytes]:
-        """Yield the body in the pieces in which it arrives. Raises ExchangeFailed.
+        """Yield the body of the HTTP response in the pieces in which it arrives. Raises ExchangeFailed.
 
         With `by_chunk`, chunks that arrive together are yielded one by one, so that they can be counted.
         """

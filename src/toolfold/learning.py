@@ -85,7 +85,7 @@ class _Worker:
         self._thread: threading.Thread | None = None
 
     def add(self, job: Callable[[], None]) -> None:
-        """Run a job soon; drop it if too many are waiting."""
+        """Queue a job for the background thread; drop it if too many jobs are waiting."""
         with self._lock:
             try:
                 self._jobs.put_nowait(job)
@@ -97,7 +97,7 @@ class _Worker:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until all jobs are done."""
+        """Wait until the background thread has done all queued jobs."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -186,7 +186,7 @@ class UsageTracker:
             self._learn(turn, tool, request, client, is_new_request=is_new)
 
     def wait(self) -> None:
-        """Wait until everything that was observed has been stored."""
+        """Wait until everything learned from messages and calls so far has been stored."""
         self._worker.wait()
 
     def _session(self, session_id: str) -> _SessionUse:

@@ -211,13 +211,13 @@ class GrantLimit:
     """Toolsets that may not be used."""
 
     def to_json(self) -> Json:
-        """Return the limits as JSON data."""
+        """Return the limits on toolsets as JSON data."""
         enabled = None if self.enabled is None else list(self.enabled)
         return {"enabled": enabled, "disabled": list(self.disabled)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantLimit:
-        """Return the limits from the JSON data that `to_json` returned."""
+        """Build the limits on toolsets from the JSON data that `to_json` returned."""
         enabled = data["enabled"]
         return cls(None if enabled is None else tuple(enabled), tuple(data["disabled"]))
 

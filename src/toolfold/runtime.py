@@ -139,7 +139,7 @@ class Runtime:
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
     ) -> None:
-        """Store the components; `follower` reloads changed settings."""
+        """Create a runtime from its components; `follower` reloads changed settings."""
         self.database = parts.database
         """The database that replicas share; None if all state is in files of this machine."""
         self.config = config

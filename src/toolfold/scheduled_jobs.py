@@ -39,7 +39,7 @@ class ScheduledJobs:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create an object that manages the stored jobs.
+        """Create an object that manages the stored scheduled jobs.
 
         `directory` is the working directory of new jobs; `clock` returns the seconds since 1970.
         """
@@ -47,7 +47,7 @@ class ScheduledJobs:
         self.directory = directory
 
     def create(self, draft: Job) -> Job:
-        """Store a new job. Raises ScheduleError, JobRejected or TooManyJobs.
+        """Store a new scheduled job. Raises ScheduleError, JobRejected or TooManyJobs.
 
         Of the draft, the schedule is a text; an empty time zone means the configured one.
         """
@@ -70,7 +70,7 @@ class ScheduledJobs:
         return self.store.update_job(job_id, apply)
 
     def pause(self, job_id: str) -> Job:
-        """Keep a job from running until it is resumed."""
+        """Keep a scheduled job from running until it is resumed."""
         return self.store.update_job(job_id, lambda job: replace(job, state="paused", next_run=None))
 
     def resume(self, job_id: str) -> Job:

@@ -27,7 +27,7 @@ class DefinitionSimilarity:
     """Compares example messages with the definitions of all tools of a catalog."""
 
     def __init__(self, tools: Sequence[Tool], directory: Path | None = None) -> None:
-        """Compare example messages with these tools, whose vectors are cached in `directory`."""
+        """Prepare to compare messages with these tools' definitions; `directory` caches their vectors."""
         self._tools, self._directory = tools, directory
         self._embedder = MultilingualEmbedder()
 

@@ -155,7 +155,7 @@ class Proxy:
             await asyncio.to_thread(self._tools.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+        """Answer one HTTP request to the model proxy."""
         if scope["type"] != "http":
             return
         path = scope["path"].removeprefix("/v1/")

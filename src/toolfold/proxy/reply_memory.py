@@ -58,7 +58,7 @@ class ReplyMemory:
                 self._bytes -= self._replies.popitem(last=False)[1].size
 
     def restore(self, conversation: bytes, messages: Sequence[Json], wire: Wire) -> list[Json]:
-        """Return a history in which remembered messages replace those that the client saw."""
+        """Return a history in which the provider's original replies replace those that the client saw."""
         restored: list[Json] = []
         for is_reply, run in groupby(messages, wire.is_reply_message):
             group = list(run)

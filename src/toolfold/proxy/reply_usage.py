@@ -58,7 +58,7 @@ class ForwardedReply:
         return replace(response, read=read)
 
     def finish(self) -> Reply:
-        """Return the reply as far as it was received and can be read."""
+        """Return the received part of the model's reply, as far as it can be parsed."""
         with contextlib.suppress(ProviderError, ValueError, TypeError, KeyError, AttributeError):
             if self._is_stream:
                 return self._reader.finish(interrupted=not self.is_whole)

@@ -34,7 +34,7 @@ class RequestEvents:
         user_id: str = "",
         on_reply: Callable[[Reply, bool], None] = lambda _reply, _is_whole: None,
     ) -> None:
-        """Prepare the events; the name of `client` identifies requests that have no session.
+        """Create the publisher; events of requests without a session are published under the client's name.
 
         `user_id` is the user to which the client belongs; empty if it belongs to none.
         `on_reply` is called with each reply, and False if the reply is incomplete.

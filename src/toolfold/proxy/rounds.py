@@ -329,7 +329,7 @@ class _StreamClient:
             self._written_at = asyncio.get_running_loop().time()
 
     async def end(self) -> None:
-        """Send the end of the response."""
+        """Tell the client that the streamed response is complete."""
         await self._send({"type": "http.response.body", "body": b""})
 
     @asynccontextmanager

@@ -148,7 +148,7 @@ class Cues:
         return self.own_words <= MAX_CONTINUATION_WORDS and (self.refers or self.agrees) and not self.closes
 
     def row(self) -> list[float]:
-        """Return these signs as a row of numeric features."""
+        """Return the signs that a message refers to earlier ones, as a row of numeric features."""
         return [
             min(self.own_words, 10) / 10,
             *map(float, (self.refers, self.corrects, self.agrees, self.closes)),
@@ -378,7 +378,7 @@ class ContextRanker:
 
     @classmethod
     def shipped(cls) -> ContextRanker:
-        """Load the network's weights that ship with the package."""
+        """Load the shipped weights of the network that ranks tools in a conversation."""
         file = files("toolfold").joinpath("retrieval/weights/context.npz")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files})

@@ -146,7 +146,7 @@ class DatabaseIndex:
         on_change: Callable[[IndexState], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """Prepare the index; nothing is read before the first search.
+        """Create the search index; the database is not read before the first search.
 
         `max_wait_s` limits how long a search waits until the tools are published; None waits for all.
         `on_failure` is called with the reason when a search cannot use the database.
@@ -237,7 +237,7 @@ class DatabaseIndex:
             raise self._fail(str(error)) from error
 
     def close(self) -> None:
-        """End the thread and the connections; a running SQL statement is cancelled."""
+        """End the background thread and the database connections; a running SQL statement is cancelled."""
         self._closed.set()
         if self._unsubscribe is not None:
             self._unsubscribe()

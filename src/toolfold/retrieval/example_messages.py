@@ -135,7 +135,7 @@ class MessageRecord:
         return cls(**texts, messages=tuple(dict.fromkeys(each for each in cleaned if _has_valid_size(each))))
 
     def to_json(self) -> Json:
-        """Return the record as a JSON object without empty values."""
+        """Return the record of example messages as a JSON object without empty values."""
         return {key: value for key, value in asdict(self).items() if value}
 
 

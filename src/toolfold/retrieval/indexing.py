@@ -100,7 +100,7 @@ class BackgroundStart:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the thread has ended."""
+        """Wait until the background thread that builds an index has ended."""
         with self._lock:
             thread = self._thread
         if thread is not None:

@@ -87,7 +87,7 @@ class LearnedSummary:
     last_used: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts and the date of the last use as JSON data."""
+        """Return the number of learned messages and the date of their last use as JSON data."""
         last = time.strftime("%Y-%m-%d", time.localtime(self.last_used)) if self.messages else None
         return {"messages": self.messages, "clients": self.clients, "last_used": last}
 

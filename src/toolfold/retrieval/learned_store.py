@@ -114,7 +114,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def version(self) -> object:
-        """Return a value that changes when this or another process changes the messages. Fast."""
+        """Return a value that changes when any process changes the learned messages. Fast."""
 
     @abstractmethod
     def load(self) -> list[LearnedMessage]:
@@ -129,7 +129,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
-        """Store a message, or count another use of it; then remove messages that are too old or too many.
+        """Store a learned message, or count another use of it; then remove messages too old or too many.
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
@@ -144,7 +144,7 @@ class LearnedMessageStore(ABC):
 
     @abstractmethod
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
-        """Remove the messages for which `wanted` returns True; return how many were removed.
+        """Remove the learned messages for which `wanted` returns True; return how many were removed.
 
         Without `wanted`, everything is removed, also invalid rows that another program has written.
         """
@@ -173,7 +173,7 @@ class LearnedStore(LearnedMessageStore):
         self._own_changes = 0
 
     def version(self) -> object:
-        """Return a value that changes when this or another process changes the messages. Fast."""
+        """Return a value that changes when any process changes the learned messages. Fast."""
         with self._lock:
             if self._db is None and not self._file.exists():
                 return None
@@ -206,7 +206,7 @@ class LearnedStore(LearnedMessageStore):
             return {(str(client), str(server), str(tool)): int(uses) for client, server, tool, uses in rows}
 
     def add(self, message: LearnedMessage, *, expire_before: float, is_new_request: bool = True) -> None:
-        """Store a message, or count another use of it; then remove messages that are too old or too many.
+        """Store a learned message, or count another use of it; then remove messages too old or too many.
 
         `is_new_request` is False if the message was already stored for another tool that was called for it.
         """
@@ -247,7 +247,7 @@ class LearnedStore(LearnedMessageStore):
             )
 
     def forget(self, wanted: Callable[[LearnedMessage], bool] | None = None) -> int:
-        """Remove the messages for which `wanted` returns True; return how many were removed.
+        """Remove the learned messages for which `wanted` returns True; return how many were removed.
 
         Without `wanted`, everything is removed, also invalid rows that another program has written.
         """
@@ -281,7 +281,7 @@ class LearnedStore(LearnedMessageStore):
             self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of learned messages."""
         with self._lock:
             if self._db is not None:
                 self._db.close()

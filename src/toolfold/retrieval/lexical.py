@@ -179,7 +179,7 @@ class KeywordIndex:
         return np.bincount(positions, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
-        """Return the words of the query that the tool at each position contains, for display."""
+        """Return, for the tool at each index position, the words of the query that it contains."""
         found: list[list[str]] = [[] for _ in positions]
         if not len(positions):
             return found

@@ -64,7 +64,7 @@ class TermTable:
         self.counts.append(len(tokens))
 
     def averages(self, fields: int, tools: int) -> list[float]:
-        """Return the average length of each field; 1 for a field that no tool has."""
+        """Return the average number of terms in each text field of the tools; 1 for a field no tool has."""
         totals = np.bincount(as_int32(self.fields), as_int32(self.counts), fields)
         return [float(total) / max(1, tools) or 1.0 for total in totals]
 
@@ -123,7 +123,7 @@ def sort_keys(terms: NDArray[np.integer], positions: NDArray[np.integer]) -> Int
 
 
 def row_starts(counts: NDArray[np.integer] | NDArray[np.bool_]) -> Int64s:
-    """Return the start offset of each row in consecutive storage, and the end of the last row."""
+    """Return where each row starts in an array of concatenated rows, and where the last one ends."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts

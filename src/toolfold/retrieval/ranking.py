@@ -55,7 +55,7 @@ def best_positions(scores: Scores, depth: int) -> Positions:
 
 
 def sorted_unique(positions: Positions) -> Positions:
-    """Return the distinct positions in ascending order."""
+    """Return the distinct tool positions in ascending order."""
     ordered = np.sort(positions)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 

@@ -573,7 +573,7 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
-    """Return the positions in the same order, with auxiliary tools (such as resource readers) last."""
+    """Return the tool positions in the same order, but auxiliary tools (such as resource readers) last."""
     auxiliary = index.auxiliary_positions()
     if auxiliary.isdisjoint(positions):
         return list(positions)

@@ -95,7 +95,7 @@ class SharedVectors:
         self._changed.set()
 
     def close(self) -> None:
-        """Write the remaining vectors, for some seconds at most, and end the thread."""
+        """Write the remaining vectors to the database, for some seconds at most, and end the thread."""
         self._unsubscribe()
         self._ended.set()
         self._changed.set()

@@ -84,7 +84,7 @@ class PackedVectors:
         return _row_products(rows, vector[:used]) * self.scales[positions]
 
     def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> PackedVectors:
-        """Return a copy of the vectors with `size` rows and with `rows` stored at `positions`."""
+        """Return a copy of the matrix with `size` rows and with `rows` stored at `positions`."""
         changed = PackedVectors.empty(size, self.width)
         changed.numbers[: self.size], changed.scales[: self.size] = self.numbers, self.scales
         changed.numbers[positions], changed.scales[positions] = rows.numbers, rows.scales
@@ -158,7 +158,7 @@ class Vectors:
         return Vectors(packed, tuple(blocks), None)
 
     def similarities(self, vector: Matrix, hidden: Positions, keyword_scores: Scores) -> Scores:
-        """Return each row's similarity to a vector; EXCLUDED_SCORE for tools that may not be used.
+        """Return each tool's similarity to a vector; EXCLUDED_SCORE for tools that may not be used.
 
         The most similar rows, and the best rows of the keyword leg, are always scored exactly.
         """

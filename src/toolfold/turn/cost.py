@@ -173,7 +173,7 @@ class _CallScript:
     def write(
         self, show: Callable[[_CallScript, DialogueTurn], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
-        """Simulate the conversation and return all of its model calls.
+        """Simulate a conversation and return all of its model calls.
 
         `show` returns the tools for a message, `find` looks for a tool that is not shown.
         """

@@ -22,7 +22,7 @@ class NativePolicy:
         self._warned: set[tuple[DialectName, str]] = set()
 
     def decide(self, requested: bool | None, configured: bool, *, dialect: Dialect, model: str) -> bool:
-        """Return True if the provider's own way of loading tools on demand should be used.
+        """Return True if a request should let the provider load tools on demand in its own way.
 
         An explicit request for what the model lacks raises a ValueError; the setting only gives way.
         """

@@ -47,7 +47,7 @@ class PlacementPolicy:
         self._best: dict[Prices, Placement] = {}
 
     def choose(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
-        """Return the configured placement of tools, or the cheapest one for the model."""
+        """Return where in a request to put tools: as configured, or where it costs least for the model."""
         if choice != "auto":
             return choice
         prices = replace(prices_for(model or dialect.default_model), name="")
@@ -181,7 +181,7 @@ class SessionPlacement:
             }
 
     def restore_state(self, state: Json) -> None:
-        """Continue a session whose request state was exported by another process."""
+        """Continue with the request state that another process exported for this session."""
         with self._lock:
             self._notes.restore_state(state["notes"])
             self._array.restore_state(state["array"])
@@ -348,7 +348,7 @@ class _ToolsArray:
         return {"constant": self.constant, "definitions": written}
 
     def restore_state(self, state: Json) -> None:
-        """Continue with a tools array that another process exported; its definitions are sent unchanged."""
+        """Continue with a tools array that another process exported; its definitions stay unchanged."""
         self.constant = state["constant"]
         self._held = {each["function"]["name"]: (None, each) for each in state["definitions"]}
 

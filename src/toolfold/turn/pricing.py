@@ -20,7 +20,7 @@ PRICES_AS_OF = "November 2026"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a request; two pieces with the same identity have the same text."""
+    """A piece of a model request, such as a tool definition; the same identity means the same text."""
 
     identity: str
     tokens: int

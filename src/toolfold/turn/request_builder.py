@@ -41,7 +41,7 @@ class RequestBuilder:
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def use_policy(self, policy: RequestPolicy) -> None:
-        """Use changed settings from now on; parts repeated from earlier requests stay unchanged."""
+        """Build later requests with changed settings; parts repeated from earlier requests stay unchanged."""
         self._policy = policy
         self._placing.max_appended = policy.settings.rag_append_max
 

@@ -221,7 +221,7 @@ class _GrantCandidates:
         self.answers: dict[_AnswerKey, _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the names of the tools from which those for a message are selected.
+        """Return the names of the tools among which those that fit a message are searched.
 
         Unavailable tools and tools that are always shown are left out. The set is cached until the
         available tools change.
@@ -250,7 +250,7 @@ class _TokenBudget:
         self.refused: list[str] = []
 
     def take(self, name: str) -> None:
-        """Add a tool to the selection even if its tokens exceed the budget."""
+        """Charge a tool's tokens to the budget, even if they exceed it."""
         self._estimates[name] = guess = self._weights.estimate_upper_bound(self._tools[name])
         self._left -= guess
 

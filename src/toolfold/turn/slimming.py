@@ -75,7 +75,7 @@ class Slimmer:
         self._slim: weakref.WeakKeyDictionary[Tool, Definition] = weakref.WeakKeyDictionary()
 
     def __call__(self, tool: Tool) -> Definition:
-        """Return the tool's shortened definition.
+        """Return a tool's definition with a shortened schema.
 
         The outer dicts belong to the caller; the schema is shared.
         """

@@ -605,14 +605,14 @@ class _Wakeup:
         self._waiter: asyncio.Future[None] | None = None
 
     async def run(self, work: Awaitable[Any]) -> Any:
-        """Await a request in a task of its own, and end the wait as soon as it is done."""
+        """Await a request in a new task, and wake up the waiting task when the request is done."""
         try:
             return await work
         finally:
             self.notify()
 
     def notify(self, _task: object = None) -> None:
-        """End the wait."""
+        """Wake up the task that is waiting for a response."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

@@ -102,7 +102,7 @@ class PinStore(ABC):
         return _NOTHING if found is None else found
 
     def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
-        """Record tools as accepted in their current form, in addition to those accepted before."""
+        """Record that a person accepted these tools in their current form; other accepted tools stay."""
         require_user(f"accepting tools of the MCP server {server!r}")
         accepted = _pin_tools(tools)
         self._update(server, lambda block: {**(block or {}), **accepted})

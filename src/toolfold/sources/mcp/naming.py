@@ -50,7 +50,7 @@ class ToolNames:
         taken: Iterable[str] = (),
         for_clients: bool = False,
     ) -> None:
-        """Create the names of the tools of all servers.
+        """Compute unique names for the tools of all MCP servers.
 
         `prefixes` replace the prefix `<server>_`; `taken` are the names of tools without a server.
         With `for_clients`, tools are registered under their client names, otherwise under their agent

@@ -26,7 +26,7 @@ class NotificationSubscription:
     def __init__(
         self, listen: Callable[[], Any], on_event: Callable[[Any], None], on_open: Callable[[bool], None]
     ) -> None:
-        """Start listening; `on_open` is called whenever the subscription opens or reopens."""
+        """Subscribe to a server's notifications; `on_open` is called each time the subscription opens."""
         self._listen, self._on_event, self._on_open = listen, on_event, on_open
         self._is_settled = asyncio.Event()
         self._was_open = False

@@ -21,7 +21,7 @@ class Pacer:
         self._burst = 0.0
 
     def resume(self) -> None:
-        """Record that data was received; after a pause, a new time slice starts."""
+        """Record that data was received from the server; after a pause, a new time slice starts."""
         now = time.monotonic()
         if now - self._active > _WAITED_S:
             self._burst = max(0.0, self._burst - (now - self._active))

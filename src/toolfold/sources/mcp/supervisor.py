@@ -197,7 +197,7 @@ class ServerSupervisor:
         return self.listing
 
     async def restart(self) -> None:
-        """Close the connection, reset the failure count and connect again."""
+        """Close the connection to the server, reset the failure count and connect again."""
         if self._open_task is not None and not self._open_task.done():
             self._open_task.cancel()
             await asyncio.wait({self._open_task}, timeout=PING_TIMEOUT_S)
@@ -210,7 +210,7 @@ class ServerSupervisor:
         self._subscriptions = set(other._subscriptions)
 
     async def retire(self) -> None:
-        """Let the requests in progress finish, then close. Further requests must not be sent."""
+        """Close the server once its requests in progress are done; no new requests may be sent."""
         self._is_retired = True
         limit = self.settings.connect_timeout_seconds + self.settings.max_call_seconds
         with contextlib.suppress(TimeoutError):

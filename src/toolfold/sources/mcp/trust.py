@@ -85,7 +85,7 @@ class Trust:
         strict: bool = False,
         shared: SharedPins | None = None,
     ) -> None:
-        """Create the policy; `own` is the file with tools accepted on this machine.
+        """Create the trust policy; `own` is the file with the tools accepted on this machine.
 
         `record` distinguishes Toolfold's changes of the user's lock files from others. `strict` also holds
         tools with doubtful findings. `shared` replaces the lock files that are not in a project.

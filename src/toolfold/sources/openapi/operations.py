@@ -124,12 +124,12 @@ class ApiOperation:
     """True if calls of the operation change nothing."""
 
     def to_json(self) -> Json:
-        """Return the operation as a JSON value."""
+        """Return the API operation as a JSON value."""
         return asdict(self)
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ApiOperation:
-        """Return the operation in the JSON from `to_json`. Raises KeyError, TypeError or ValueError."""
+        """Build an operation from the JSON value of `to_json`. Raises KeyError, TypeError or ValueError."""
         body = value["body"]
         return ApiOperation(
             name=value["name"],

@@ -48,7 +48,7 @@ class SchemaReader:
         self._by_reference: dict[str, Json] = {}
 
     def read(self, schema: Any) -> Json:
-        """Return a small JSON Schema without references. Raises UnresolvedReference."""
+        """Convert an OpenAPI schema to a small JSON Schema without `$ref`. Raises UnresolvedReference."""
         reference = schema.get("$ref") if isinstance(schema, dict) and len(schema) == 1 else None
         if not isinstance(reference, str):
             return self._read(schema)

@@ -69,7 +69,7 @@ class EmbeddingBudget:
         self._left = MAX_EMBEDDED_SENTENCES
 
     def take(self) -> bool:
-        """Use one sentence of the budget; return False if the budget is used up."""
+        """Count one more embedded sentence; return False if the limit of the scan is reached."""
         self._left -= 1
         return self._left >= 0
 
