@@ -87,6 +87,7 @@ def post(served: RunningGateway, body: bytes, *fields: str) -> str:
         return raw.receive()
 
 
+CLOSE = "Connection: close"
 TINY = chunk(b" ") * (3 * MAX_SMALL_CHUNKS)
 CHUNKED = (*KINDS, "Transfer-Encoding: chunked")
 
@@ -119,7 +120,7 @@ def test_connection_of_a_request_refused_for_its_headers_is_closed_without_readi
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
-    monkeypatch.setattr(http_requests.RequestReader, "_count_part", lambda _, size: counted.append(size))
+    monkeypatch.setattr(http_requests.RequestReader, "_count_chunk", lambda _, size: counted.append(size))
     with RawClient(served) as raw:
         lines = ["POST /mcp HTTP/1.1", f"Host: {host or raw.host}", *CHUNKED, *fields]
         raw.send(("\r\n".join(lines) + "\r\n\r\n").encode() + TINY)
@@ -127,6 +128,19 @@ def test_connection_of_a_request_refused_for_its_headers_is_closed_without_readi
     assert answer.startswith(f"HTTP/1.1 {status}")
     assert "connection: close" in answer.lower()
     assert not counted
+
+
+def test_path_of_the_gateway_with_a_slash_is_served_there_and_never_redirected_to_the_host_header(
+    served: RunningGateway,
+) -> None:
+    answers = []
+    for host in ("evil.example", ""):
+        with RawClient(served) as raw:
+            raw.socket.sendall(f"GET /mcp/ HTTP/1.1\r\nHost: {host or raw.host}\r\n{CLOSE}\r\n\r\n".encode())
+            answers.append(raw.receive())
+    assert answers[0].startswith("HTTP/1.1 421")
+    assert answers[1].startswith("HTTP/1.1 406")  # of the MCP SDK: the request accepts no event stream
+    assert "location:" not in "".join(answers)
 
 
 @check_cases("size", [MIN_CHUNK_BYTES + 8, 5_000])

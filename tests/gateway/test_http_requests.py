@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from toolfold.gateway.http_requests import (
     MAX_CHUNK_LINE_BYTES,
     MAX_HEADER_BYTES,
+    MAX_SMALL_CHUNKS,
     BadRequest,
     RequestReader,
 )
@@ -238,3 +239,13 @@ def test_connection_close_is_found_in_every_connection_header(fields: bytes, is_
     head = reader.read_head()
     assert head is not None
     assert head.is_kept_alive is is_kept_alive
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_number_of_network_packets_in_which_a_body_arrives_is_not_limited(is_chunked: bool) -> None:
+    size = 2 * MAX_SMALL_CHUNKS
+    head = CHUNKED + b"%x\r\n" % size if is_chunked else LINES + b"Content-Length: %d\r\n\r\n" % size
+    end = [b"\r\n0\r\n\r\n"] if is_chunked else []
+    found = parse_here([head, *[b"a"] * size, *end])
+    assert found is not None
+    assert [body for *_, body in found] == [b"a" * size]

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from toolfold.gateway.http_connections import make_bounded_protocol
+from toolfold.gateway.http_connections import RefusedRequests, make_bounded_protocol
 from toolfold.gateway.http_protocol import LimitedProtocol
 from toolfold.loops import make_network_loop
 
@@ -27,6 +27,10 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     if path == "/unread":
         for _ in range(20):  # meanwhile the body is parsed
             await asyncio.sleep(0)
+    if path == "/stall":
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        return
     if path == "/fail":
         raise ValueError("a fault of the application")
     if path == "/echo":
@@ -46,7 +50,9 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
         headers.append((b"content-length", b"6"))
     if path == "/keep":
         headers.append((b"connection", b"keep-alive"))
-    status = 404 if path.startswith("http:") else 200
+    if path in ("/204", "/304"):
+        parts, headers = [], [(b"content-length", b"0"), (b"transfer-encoding", b"chunked")]
+    status = 404 if path.startswith("http:") else int(path[1:]) if path[1:].isdigit() else 200
     await send({"type": "http.response.start", "status": status, "headers": headers})
     for part in parts:
         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -108,6 +114,15 @@ async def test_response_to_a_head_request_has_no_body() -> None:
     assert received.count("HTTP/1.1 200") == 2
     assert received.count("content-length: 6") == 2
     assert received.count("onetwo") == 1
+
+
+@pytest.mark.parametrize(("status", "has_length"), [(204, False), (304, True)])
+async def test_response_whose_status_forbids_a_body_declares_no_chunks(status: int, has_length: bool) -> None:
+    received = await exchange(make_request(f"/{status}"), make_request("/sized", LAST))
+    first, _, rest = received.partition("\r\n\r\n")
+    assert "transfer-encoding" not in first
+    assert ("content-length: 0" in first) == has_length
+    assert rest.startswith("HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("path", ["/fail", "/split"])
@@ -215,3 +230,33 @@ def test_connection_taken_over_in_the_middle_of_a_request_reads_the_earlier_byte
         received = runner.run(read_response())
     assert received.startswith(b"earlier HTTP/1.1 200")
     assert rest in received
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
+def test_connection_taken_over_stops_reading_while_the_application_reads_nothing(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The earlier bytes hold a second request: nothing more is needed before the first is answered."""
+
+    async def check_paused() -> None:
+        accepted, client = connect_sockets()
+        connection = make_connection(ServerState())
+        connection.take_over(make_request("/stall") * 2, b"")
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+        async with asyncio.timeout(TIMEOUT_S):
+            while connection.cycle is None:  # noqa: ASYNC110 - the parser has no event for it
+                await asyncio.sleep(0.01)
+        assert connection.flow.read_paused
+        assert not connection.transport.is_reading()
+        client.close()
+        connection.transport.abort()
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(check_paused())
+
+
+def test_refused_requests_are_logged_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:
+    refusals = RefusedRequests()
+    for _ in range(50):
+        refusals.log_refusal("The request line is not valid HTTP/1.1.")
+    assert len(caplog.records) == 1

@@ -508,6 +508,9 @@ def make_standalone_app(dashboard: DashboardApp) -> Starlette:
 
     routes = [
         Route("/", lambda _: RedirectResponse(PREFIX)),
+        Route(PREFIX.rstrip("/"), lambda _: RedirectResponse(PREFIX)),
         Route(dashboard.path, endpoint=dashboard),
     ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False  # it would redirect to a Host that no policy has checked
+    return app

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import uvicorn
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from starlette.applications import Starlette
+    from starlette.routing import Route
 
     from toolfold.gateway.http_recorder import HttpListings
     from toolfold.runtime import Runtime
@@ -439,8 +440,11 @@ def make_app(
     routes = [
         Route(path, endpoint=_Endpoint(serve_gateway)),
         *(Route(each.path, endpoint=each) for each in (*beside, *_describe_resource(policy))),
+        *(_redirect_to_folder(each.path) for each in beside if "/{" in each.path),
     ]
-    return _make_direct_app_class(path, serve_gateway)(routes=routes, lifespan=lifespan)
+    app = _make_direct_app_class(path, serve_gateway)(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False  # it would redirect to a Host that no policy has checked
+    return app
 
 
 def _make_session_manager(gateway: Gateway, json_response: bool) -> Any:
@@ -464,14 +468,25 @@ def _make_direct_app_class(path: str, serve_gateway: App) -> type[Starlette]:
     """Return a Starlette class that passes MCP requests to the gateway without middleware and routing."""
     from starlette.applications import Starlette
 
+    paths = (path, f"{path}/")
+
     class GatewayApp(Starlette):
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http" and scope["path"] == path and scope["method"] in _METHODS:
+            if scope["type"] == "http" and scope["path"] in paths and scope["method"] in _METHODS:
                 await serve_gateway(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
 
     return GatewayApp
+
+
+def _redirect_to_folder(path: str) -> Route:
+    """Return a route from `/ui` to `/ui/` for the path `/ui/{path:path}`; the redirect names no host."""
+    from starlette.responses import RedirectResponse
+    from starlette.routing import Route
+
+    folder = path.partition("{")[0]
+    return Route(folder.rstrip("/"), lambda _: RedirectResponse(folder))
 
 
 def _describe_resource(policy: AccessPolicy) -> list[ResourceMetadataApp]:

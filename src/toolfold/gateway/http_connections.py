@@ -35,6 +35,7 @@ be the first: otherwise they could send a request over a connection that is just
 """
 MAX_CONNECTIONS = 1_000
 ACCEPT_LOG_INTERVAL_S = 60.0
+REFUSAL_LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_S = 1.0
 """Time after which connections are accepted again if no files were left."""
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -56,7 +57,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
     """Return the class of HTTP connections for uvicorn, with deadlines and a limit on their number."""
     from toolfold.gateway.http_protocol import LimitedProtocol
 
-    limit = compute_max_connections()
+    limit, refusals = compute_max_connections(), RefusedRequests()
 
     class BoundedProtocol(LimitedProtocol):
         opened = 0.0
@@ -89,6 +90,9 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
         def on_parsed(self) -> None:
             if self.phase != self._phase or (self.phase == "head" and self._deadline is None):
                 self._set_deadline()
+
+        def on_refused(self, problem: str) -> None:
+            refusals.log_refusal(problem)
 
         def on_response_complete(self) -> None:
             """Set no deadline while there is no other request; KEEP_ALIVE_TIMEOUT_S limits that time."""
@@ -202,6 +206,25 @@ class ConnectionAcceptor:
             await self._loop.connect_accepted_socket(self._make_protocol, accepted)
         except OSError:  # the client is gone
             accepted.close()
+
+
+class RefusedRequests:
+    """Logs requests that are not valid HTTP, once per interval: anyone can send many of them."""
+
+    def __init__(self) -> None:
+        self._last = -REFUSAL_LOG_INTERVAL_S
+        self._unlogged = 0
+
+    def log_refusal(self, problem: str) -> None:
+        """Log why a request was refused, unless another refusal was logged a short time ago."""
+        self._unlogged += 1
+        now = time.monotonic()
+        if now - self._last < REFUSAL_LOG_INTERVAL_S:
+            return
+        log.warning(
+            "an HTTP request was refused: %s (%d refused since this was last logged)", problem, self._unlogged
+        )
+        self._last, self._unlogged = now, 0
 
 
 class AcceptErrors:

@@ -85,7 +85,9 @@ class LimitedProtocol(asyncio.Protocol):
         if self._unsent_before:
             self.transport.write(self._unsent_before)
         if self._received_before:
-            self.data_received(self._received_before)
+            # Later: the event loop starts to read after this method and would ignore a pause until then.
+            self._reader.buffer += self._received_before
+            self._next_slice = self.loop.call_soon(self._parse_slice)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of asyncio
         self.connections.discard(self)
@@ -128,6 +130,10 @@ class LimitedProtocol(asyncio.Protocol):
 
     def on_parsed(self) -> None:
         """Called after a part of the received data was parsed."""
+
+    def on_refused(self, problem: str) -> None:
+        """Called before a request that is not valid HTTP gets its response."""
+        log.warning("an HTTP request was refused: %s", problem)
 
     def _parse_slice(self) -> None:
         self._next_slice = None
@@ -214,7 +220,7 @@ class LimitedProtocol(asyncio.Protocol):
         return has_next_request or (self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT)
 
     def _refuse_request(self, problem: str) -> None:
-        log.warning("an HTTP request was refused: %s", problem)
+        self.on_refused(problem)
         cycle, self._is_refused = self.cycle, True
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()

@@ -111,7 +111,7 @@ class RequestReader:
         self._missing = 0
         """Bytes that are missing of the body, or of the current chunk."""
         self._is_chunk_ending = self._is_in_trailers = False
-        self._parts = self._body_bytes = 0
+        self._chunks = self._body_bytes = 0
 
     @property
     def is_in_body(self) -> bool:
@@ -131,7 +131,7 @@ class RequestReader:
         if block is None:
             return None
         self.head = head = parse_head(block)
-        self._parts = self._body_bytes = 0
+        self._chunks = self._body_bytes = 0
         self._is_chunk_ending = self._is_in_trailers = False
         self._missing = head.body_length or 0
         self.is_complete = head.body_length == 0
@@ -162,13 +162,12 @@ class RequestReader:
             del self.buffer[: len(part)]
             content += part
             self._missing -= len(part)
-            self._count_part(len(part))
         return bool(part)
 
-    def _count_part(self, size: int) -> None:
-        self._parts += 1
+    def _count_chunk(self, size: int) -> None:
+        self._chunks += 1
         self._body_bytes += size
-        if self._parts > MAX_SMALL_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
+        if self._chunks > MAX_SMALL_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
             raise BadRequest(
                 f"The body has more than {MAX_SMALL_CHUNKS:,} chunks of less than {MIN_CHUNK_BYTES} bytes."
                 " Send larger chunks."
@@ -206,6 +205,7 @@ class RequestReader:
         del self.buffer[: end + 1]
         self._missing = int(found[1], 16)
         self._is_in_trailers = not self._missing
+        self._count_chunk(self._missing)
         return True
 
     def _read_trailers(self) -> bool:

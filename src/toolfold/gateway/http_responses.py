@@ -16,6 +16,8 @@ from toolfold.gateway.http_requests import FIELD_NAME, FIELD_VALUE, Headers, Req
 log = logging.getLogger(__name__)
 
 _PHRASES = {each.value: each.phrase for each in http.HTTPStatus}
+_FORBIDDEN_FRAMING = {204: (b"content-length", b"transfer-encoding"), 304: (b"transfer-encoding",)}
+"""Headers about the body that a response of the status must not have, because it never has a body."""
 _SERVER_ERROR = b"Internal Server Error"
 
 
@@ -130,6 +132,7 @@ class RequestCycle:
         has_body = self._head.method != "HEAD" and status not in (204, 304)
         if not has_body:
             self._missing = 0
+            headers = [each for each in headers if each[0] not in _FORBIDDEN_FRAMING.get(status, ())]
         elif b"transfer-encoding" not in values and b"content-length" in values:
             self._missing = int(values[b"content-length"])
         else:
