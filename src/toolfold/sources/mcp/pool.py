@@ -648,10 +648,12 @@ class McpServers:
 
     async def _restart_with_new_credentials(self, server: ServerSupervisor) -> None:
         """Start a server again when the installation's own credentials for it are stored or changed."""
+        tried = server.credentials_version
         while not self._closed and self._is_in_use(server) and server.state_name != "up":
             try:
-                version = await self._read_credentials_version(server.name, OWNER)
-                if (OWNER, version) != server.credentials_version:
+                version = OWNER, await self._read_credentials_version(server.name, OWNER)
+                if version not in (tried, server.credentials_version):
+                    tried = version  # a start may fail before the server has read its credentials
                     await server.restart()
                     return
             except ServerFailed as error:
