@@ -130,6 +130,25 @@ async def test_server_process_is_killed_even_if_the_task_that_closes_it_is_cance
 
 
 @linux
+@linux
+async def test_cancelled_start_of_a_server_process_leaves_no_open_pipe_and_no_process(log: ServerLog) -> None:
+    def count_open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def list_children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+    files, children = count_open_files(), list_children()
+    start = asyncio.create_task(start_script(log, "sleep 600"))
+    await asyncio.sleep(0)  # runs it until the pipes are being connected
+    assert list_children() > children
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await start
+    await wait_until(lambda: list_children() == children and count_open_files() == files)
+    assert cancelled.tb is not None  # which holds the pipes, so that nothing else has closed them
+
+
 async def test_closing_one_server_process_leaves_other_server_processes_running(
     log: ServerLog, tmp_path: Path
 ) -> None:

@@ -179,16 +179,21 @@ class _PosixProcess:
             pass_fds=[hold],
             start_new_session=True,
         )
+        loop, opened = asyncio.get_running_loop(), contextlib.ExitStack()
         try:
-            loop = asyncio.get_running_loop()
             stdin, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
-            writer = asyncio.StreamWriter(stdin, flow, None, loop)
-            return cls(
-                process, writer, await _open_reader(process.stdout), await _open_reader(process.stderr)
-            )
+            opened.callback(stdin.abort)
+            stdout = await _open_reader(process.stdout)
+            opened.callback(stdout[1].close)
+            stderr = await _open_reader(process.stderr)
+            return cls(process, asyncio.StreamWriter(stdin, flow, None, loop), stdout, stderr)
         except BaseException:
             process.kill()
-            process.wait()
+            opened.close()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                with contextlib.suppress(OSError):  # uvloop has closed the one that it was connecting
+                    cast("IO[bytes]", pipe).close()
+            loop.run_in_executor(None, process.wait)
             raise
 
     def close_streams(self) -> None:
