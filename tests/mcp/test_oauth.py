@@ -853,6 +853,7 @@ def test_oauth_requests_to_unencrypted_or_internal_urls_are_refused(
         ("https://8.8.8.8@10.0.0.1/", "https://8.8.8.8/mcp", False),
         ("https://10.0.0.1/", "https://8.8.8.8/mcp", False),
         ("https://localhost/", "https://8.8.8.8/mcp", False),
+        (f"https://{'a' * 64}.example/", "https://8.8.8.8/mcp", False),  # has no address: too long
         ("https://10.0.0.1/", "https://10.0.0.2/mcp", True),
         ("https://9.9.9.9/", "https://8.8.8.8/mcp", True),
         ("https://127.0.0.1/", "http://127.0.0.1:8/mcp", True),

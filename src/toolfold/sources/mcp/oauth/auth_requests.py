@@ -135,7 +135,8 @@ async def require_allowed_address(url: str, server_url: str) -> None:
     """Raise AuthError if the host of a URL has an address that a login request must not be sent to.
 
     A name may have an address in an internal network, as in many companies. An address in place of a name may
-    be internal only if that of the server is. Nothing is checked if a forward proxy connects to the host.
+    be internal only if that of the server is. A host whose address is not found is refused. Nothing is
+    checked if a forward proxy connects to the host.
     """
     scheme, host, port = _split_origin(url)
     if is_same_origin(url, server_url) or _has_forward_proxy(scheme, host):
@@ -145,7 +146,10 @@ async def require_allowed_address(url: str, server_url: str) -> None:
     if not await _look_up(host, port, is_numeric=True) or await _is_internal(own_host):
         allowed += _INTERNAL_NETWORKS
     policy = AddressPolicy.allowing(allowed)
-    for address in await _look_up(host, port):
+    addresses = await _look_up(host, port)
+    if not addresses:  # the request would look it up again, and could get an address that is not allowed
+        raise AuthError(f"{shorten(host, 80)} cannot be reached: its address was not found")
+    for address in addresses:
         if not policy.allows(address):
             name = shorten(host, 80)
             raise AuthError(
@@ -170,7 +174,7 @@ async def _look_up(
                 host, port, type=socket.SOCK_STREAM, flags=flags
             )
         return [ipaddress.ip_address(str(address[0])) for *_, address in found]
-    except (OSError, ValueError):  # the request itself reports an unknown host
+    except (OSError, ValueError):  # also if it takes too long
         return []
 
 
