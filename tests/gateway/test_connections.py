@@ -172,18 +172,19 @@ def test_client_is_answered_while_more_silent_connections_are_open_than_the_gate
 
 
 @asynccontextmanager
-async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
+async def uvicorn_server(body: bytes = b"") -> AsyncIterator[tuple[uvicorn.Server, int]]:
     """Run a server with the gateway's protocol in this process; yield it and its port."""
 
     async def answer(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        await send({"type": "http.response.body", "body": body})
 
     config = uvicorn.Config(
         answer, http=http_connections.make_bounded_protocol(), lifespan="off", log_config=None
     )
     server = uvicorn.Server(config)
     with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # also of accepted connections
         listening.bind(("127.0.0.1", 0))
         task = asyncio.create_task(server.serve([listening]))
         async with asyncio.timeout(TIMEOUT_S):
@@ -209,6 +210,49 @@ async def test_number_of_open_connections_stays_within_the_limit_after_bursts_of
                     client.connect_ex(("127.0.0.1", port))
                 await _wait_until_settled(server)
                 assert len(server.server_state.connections) == limit
+
+
+def connect_without_reading(port: int, requests: int) -> socket.socket:
+    """Send requests whose responses are never read, over a connection with a small buffer."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    client.connect(("127.0.0.1", port))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * requests)
+    return client
+
+
+LARGE = bytes(1_000_000)
+
+
+async def test_client_is_answered_while_all_connections_are_taken_by_clients_that_read_no_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit = 10
+    monkeypatch.setattr(http_connections, "MAX_CONNECTIONS", limit)
+    async with uvicorn_server(LARGE) as (server, port):
+        with contextlib.ExitStack() as stack:
+            for _ in range(limit + 2):
+                stack.enter_context(connect_without_reading(port, requests=2))
+            await _wait_until_settled(server)
+            async with asyncio.timeout(TIMEOUT_S):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                await asyncio.sleep(0.1)  # until the server has accepted the connection
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert LARGE in await reader.read()
+                writer.close()
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+async def test_connection_whose_client_reads_nothing_of_a_large_response_is_closed_after_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, requests: int
+) -> None:
+    monkeypatch.setattr(http_connections, "STALLED_TIMEOUT_S", 0.2)
+    async with uvicorn_server(LARGE) as (server, port), asyncio.timeout(TIMEOUT_S):
+        with connect_without_reading(port, requests):
+            while not server.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+            while server.server_state.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 async def _wait_until_settled(server: uvicorn.Server) -> None:

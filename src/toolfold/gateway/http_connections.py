@@ -33,6 +33,11 @@ KEEP_ALIVE_TIMEOUT_S = 75
 """Time after which a connection without a request is closed. Load balancers close theirs after 60 s and must
 be the first: otherwise they could send a request over a connection that is just being closed here.
 """
+STALLED_TIMEOUT_S = 30.0
+"""Time after which a connection is closed whose client reads nothing of a response that does not fit into the
+buffers."""
+BRIEF_WAIT_S = 1.0
+"""Connections that have waited for their client for less time are closed later if there are too many."""
 MAX_CONNECTIONS = 1_000
 ACCEPT_LOG_INTERVAL_S = 60.0
 REFUSAL_LOG_INTERVAL_S = 60.0
@@ -60,8 +65,10 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
     limit, refusals = compute_max_connections(), RefusedRequests()
 
     class BoundedProtocol(LimitedProtocol):
-        opened = 0.0
+        opened = phase_since = 0.0
+        blocked_since: float | None = None
         is_aborted = False
+        _stalled_check: asyncio.TimerHandle | None = None
         _phase: Phase | None = None
         _deadline: asyncio.TimerHandle | None = None
 
@@ -73,8 +80,8 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
             return "body" if self.cycle.more_body else "response"
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
             self.opened = time.monotonic()
+            super().connection_made(transport)
             self._set_deadline()
             _abort_surplus(cast("set[_BoundedConnection]", self.connections), limit)
 
@@ -85,7 +92,34 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._clear_deadline()
+            self._stop_stalled_check()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.blocked_since = time.monotonic()
+            self._stop_stalled_check()
+            self._check_stalled_later()
+
+        def resume_writing(self) -> None:
+            self.blocked_since = None
+            self._stop_stalled_check()
+            super().resume_writing()
+
+        def _check_stalled_later(self) -> None:
+            unsent = self.transport.get_write_buffer_size()
+            self._stalled_check = self.loop.call_later(STALLED_TIMEOUT_S, self._close_if_stalled, unsent)
+
+        def _close_if_stalled(self, unsent_before: int) -> None:
+            if self.transport.get_write_buffer_size() >= unsent_before:
+                self.abort()
+            else:
+                self._check_stalled_later()
+
+        def _stop_stalled_check(self) -> None:
+            if self._stalled_check is not None:
+                self._stalled_check.cancel()
+                self._stalled_check = None
 
         def on_parsed(self) -> None:
             if self.phase != self._phase or (self.phase == "head" and self._deadline is None):
@@ -105,7 +139,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
 
         def _set_deadline(self) -> None:
             self._clear_deadline()
-            self._phase = self.phase
+            self._phase, self.phase_since = self.phase, time.monotonic()
             if self._phase != "response" and not self.is_closing:
                 seconds = HEADER_TIMEOUT_S if self._phase == "head" else BODY_CONNECTION_TIMEOUT_S
                 self._deadline = self.loop.call_later(seconds, self._close_if_late)
@@ -132,6 +166,9 @@ def make_connection(server: uvicorn.Server) -> LimitedProtocol:
 
 class _BoundedConnection(Protocol):
     opened: float
+    phase_since: float
+    blocked_since: float | None
+    """Since when the client has not read what was sent; None if everything fits into the buffers."""
     is_aborted: bool
 
     @property
@@ -141,17 +178,36 @@ class _BoundedConnection(Protocol):
 
 
 def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> None:
-    """Abort connections beyond the limit: first the oldest idle ones, then the newest of the others.
+    """Abort connections beyond the limit, first those that wait for their client for the longest time.
 
     Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """
     if len(connections) <= limit:
         return
-    live = sorted((each for each in connections if not each.is_aborted), key=lambda each: each.opened)
-    idle = [each for each in live if each.phase == "head"]
-    busy = [each for each in reversed(live) if each.phase != "head"]
-    for each in (idle + busy)[: max(0, len(live) - limit)]:
-        each.abort()
+    now = time.monotonic()
+    live = [each for each in connections if not each.is_aborted]
+    surplus = len(live) - limit
+    if surplus > 0:
+        for each in sorted(live, key=lambda each: _rank_for_abort(each, now))[:surplus]:
+            each.abort()
+
+
+def _rank_for_abort(connection: _BoundedConnection, now: float) -> tuple[int, float]:
+    """Return a sort key: a client that does not read, is idle or is slow to send, before one that is new.
+
+    A request in progress comes last, the newest first.
+    """
+    phase, blocked_since = connection.phase, connection.blocked_since
+    if blocked_since is not None:
+        waited = now - blocked_since
+        return (0 if waited >= BRIEF_WAIT_S else 3), -waited
+    if phase == "head":
+        waited = now - connection.opened
+        return (1 if waited >= BRIEF_WAIT_S else 4), -waited
+    waited = now - connection.phase_since
+    if phase == "body" and waited >= BRIEF_WAIT_S:
+        return 2, -waited
+    return 5, -connection.opened
 
 
 class ConnectionAcceptor:
