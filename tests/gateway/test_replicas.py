@@ -301,6 +301,28 @@ def test_session_that_was_ended_on_one_replica_is_ended_on_all(replicas: tuple[R
     assert post(one, ping, "0" * 32).status_code == 404
 
 
+def test_session_end_that_cannot_be_stored_is_refused_and_can_be_repeated(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    one = replicas[0]
+    database = open_database(json.loads((one.home / "config.yaml").read_text())["store"])
+    assert database is not None
+    session = open_session(one)
+    headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    try:
+        database.execute("ALTER TABLE mcp_sessions RENAME TO unreachable_sessions")
+        try:
+            response = httpx2.delete(one.gateway.url, headers=headers, timeout=TIMEOUT_S)
+        finally:
+            database.execute("ALTER TABLE unreachable_sessions RENAME TO mcp_sessions")
+    finally:
+        database.close()
+    assert (response.status_code, "Try again" in response.text) == (503, True)
+    assert httpx2.delete(one.gateway.url, headers=headers, timeout=TIMEOUT_S).status_code == 200
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    assert [post(each, ping, session).status_code for each in replicas] == [404, 404]
+
+
 async def test_client_session_continues_on_another_replica_after_its_replica_was_killed(
     replicas: tuple[Replica, Replica], tmp_path: Path
 ) -> None:

@@ -67,11 +67,10 @@ class SharedSessions:
                 await self._open(app, scope, receive, send)
                 return
             if session not in open_sessions():
-                await self._continue(app, session, scope, open_sessions)
-            await app(scope, receive, send)
-            if scope["method"] == "DELETE" and session not in open_sessions():
-                client = scope[CLIENT_SCOPE_KEY].id
-                await self._run(lambda: self._end(session, client))
+                await self._continue(app, session, scope, open_sessions, discard_session)
+            is_end = scope["method"] == "DELETE"
+            send_reply = self._store_end(session, scope, send, discard_session) if is_end else send
+            await app(scope, receive, send_reply)
 
         return handle
 
@@ -93,8 +92,39 @@ class SharedSessions:
 
         await app(scope, replay_body(body, receive), send_stored)
 
+    def _store_end(
+        self, session: str, scope: Scope, send: Send, discard_session: Callable[[str], Awaitable[None]]
+    ) -> Send:
+        """Return a `send` function that stores the end of a session before the client is told of it.
+
+        If the end cannot be stored, the response is 503, because other replicas would continue the session.
+        """
+        is_refused = False
+
+        async def send_ended(message: MutableMapping[str, Any]) -> None:
+            nonlocal is_refused
+            if is_refused:
+                return
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                try:
+                    await asyncio.to_thread(self._end, session, scope[CLIENT_SCOPE_KEY].id)
+                except DatabaseError as error:
+                    log.warning("the end of a client's session cannot be stored: %s", error)
+                    is_refused = True
+                    await discard_session(session)  # so that a repeated request opens it and ends it again
+                    await _send_unavailable(send)
+                    return
+            await send(message)
+
+        return send_ended
+
     async def _continue(
-        self, app: App, session: str, scope: Scope, open_sessions: Callable[[], Mapping[str, Any]]
+        self,
+        app: App,
+        session: str,
+        scope: Scope,
+        open_sessions: Callable[[], Mapping[str, Any]],
+        discard_session: Callable[[str], Awaitable[None]],
     ) -> None:
         """Open a session of another replica on this replica, if the client of this request owns it."""
         lock = self._opening.setdefault(session, asyncio.Lock())
@@ -110,6 +140,9 @@ class SharedSessions:
                     async with asyncio.timeout(OPENING_TIMEOUT_S):
                         await _send_again(app, scope, body, {SESSION_SCOPE_KEY: session}, "")
                         await _send_again(app, scope, _INITIALIZED, {}, session)
+                # The client may have ended it meanwhile, before this replica could notice.
+                if await self._run(lambda: self._find_opening(session, client)) is None:
+                    await discard_session(session)
                 if session in open_sessions():
                     log.info(
                         "the session of client %s continues on this replica", scope[CLIENT_SCOPE_KEY].name
@@ -191,6 +224,13 @@ class SharedSessions:
                 asyncio.run_coroutine_threadsafe(discard([row["id"] for row in rows]), loop)
 
         self._database.on_change(TOPIC, read_ends)
+
+
+async def _send_unavailable(send: Send) -> None:
+    body = b"The session cannot be ended now, because the database does not answer. Try again later."
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _send_again(app: App, scope: Scope, body: bytes, extra: dict[str, Any], session: str) -> None:
