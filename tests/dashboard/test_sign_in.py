@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -17,7 +18,13 @@ from toolfold.dashboard.access import (
     SESSION_LIFETIME_S,
     SignIn,
 )
-from toolfold.dashboard.app import MAX_VISITOR_BODY_BYTES, ApiRequest, DashboardApp, Routes
+from toolfold.dashboard.app import (
+    MAX_VISITOR_BODY_BYTES,
+    MAX_VISITOR_BUFFER_BYTES,
+    ApiRequest,
+    DashboardApp,
+    Routes,
+)
 from toolfold.gateway.http_app import AccessPolicy, make_access_policy
 from toolfold.gateway.request_bodies import RequestRefused
 from toolfold.gateway.tokens import Tokens
@@ -127,6 +134,46 @@ def test_request_body_above_the_size_limit_for_visitors_is_refused_before_sign_i
             assert response.status_code == 413
         await site.sign_in(site.token)
         assert (await site.http.post("/ui/api/write", json=large)).json() == {"body": large}
+
+    asyncio.run(check())
+
+
+def test_unfinished_sign_in_requests_of_one_address_keep_nobody_else_from_signing_in_and_out(
+    tmp_path: Path,
+) -> None:
+    headers = {"host": urlsplit(ORIGIN).netloc, "origin": ORIGIN, "content-type": "application/json"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/ui/api/sign-in",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("192.0.2.1", 50_000),
+    }
+
+    async def send_unfinished(site: Site, statuses: list[int]) -> None:
+        parts = iter([{"type": "http.request", "body": b" " * MAX_VISITOR_BODY_BYTES, "more_body": True}])
+
+        async def receive() -> Any:
+            return next(parts, None) or await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status", 0))
+
+        await site.app(dict(scope), receive, send)
+
+    async def check() -> None:
+        site, statuses = Site(tmp_path, "0.0.0.0"), list[int]()
+        count = MAX_VISITOR_BUFFER_BYTES // MAX_VISITOR_BODY_BYTES + 1
+        attacks = [asyncio.create_task(send_unfinished(site, statuses)) for _ in range(count)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert statuses[:1] == [503]  # the last one is more than the address may send
+        assert (await site.sign_in(site.token)).status_code == 200
+        assert (await site.http.post("/ui/api/sign-out", json={})).status_code == 200
+        for each in attacks:
+            each.cancel()
+        await asyncio.gather(*attacks, return_exceptions=True)
 
     asyncio.run(check())
 

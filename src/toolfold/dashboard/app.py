@@ -61,6 +61,9 @@ log = logging.getLogger(__name__)
 MAX_VISITOR_BODY_BYTES = 4_000
 """A visitor who has not signed in sends only a code and a token."""
 MAX_VISITOR_BUFFER_BYTES = 100 * MAX_VISITOR_BODY_BYTES
+"""Bytes of unfinished bodies from one address, of visitors who have not signed in."""
+MAX_VISITORS_BUFFER_BYTES = 10 * MAX_VISITOR_BUFFER_BYTES
+VISITOR_BODY_TIMEOUT_S = 5.0
 MAX_QUERY_CHARS = 4_000
 MAX_QUERY_FIELDS = 50
 MAX_OPEN_REQUESTS = 100
@@ -154,14 +157,14 @@ class DashboardApp:
                 max_total_bytes=4 * MAX_REQUEST_BYTES,
             )
         )
-        self._visitor_bodies = RequestBodies(
-            BodyLimits(
-                max_bytes=MAX_VISITOR_BODY_BYTES,
-                max_items=10,
-                max_client_bytes=MAX_VISITOR_BUFFER_BYTES,
-                max_total_bytes=MAX_VISITOR_BUFFER_BYTES,
-            )
+        small = BodyLimits(
+            max_bytes=MAX_VISITOR_BODY_BYTES,
+            max_items=10,
+            max_client_bytes=MAX_VISITOR_BUFFER_BYTES,
+            max_total_bytes=MAX_VISITORS_BUFFER_BYTES,
+            timeout_s=VISITOR_BODY_TIMEOUT_S,
         )
+        self._visitor_bodies, self._sign_out_bodies = RequestBodies(small), RequestBodies(small)
         self._open_requests = 0
         self._next_link = 0.0
         self.sign_in = SignIn(self._has_token)
@@ -242,7 +245,8 @@ class DashboardApp:
             return
         if scope["method"] != "POST":
             raise RequestRefused(405, "This path accepts only POST.")
-        body = await self._read_body(receive, self._visitor_bodies)
+        address = (scope.get("client") or ("",))[0]
+        body = await self._read_body(receive, self._visitor_bodies, address)
         if name == "new-link":
             self._print_new_link()
             await _send_json(send, 200, {})
@@ -355,7 +359,7 @@ class DashboardApp:
         routes, method = self._routes, scope["method"]
         query = _parse_query(scope["query_string"])
         if method == "POST" and name == "sign-out":
-            await self._read_body(receive, self._visitor_bodies)
+            await self._read_body(receive, self._sign_out_bodies, session.cookie_hash)
             self.sign_in.sign_out(session)
             await _send_json(send, 200, {"logout_url": await self._find_logout_url(session)})
             return
@@ -379,7 +383,7 @@ class DashboardApp:
         body: Mapping[str, Any] = {}
         if method == "POST":
             await self._require_user(scope, session.client)
-            body = await self._read_body(receive, self._bodies)
+            body = await self._read_body(receive, self._bodies, session.cookie_hash)
         await self._send_answer(answer, ApiRequest(query, body), send)
 
     async def _find_logout_url(self, session: BrowserSession) -> str:
@@ -402,8 +406,9 @@ class DashboardApp:
             raise RequestRefused(500, self._redact(f"Internal error: {error_message(error)}")) from None
         await _send_json(send, 200, remove_known_secrets(result, self._redact))
 
-    async def _read_body(self, receive: Receive, bodies: RequestBodies) -> Json:
-        content = await bodies.read("dashboard", receive)
+    async def _read_body(self, receive: Receive, bodies: RequestBodies, sender: str) -> Json:
+        """Return the JSON body of a request. `sender` is whose unfinished bodies share a limit."""
+        content = await bodies.read(sender, receive)
         try:
             body = read_json(content.decode("utf-8")) if content else {}
         except (ValueError, RecursionError):

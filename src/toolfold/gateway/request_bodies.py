@@ -37,6 +37,8 @@ class BodyLimits:
     """Maximum number of JSON values and keys; None if the structure of a body is not checked."""
     max_client_bytes: int
     max_total_bytes: int
+    timeout_s: float | None = None
+    """Time in which a body must arrive; None for BODY_TIMEOUT_S."""
 
 
 class RequestRefused(Exception):
@@ -128,12 +130,13 @@ class RequestBodies:
 
     async def read_reserved(self, reservation: BodyReservation, receive: Receive) -> bytes:
         """Read the body of an HTTP request and count its memory. Raises RequestRefused or ClientGone."""
+        timeout_s = self._limits.timeout_s or BODY_TIMEOUT_S
         with self._count_reader(reservation.client):
             try:
-                async with asyncio.timeout(BODY_TIMEOUT_S):
+                async with asyncio.timeout(timeout_s):
                     body = await self._read_body(reservation, receive)
             except TimeoutError:
-                problem = f"The body did not arrive within {BODY_TIMEOUT_S:g} seconds."
+                problem = f"The body did not arrive within {timeout_s:g} seconds."
                 raise RequestRefused(408, problem) from None
         max_items = self._limits.max_items
         if max_items is not None and (excess := find_excess(body, max_items=max_items)):
