@@ -417,6 +417,12 @@ class TestChange:
         assert done.code == 1
         assert TOKEN not in Path("toolfold.yaml").read_text()
 
+    def test_mcp_set_accepts_a_whole_section_as_yaml(self, toolfold: Toolfold) -> None:
+        toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
+        assert toolfold("mcp", "set", "git", "env", "{LEVEL: high}").code == 0
+        assert "LEVEL" in toolfold("config", "get", "mcp.servers.git").out
+        assert toolfold("mcp", "set", "git", "env", "LEVEL=high").code == 3
+
     def test_mcp_set_and_disable_reject_unknown_servers_keys_and_values_and_change_nothing(
         self, toolfold: Toolfold
     ) -> None:

@@ -103,6 +103,10 @@ def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> None:
             kind, _, name = rule.partition(":")
             if kind == "server" and name not in servers:
                 raise unknown_server_error(name, servers)
+            if kind == "tool" and "*" in name:
+                raise NotFound(
+                    f"a rule names one tool; {name!r} is a pattern. Write server:NAME for a server."
+                )
             if kind == "tool" and not known.snapshot.named(name):
                 near = did_you_mean(closest_names(name, known.snapshot))
                 problem = f"There is no tool {name!r} now; the rule is stored anyway.{near}"

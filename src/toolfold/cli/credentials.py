@@ -214,7 +214,7 @@ def _require_per_user_server(invocation: Invocation, server: str) -> None:
         raise ConfigError(
             f"all users share the credentials of MCP server {server!r}; it cannot have those of one user",
             key=f"mcp.servers.{server}.credentials",
-            hint=f"set mcp.servers.{server}.credentials to per-user, for example with `toolfold config edit`",
+            hint=f"write per-user into mcp.servers.{server}.credentials, with `toolfold config edit`",
         )
 
 

@@ -184,7 +184,9 @@ _set_command.params = [
     ),
     click.Option(["--issuer"], metavar="URL", help="The identity provider that knows the user."),
     click.Option(
-        ["--subject"], metavar="ID", help="The user's identifier at the identity provider; empty for none."
+        ["--subject"],
+        metavar="ID",
+        help="The user's identifier there. To remove the identity, give --issuer '' and --subject ''.",
     ),
     *make_limit_options(),
 ]

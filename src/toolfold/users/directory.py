@@ -154,7 +154,7 @@ class Directory:
         if known is not None and known.id != user.id:
             raise ConfigError(
                 f"the subject {user.subject!r} of {user.issuer} already belongs to the user {known.name!r}",
-                hint=f"remove that user: toolfold user remove {known.name}",
+                hint=f"change that identity: toolfold user set {known.name} --issuer URL --subject ID",
             )
         return Directory({**self.users, user.id: user}, self.teams)
 

@@ -67,7 +67,12 @@ def _redact_arguments(args: Iterable[Any]) -> list[str]:
 
 def _iter_literal_secrets(settings: Mapping[str, Any]) -> Iterator[str]:
     for section in ("env", "headers", "oauth"):
-        for name, value in settings.get(section, {}).items():
+        values = settings.get(section, {})
+        if isinstance(values, str):  # not parsed yet, as in `toolfold mcp set NAME env "{…}"`
+            if _looks_secret(values):
+                yield section
+            continue
+        for name, value in values.items():
             if isinstance(value, str) and _is_literal_secret(name, value):
                 yield f"{section}.{name}"
     args = [str(each) for each in settings.get("args", ())]
