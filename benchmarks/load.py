@@ -364,10 +364,7 @@ def format_mixed(found: Mapping[str, Any]) -> str:
             for each in found["errors"]
         ),
         "",
-        *(
-            f"{count} tracebacks in the logs: {text.splitlines()[-1]}"
-            for text, count in found["tracebacks"].items()
-        ),
+        *(f"{count} tracebacks in the logs: {text}" for text, count in found["tracebacks"].items()),
         *(f"lost: {name}: {count}" for name, count in found["stored"]["lost"].items()),
         *(f"twice: {name}: {count}" for name, count in found["stored"]["twice"].items()),
     ]

@@ -86,9 +86,9 @@ class Process:
                 return
 
     def find_tracebacks(self) -> list[str]:
-        """Return the tracebacks in the log, each up to the line of its exception."""
+        """Return the last line of each traceback in the log, which names the exception."""
         blocks = self.log.read_text(errors="replace").split("Traceback (most recent call last):\n")[1:]
-        return ["".join(_take_traceback(each)) for each in blocks]
+        return [_find_exception(each) for each in blocks]
 
     def memory_mb(self) -> float:
         """Return the resident memory; 0 if the process does not run."""
@@ -142,11 +142,9 @@ class Process:
             time.sleep(0.1)
 
 
-def _take_traceback(text: str) -> Iterator[str]:
-    for line in text.splitlines(keepends=True):
-        yield line
-        if not line.startswith(" "):
-            return
+def _find_exception(traceback: str) -> str:
+    """Return the first line that is not indented."""
+    return next((line for line in traceback.splitlines() if not line.startswith(" ")), "")
 
 
 class Disk:

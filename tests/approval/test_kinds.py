@@ -160,7 +160,7 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_permanently_approving_a_command_as_its_kinds_of_risk_saves_every_kind(
+    def test_permanent_approval_of_a_command_with_several_kinds_of_risk_saves_all_of_them(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)

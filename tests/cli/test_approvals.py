@@ -88,7 +88,7 @@ class TestPrompt:
         assert answer_question(f"{key}\n", request()) is answer
         assert answer_question(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_approval_question_is_asked_again_after_an_unknown_answer_and_then_denies_the_call(
+    def test_approval_question_is_repeated_after_an_unknown_answer_and_three_of_them_deny_the_call(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("\n", request()) is Answer.DENY

@@ -83,7 +83,9 @@ def test_cron_add_warns_of_a_missing_model_and_cron_list_shows_the_failed_job(
     assert f"toolfold cron show {jobs['bad']['id']}" in shown.err
 
 
-def test_audit_log_report_says_1_entry_and_2_entries(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_log_report_uses_the_singular_for_one_entry_and_the_plural_for_two(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     _print_report(ChainReport(entries=1, first=1), "approvals.jsonl")
     _print_report(ChainReport(entries=2, first=1), "approvals.jsonl")
     assert capsys.readouterr().out.splitlines() == [

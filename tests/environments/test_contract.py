@@ -188,7 +188,7 @@ class TestForegroundCommand:
         assert done.output.endswith("line 29999\n")
         assert (done.total_bytes, done.lost_bytes) == (len(whole), 0)
 
-    async def test_command_returns_despite_a_process_it_left_and_closing_the_environment_ends_that_process(
+    async def test_command_returns_although_its_background_process_runs_until_the_environment_is_closed(
         self, site: BackendSite, token: str
     ) -> None:
         async with Environment(site.backend()) as environment:

@@ -145,7 +145,7 @@ async def test_elicitation_callback_gets_the_form_of_the_server_and_the_server_g
         (RuntimeError(SECRET), "cancel"),
     ],
 )
-async def test_elicitation_callback_that_raises_or_returns_no_form_values_cancels_or_declines(
+async def test_elicitation_is_cancelled_if_its_callback_raises_and_declined_if_it_returns_no_form_values(
     said: Any, heard: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")

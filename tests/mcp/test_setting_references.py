@@ -177,7 +177,7 @@ def test_variable_that_is_not_named_in_the_settings_is_never_passed_to_servers(
     assert given == {}
 
 
-def test_process_started_with_the_built_server_environment_has_no_other_variables() -> None:
+def test_mcp_server_process_gets_no_environment_variables_other_than_its_configured_ones() -> None:
     given = build_environment(stdio_settings(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
     told = subprocess.run(["/usr/bin/env"], env=given, capture_output=True, text=True, check=True)
     assert told.stdout == "ONLY=this\n"

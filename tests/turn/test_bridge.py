@@ -81,7 +81,7 @@ def test_tool_call_of_a_name_that_looks_like_a_bridge_tool_is_rejected(name: str
 
 
 @check_cases("key", ["tool_name", "tool"])
-def test_tool_call_accepts_tool_name_and_tool_as_other_keys_for_name(key: str) -> None:
+def test_bridge_tool_accepts_the_aliases_tool_name_and_tool_of_its_parameter_name(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 

@@ -33,7 +33,7 @@ class ProcessInput:
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Create a `ProcessInput` from new text and the process data that Toolfold adds to a tool call.
+        """Create a `ProcessInput` from the arguments of a tool call, to which Toolfold adds the process.
 
         If the process data is invalid, the earlier input is unknown.
         """

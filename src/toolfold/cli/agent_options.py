@@ -83,15 +83,19 @@ _OPTIONS = (
         help="Allow only these toolsets. Repeatable.",
     ),
     click.option(
-        "--max-steps", type=click.IntRange(1), help="Maximum number of model calls for one message of yours."
+        "--max-steps",
+        type=click.IntRange(1),
+        help="Model calls that the agent may make for one of your messages.",
     ),
     click.option(
         "--max-tokens",
         type=click.IntRange(1),
-        help="Maximum number of tokens, sent and received, for one message of yours.",
+        help="Tokens, sent and received, that the agent may use for one of your messages.",
     ),
     click.option(
-        "--max-seconds", type=click.FloatRange(0, min_open=True), help="Time limit for one message of yours."
+        "--max-seconds",
+        type=click.FloatRange(0, min_open=True),
+        help="Seconds that the agent may work on one of your messages.",
     ),
     click.option(
         "--max-cost", type=click.FloatRange(0), help="Cost limit per message in US dollars; 0 for no limit."

@@ -186,7 +186,8 @@ _set_command.params = [
     click.Option(
         ["--subject"],
         metavar="ID",
-        help="The user's identifier there. To remove the identity, give --issuer '' and --subject ''.",
+        help="The user's identifier at the identity provider. To remove the identity, give"
+        " --issuer '' and --subject ''.",
     ),
     *make_limit_options(),
 ]

@@ -1,4 +1,4 @@
-"""Record answers to list requests over HTTP, and process requests that were answered early.
+"""Record answers to `tools/list` and similar requests, for clients that connect while the gateway starts.
 
 Only answers to clients without a token are recorded, and only while clients need none. The requests that were
 answered from the record of an earlier run are handled again in their order: sessions are opened under the ids

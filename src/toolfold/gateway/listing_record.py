@@ -90,7 +90,7 @@ class HttpStart:
 
 
 def parse_request(method: object, request_id: object, params: object) -> ListingRequest | None:
-    """Parse a request whose answer depends only on the client; return None for any other message."""
+    """Parse a list request, such as `tools/list`, or `initialize`; return None for any other message."""
     if not isinstance(method, str) or method not in (*RECORDED, "ping"):
         return None
     if isinstance(request_id, bool) or not isinstance(request_id, int | str):

@@ -76,7 +76,7 @@ def _parse_history(row: Json) -> tuple[Json, ...] | None:
 
 
 def _parse_message(message: Any) -> Iterator[Json]:
-    """Yield a message of a history, and an assistant message that calls the tools listed with it."""
+    """Yield one message of a labelled history, and then a message that calls the tools listed in it."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ValueError("each message of history must be an object with role and content")
     content = message.get("content") or ""

@@ -270,7 +270,8 @@ def require_valid_rules(rules: Sequence[str]) -> None:
     """Raise ConfigError if there are too many rules, or one does not name a toolset, server or tool."""
     if len(rules) > MAX_RULES:
         raise ConfigError(
-            f"more than {MAX_RULES:,} rules", hint="combine tools to a toolset with the setting toolsets.NAME"
+            f"more than {MAX_RULES:,} rules",
+            hint="combine tools into a toolset with the setting toolsets.NAME",
         )
     for rule in rules:
         name = rule.removeprefix("server:").removeprefix("tool:")
