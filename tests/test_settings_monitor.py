@@ -398,7 +398,7 @@ def test_lock_file_of_accepted_tools_changed_by_another_program_is_an_error(home
     LockFile(file, record).pin_new_server("some", [])
     assert lock.pins("some") == {}
     file.write_bytes(file.read_bytes().replace(b'"some"', b'"other"'))
-    with pytest.raises(ConfigError, match="not by Toolfold"):
+    with pytest.raises(ConfigError, match="by a program other than Toolfold"):
         lock.pins("other")
 
 
@@ -471,9 +471,9 @@ def test_lock_file_of_accepted_tools_deleted_by_another_program_is_an_error(home
     lock = LockFile(file, record)
     lock.pin_new_server("some", [])
     file.unlink()
-    with pytest.raises(ConfigError, match="not by Toolfold"):
+    with pytest.raises(ConfigError, match="by a program other than Toolfold"):
         lock.pins("some")
-    with pytest.raises(ConfigError, match="not by Toolfold"):
+    with pytest.raises(ConfigError, match="by a program other than Toolfold"):
         lock.pin_new_server("some", [])
     assert not file.exists()
 
@@ -486,7 +486,7 @@ def test_old_lock_file_of_accepted_tools_restored_by_another_program_is_an_error
     old = file.read_bytes()
     lock.forget("forgotten")
     file.write_bytes(old)
-    with pytest.raises(ConfigError, match="not by Toolfold"):
+    with pytest.raises(ConfigError, match="by a program other than Toolfold"):
         lock.pins("forgotten")
 
 

@@ -229,7 +229,7 @@ def test_doctor_reports_whether_the_provider_answers_each_program_connected_to_t
         assert [each.path for each in upstream.received] == ["/v1/models"]
         toolfold("connect", "claude-code", "--proxy", "--yes", "--http", upstream.url)
         mark, what = check_program()
-        assert (mark, "another program than Toolfold answers" in what) == ("fail", True)
+        assert (mark, "a program other than Toolfold answers" in what) == ("fail", True)
     toolfold("connect", "claude-code", "--proxy", "--yes", "--http", stopped)
     mark, what = check_program()
     assert (mark, "no proxy is running there" in what) == ("fail", True)

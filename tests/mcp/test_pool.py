@@ -223,7 +223,7 @@ def test_call_is_refused_after_a_program_other_than_toolfold_changed_the_lock_fi
     content["servers"]["files"]["tools"] = {}
     lock.write_text(json.dumps(content))
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
-    assert "the lock file was changed by another program than Toolfold" in (result.error or "")
+    assert "the lock file was changed by a program other than Toolfold" in (result.error or "")
     assert "toolfold config accept" in (result.error or "")
     assert diary_lines(diary)["call"] == 0
 

@@ -68,7 +68,7 @@ def _find_problem(title: str, url: str, api: ApiName, token: str) -> DoctorFindi
     headers |= {"x-toolfold-token": token} if token else {}
     try:
         if not _get(root + _REFUSED_PATH, headers).is_from_proxy:
-            what = f"{title} sends its model requests to {url}, where another program than Toolfold answers"
+            what = f"{title} sends its model requests to {url}, where a program other than Toolfold answers"
             return DoctorFinding("fail", "proxy", what, "toolfold serve")
     except (OSError, ValueError, http.client.HTTPException):
         what = f"{title} sends its model requests to {url}, but no proxy is running there"

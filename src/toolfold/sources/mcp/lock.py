@@ -212,7 +212,7 @@ class LockFile(PinStore):
         if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
             return
         raise ConfigError(
-            "the lock file was changed by another program than Toolfold", file=str(self.file), hint=ADVICE
+            "the lock file was changed by a program other than Toolfold", file=str(self.file), hint=ADVICE
         )
 
     def _read_content(self) -> bytes:
