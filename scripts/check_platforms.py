@@ -46,6 +46,7 @@ POSIX_MODULES = {
     "gateway/control_client.py": "commands that reach a running gateway",
     "gateway/early_answers.py": "answers before the gateway has loaded",
     "gateway/early_http.py": "answers before the gateway has loaded",
+    "gateway/http_connections.py": "nothing: only uvloop, which Windows does not have, needs its acceptor",
     "gateway/listing_record.py": "answers before the gateway has loaded",
     "provenance.py": "detecting tool calls",
     "sources/mcp/server_process.py": "terminals of MCP servers; its Windows part starts them without a shell",
