@@ -264,23 +264,34 @@ class ConnectionAcceptor:
             accepted.close()
 
 
+class _LogInterval:
+    """Decides when a repeated message is logged: the first time, and then once per interval."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._last, self._unlogged = seconds, -seconds, 0
+
+    def count(self) -> int:
+        """Count one more occurrence; return how many there are to log now, or 0 to log nothing yet."""
+        self._unlogged += 1
+        now = time.monotonic()
+        if now - self._last < self._seconds:
+            return 0
+        unlogged, self._last, self._unlogged = self._unlogged, now, 0
+        return unlogged
+
+
 class RefusedRequests:
     """Logs requests that are not valid HTTP, once per interval: anyone can send many of them."""
 
     def __init__(self) -> None:
-        self._last = -REFUSAL_LOG_INTERVAL_S
-        self._unlogged = 0
+        self._interval = _LogInterval(REFUSAL_LOG_INTERVAL_S)
 
     def log_refusal(self, problem: str) -> None:
         """Log why a request was refused, unless another refusal was logged a short time ago."""
-        self._unlogged += 1
-        now = time.monotonic()
-        if now - self._last < REFUSAL_LOG_INTERVAL_S:
-            return
-        log.warning(
-            "an HTTP request was refused: %s (%d refused since this was last logged)", problem, self._unlogged
-        )
-        self._last, self._unlogged = now, 0
+        if count := self._interval.count():
+            log.warning(
+                "an HTTP request was refused: %s (%d refused since this was last logged)", problem, count
+            )
 
 
 class AcceptErrors:
@@ -290,8 +301,7 @@ class AcceptErrors:
     """
 
     def __init__(self) -> None:
-        self._last = -ACCEPT_LOG_INTERVAL_S
-        self._unlogged = 0
+        self._interval = _LogInterval(ACCEPT_LOG_INTERVAL_S)
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set this object as the exception handler of the event loop."""
@@ -307,13 +317,9 @@ class AcceptErrors:
 
     def log_error(self, error: OSError) -> None:
         """Log a failure to accept a connection, unless one was logged a short time ago."""
-        self._unlogged += 1
-        now = time.monotonic()
-        if now - self._last < ACCEPT_LOG_INTERVAL_S:
-            return
-        log.error(
-            "cannot accept a connection: %s (%d times since this was last logged). "
-            "Raise the limit of open files with `ulimit -n`, or close some connections.",
-            *(error.strerror, self._unlogged),
-        )
-        self._last, self._unlogged = now, 0
+        if count := self._interval.count():
+            log.error(
+                "cannot accept a connection: %s (%d times since this was last logged). "
+                "Raise the limit of open files with `ulimit -n`, or close some connections.",
+                *(error.strerror, count),
+            )
