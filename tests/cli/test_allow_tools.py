@@ -78,7 +78,7 @@ def test_approvals_allow_stores_an_entry_that_can_be_limited_to_a_client_or_proj
         (("notes", "--client", "a b"), "is not a valid client name"),
     ],
 )
-def test_approvals_allow_explains_an_unknown_tool_or_effect_or_client_name(
+def test_approvals_allow_reports_unknown_tool_effect_and_client_names(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], problem: str
 ) -> None:
     done = toolfold("approvals", "allow", *words)
@@ -87,7 +87,7 @@ def test_approvals_allow_explains_an_unknown_tool_or_effect_or_client_name(
     assert read_file_value(notes, KEY) is None
 
 
-def test_approvals_revoke_removes_the_tool_entry_with_the_given_number_and_keeps_allowed_commands(
+def test_approvals_revoke_by_number_removes_an_allowed_tool_and_keeps_allowed_commands(
     notes: Path, toolfold: Toolfold
 ) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])
@@ -113,7 +113,7 @@ class TestNewServers:
         assert done.code == 0, done.err
         return " ".join(done.out.split())
 
-    def test_mcp_add_names_destructive_tools_of_the_server_and_allows_none_of_them(
+    def test_mcp_add_lists_destructive_tools_of_the_server_without_allowing_them(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         text = self.add(toolfold, tmp_path)
@@ -121,7 +121,7 @@ class TestNewServers:
         assert "toolfold approvals allow notes" in text
         assert read_file_value(file, KEY) is None
 
-    def test_mcp_add_allows_destructive_tools_with_the_option_allow_destructive(
+    def test_mcp_add_with_option_allow_destructive_allows_destructive_tools_of_the_server(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")

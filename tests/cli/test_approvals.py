@@ -88,7 +88,7 @@ class TestPrompt:
         assert answer_question(f"{key}\n", request()) is answer
         assert answer_question(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_approval_question_is_repeated_after_an_unknown_answer_and_three_of_them_deny_the_call(
+    def test_approval_question_is_repeated_after_an_unknown_answer_and_denies_the_call_after_three(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("\n", request()) is Answer.DENY
@@ -108,7 +108,7 @@ class TestPrompt:
     ) -> None:
         assert answer_question(f"{word}\ny\n", request()) is Answer.DENY
 
-    def test_answer_always_to_an_approval_question_that_does_not_offer_it_denies_the_call(
+    def test_answer_always_denies_the_call_if_the_approval_question_does_not_offer_always(
         self, answer_question: AnswerQuestion
     ) -> None:
         asked = request(answers=(Answer.ONCE, Answer.DENY))
@@ -266,7 +266,7 @@ def _read(screen: int) -> bytes:
 
 class TestAtATerminal:
     @pytest.mark.thorough
-    def test_answering_once_to_an_approval_question_at_the_terminal_runs_this_call_only(
+    def test_answer_once_to_an_approval_question_at_the_terminal_allows_only_this_call(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         out, shown, code = call_at_terminal(b"o\n")
@@ -299,7 +299,7 @@ class TestAtATerminal:
         assert "Fatal" not in shown
         assert code == 130
 
-    def test_answer_always_to_an_approval_question_is_stored_listed_and_revocable(
+    def test_answer_always_stores_a_permission_that_approvals_list_shows_and_approvals_revoke_removes(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         entry = 'tool:wipe {"what": "all"}'
@@ -342,7 +342,7 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_approvals_list_explains_entries_that_allow_a_rule_or_kind_and_revoke_removes_them(
+    def test_approvals_list_describes_allowed_rules_and_rule_groups_and_revoke_removes_them(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
@@ -357,7 +357,7 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
         assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
 
-    def test_approvals_list_warns_about_allowed_rules_and_kinds_that_never_apply(
+    def test_approvals_list_warns_about_allowed_rules_and_rule_groups_that_never_apply(
         self, toolfold: Toolfold
     ) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
@@ -435,14 +435,14 @@ class TestTest:
             ("approval.mode=manual", "a person", 1),
         ],
     )
-    def test_approvals_test_names_the_setting_or_person_that_decides_about_a_command(
+    def test_approvals_test_reports_whether_a_setting_or_a_person_decides_about_the_command(
         self, toolfold: Toolfold, setting: str, station: str, code: int
     ) -> None:
         done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
-    def test_approvals_test_with_option_backend_judges_the_command_as_if_run_on_that_backend(
+    def test_approvals_test_with_option_backend_classifies_the_command_for_that_backend(
         self, toolfold: Toolfold
     ) -> None:
         allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")

@@ -717,7 +717,7 @@ class TestDemo:
             assert "model: scripted:demo" in chat.text
 
     @pytest.mark.thorough
-    def test_chat_demo_says_how_to_switch_back_after_another_model_was_chosen(
+    def test_chat_demo_says_how_to_switch_back_to_the_demo_model_after_another_model_was_chosen(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:

@@ -60,7 +60,7 @@ def test_unknown_toolfold_command_exits_with_code_2_and_names_the_command(toolfo
     assert done.out == ""
 
 
-def test_option_help_prints_the_commands_and_option_version_the_version(toolfold: Toolfold) -> None:
+def test_help_option_prints_the_commands_and_version_option_prints_the_version(toolfold: Toolfold) -> None:
     assert "Commands" in toolfold("--help").out
     assert "0.1.0" in toolfold("--version").out
 
@@ -84,7 +84,7 @@ def test_tools_list_omits_disabled_and_unavailable_tools_unless_the_option_all_i
     assert (states["price"], states["patch"], states["read_file"]) == ("unavailable", "off", "available")
 
 
-def test_tools_list_shows_read_file_as_available(toolfold: Toolfold) -> None:
+def test_tools_list_marks_the_built_in_tool_read_file_as_available(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list")
     assert done.code == 0
     assert "read_file" in done.out
@@ -111,7 +111,7 @@ def test_tools_list_with_option_json_prints_one_json_list_sorted_by_name(toolfol
     assert {"read_file", "write_file", "patch", "search_files", "todo"} <= set(names)
 
 
-def test_tools_list_and_tools_show_name_the_environment_variable_that_a_tool_lacks(
+def test_tools_list_and_tools_show_report_the_missing_environment_variable_of_a_tool(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -225,7 +225,9 @@ def test_toolfold_call_of_a_tool_that_fails_exits_with_code_1_and_prints_json(to
     assert "error" in done.json
 
 
-def test_toolfold_call_of_a_tool_outside_the_option_toolset_is_refused(toolfold: Toolfold) -> None:
+def test_toolfold_call_refuses_a_tool_outside_the_toolset_given_by_the_option_toolset(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold("call", "--toolset", "todo", "read_file", '{"path": "a"}')
     assert done.code == 1
     assert "not available in this session" in done.json["error"]
@@ -302,7 +304,7 @@ def test_command_line_option_set_overrides_the_settings_file_of_the_project(tool
     assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
 
 
-def test_demo_command_shows_saved_tokens_and_a_conversation_and_leaves_no_files(
+def test_demo_command_prints_saved_tokens_and_a_sample_conversation_and_leaves_no_files(
     toolfold: Toolfold, home: Path
 ) -> None:
     done = toolfold("demo")
@@ -327,7 +329,7 @@ def test_demo_command_with_a_message_prints_the_selected_tools_and_tokens_as_jso
     assert any(name.startswith("tallyhouse_") for name in row["selected"])
 
 
-def test_text_that_looks_like_rich_markup_is_printed_unchanged(
+def test_tool_description_that_looks_like_rich_markup_is_printed_unchanged(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     source = """

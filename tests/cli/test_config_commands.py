@@ -35,7 +35,7 @@ def test_config_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> 
     assert "tools.tool_search.threshold_pct" in toolfold("config", "show").out
 
 
-def test_config_get_prints_the_value_of_config_set_and_the_default_after_config_unset(
+def test_config_get_prints_the_value_stored_by_config_set_and_the_default_after_config_unset(
     toolfold: Toolfold,
 ) -> None:
     assert toolfold("config", "set", "tools.selection", "keyword").code == 0
@@ -59,7 +59,9 @@ def test_config_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Tool
     assert toolfold("config", "get", "tools.selection").out == "eager\n"
 
 
-def test_config_set_of_a_number_above_the_maximum_warns_and_the_maximum_applies(toolfold: Toolfold) -> None:
+def test_config_set_with_a_number_above_the_maximum_warns_that_the_maximum_is_used(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold("config", "set", "tools.tool_search.max_search_limit", "500")
     assert done.code == 0
     assert "warning" in done.err
@@ -127,7 +129,7 @@ def test_config_show_and_config_get_redact_secrets_in_settings(toolfold: Toolfol
     assert "Hunter" not in done.out + done.err
 
 
-def test_config_show_prints_values_beside_secrets_that_are_not_secret(toolfold: Toolfold) -> None:
+def test_config_show_does_not_redact_non_secret_values_of_a_server_with_secrets(toolfold: Toolfold) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     shown = toolfold("config", "show", "--json").out
@@ -137,7 +139,7 @@ def test_config_show_prints_values_beside_secrets_that_are_not_secret(toolfold: 
     )
 
 
-def test_config_set_of_a_secret_in_a_project_file_warns_and_makes_it_readable_only_by_its_owner(
+def test_config_set_of_a_secret_in_a_project_file_warns_and_restricts_the_file_to_its_owner(
     toolfold: Toolfold,
 ) -> None:
     done = toolfold("config", "set", "--in-project", "mcp.servers.x.url", "https://a:Hunter2xyz@h/mcp")
@@ -146,7 +148,7 @@ def test_config_set_of_a_secret_in_a_project_file_warns_and_makes_it_readable_on
     assert "secrets should not be written" in done.err
 
 
-def test_config_set_can_change_a_setting_of_an_existing_server(toolfold: Toolfold) -> None:
+def test_config_set_changes_a_setting_of_a_configured_mcp_server(toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     assert toolfold("config", "set", "mcp.servers.git.trust", "warn").code == 0
     assert toolfold("config", "set", "mcp.servers.git.env.MODE", "fast").code == 0
@@ -154,7 +156,7 @@ def test_config_set_can_change_a_setting_of_an_existing_server(toolfold: Toolfol
     assert (server.trust, dict(server.env), server.command) == ("warn", {"MODE": "fast"}, "uvx")
 
 
-def test_config_set_for_an_unknown_server_suggests_a_name(toolfold: Toolfold) -> None:
+def test_config_set_for_an_unknown_mcp_server_suggests_a_similar_server_name(toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     done = toolfold("config", "set", "mcp.servers.gti.trust", "warn")
     assert done.code == 3
@@ -164,7 +166,7 @@ def test_config_set_for_an_unknown_server_suggests_a_name(toolfold: Toolfold) ->
     assert list(load_config().mcp.servers) == ["git"]
 
 
-def test_config_set_for_a_server_of_the_project_file_suggests_the_option_in_project(
+def test_config_set_for_an_mcp_server_of_the_project_file_suggests_the_option_in_project(
     toolfold: Toolfold,
 ) -> None:
     Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")

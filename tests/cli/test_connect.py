@@ -190,7 +190,7 @@ class TestEveryClient:
         assert not file.exists()
         assert file.parent == person or not file.parent.exists()
 
-    def test_connect_replace_moves_servers_of_the_client_to_toolfold_and_undo_restores_them(
+    def test_connect_replace_moves_servers_from_the_client_to_toolfold_and_undo_restores_them(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -202,7 +202,7 @@ class TestEveryClient:
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
         assert read_all_files(person) == before
 
-    def test_connect_undo_shows_later_edits_and_is_refused_unless_keep_changes_is_given(
+    def test_connect_undo_shows_later_edits_of_the_file_and_refuses_unless_keep_changes_is_given(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--replace", "--yes")
@@ -221,7 +221,7 @@ class TestEveryClient:
         assert comment in file.read_text()
 
     @pytest.mark.thorough(keep=("claude-code", "codex", "goose"))
-    def test_connect_does_not_change_an_unreadable_client_file(
+    def test_connect_does_not_change_a_client_config_file_that_it_cannot_parse(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -238,14 +238,14 @@ class TestEveryClient:
             assert str(file) in done.err
             assert read_all_files(person) == before
 
-    def test_connect_reports_a_client_file_whose_server_section_is_invalid(
+    def test_connect_reports_an_invalid_server_section_in_the_client_config_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, section = person / FILES[client], servers_key(client)
         file.write_text(f"{section} = 1\n" if client == "codex" else json.dumps({section: [1]}))
         assert "is not a mapping of servers" in toolfold("connect", client, "--yes").err
 
-    def test_connect_does_not_change_a_read_only_client_file(
+    def test_connect_does_not_change_a_read_only_client_config_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -256,7 +256,7 @@ class TestEveryClient:
         assert "read-only" in done.err
         assert read_all_files(person) == before
 
-    def test_connect_changes_the_target_of_a_symlinked_client_file_and_keeps_the_symlink(
+    def test_connect_writes_through_a_symlinked_client_config_file_and_keeps_the_symlink(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, real = person / FILES[client], person / f"dotfiles{Path(FILES[client]).suffix}"
@@ -303,13 +303,13 @@ class TestCommand:
             ("http://127.0.0.1:8799/tools/mcp", "http://127.0.0.1:8799/tools/mcp"),
         ],
     )
-    def test_connect_with_a_gateway_url_without_a_path_writes_the_url_with_the_path_mcp(
+    def test_connect_appends_the_path_mcp_to_a_gateway_url_without_a_path(
         self, person: Path, toolfold: Toolfold, url: str, written: str
     ) -> None:
         assert toolfold("connect", "cursor", "--http", url, "--yes").code == 0
         assert read_servers(person, "cursor")["toolfold"]["url"] == written
 
-    def test_connect_replace_does_not_move_other_entries_of_the_gateway_to_toolfold(
+    def test_connect_replace_does_not_move_other_gateway_entries_of_the_client_to_toolfold(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")
@@ -319,7 +319,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"one", "two", "toolfold"}
 
     @pytest.mark.thorough
-    def test_connect_at_a_terminal_asks_for_confirmation_before_it_changes_the_client_file(
+    def test_connect_at_a_terminal_asks_for_confirmation_before_it_changes_the_client_config_file(
         self, person: Path
     ) -> None:
         before = read_all_files(person)
@@ -330,7 +330,7 @@ class TestCommand:
         assert "toolfold" in read_servers(person, "cursor")
 
     @pytest.mark.thorough
-    def test_connect_keeps_an_unrelated_edit_of_the_client_file_during_confirmation_but_stops_at_a_conflict(
+    def test_connect_keeps_unrelated_edits_made_during_confirmation_and_stops_at_conflicting_edits(
         self, person: Path
     ) -> None:
         file = person / FILES["claude-code"]
@@ -356,7 +356,7 @@ class TestCommand:
         assert read_servers(person, "claude-code")["git"]["command"] == "other"
         assert read_servers(person, "claude-code")["toolfold"]["command"] != "uvx"
 
-    def test_command_that_connect_wrote_to_a_client_file_starts_a_working_gateway(
+    def test_gateway_command_that_connect_wrote_to_a_client_config_file_starts_a_working_gateway(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--yes")
@@ -382,7 +382,7 @@ class TestCommand:
         )
         assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "toolfold"
 
-    def test_gateway_started_by_a_client_uses_the_same_settings_directory(
+    def test_connect_writes_the_settings_and_project_directories_to_the_gateway_entry(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         toolfold("--project", str(person), "connect", "cursor", "--yes")
@@ -421,7 +421,7 @@ class TestCommand:
     ) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
 
-    def test_connect_with_option_file_changes_that_file_instead_of_the_default_client_file(
+    def test_connect_with_option_file_changes_the_given_file_instead_of_the_default_client_config_file(
         self, person: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         file = tmp_path / "profile.json"
@@ -433,7 +433,7 @@ class TestCommand:
         assert not file.exists()
         assert ".toml" in toolfold("connect", "codex", "--file", str(file), "--yes").err
 
-    def test_connect_undo_after_connecting_again_restores_the_original_file(
+    def test_connect_undo_after_two_connects_restores_the_original_client_config_file(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         before = read_all_files(person)
@@ -444,7 +444,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert read_all_files(person) == before
 
-    def test_two_connects_with_a_manual_edit_in_between_are_undone_one_by_one(
+    def test_connect_undo_reverts_two_connects_separately_if_the_file_was_edited_between_them(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -460,7 +460,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert file.read_bytes() == before
 
-    def test_connect_undo_changes_nothing_if_the_user_already_restored_the_file(
+    def test_connect_undo_changes_nothing_if_the_user_already_restored_the_client_config_file(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         before = read_all_files(person)
@@ -485,7 +485,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
         assert set(read_servers(person, "cursor")) == {"git"}
 
-    def test_connect_fails_without_changes_if_its_own_file_of_earlier_changes_is_damaged(
+    def test_connect_fails_without_changes_if_its_record_of_earlier_changes_is_damaged(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         (home / "state").mkdir(parents=True)
@@ -495,7 +495,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"git"}
         assert {name for name in read_all_files(person) if "before-toolfold" not in name} == set(before)
 
-    def test_connect_that_cannot_write_the_client_file_leaves_nothing_to_undo(
+    def test_connect_that_cannot_write_the_client_config_file_records_nothing_to_undo(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
@@ -506,7 +506,7 @@ class TestCommand:
         below_a_file = person / FILES["cursor"] / "mcp.json"
         assert "cannot be read" in toolfold("connect", "cursor", "--file", str(below_a_file), "--yes").err
 
-    def test_gateway_entry_for_codex_names_the_environment_variables_that_servers_need(
+    def test_gateway_entry_that_connect_writes_for_codex_lists_environment_variables_used_by_servers(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         words = (
@@ -529,7 +529,7 @@ class TestCommand:
         entry = read_servers(person, "codex")["toolfold"]
         assert entry["env_vars"] == ["FIVE", "FOUR", "ONE", "THREE", "TWO"]
 
-    def test_client_file_readable_only_by_its_owner_stays_so_after_connect_like_its_backup(
+    def test_connect_keeps_owner_only_permissions_of_the_client_config_file_and_its_backup(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         file = person / FILES["cursor"]
@@ -538,9 +538,7 @@ class TestCommand:
         for each in (file, file.with_name("mcp.json.before-toolfold"), home / "state/connected.json"):
             assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
-    def test_secrets_are_redacted_in_the_diff_that_connect_prints(
-        self, person: Path, toolfold: Toolfold
-    ) -> None:
+    def test_connect_redacts_secrets_in_the_printed_diff(self, person: Path, toolfold: Toolfold) -> None:
         secret = "nobody-may-read-this"
         entry = {
             "command": "run",
@@ -559,7 +557,7 @@ class TestCommand:
                 assert TOKEN not in done.out + done.err
                 assert "+" in done.out
 
-    def test_secrets_are_redacted_in_the_later_edits_that_connect_undo_prints(
+    def test_connect_undo_redacts_secrets_in_the_diff_of_later_edits(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -572,7 +570,7 @@ class TestCommand:
             assert done.code == 1
             assert "nobody-may-read-this" not in done.out + done.err
 
-    def test_secrets_of_servers_moved_by_connect_replace_are_written_to_a_file_only_its_owner_can_read(
+    def test_connect_replace_writes_server_secrets_to_a_file_readable_only_by_its_owner(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
@@ -596,7 +594,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_connect_replace_only_removes_a_client_server_that_toolfold_already_has(
+    def test_connect_replace_removes_a_server_that_toolfold_already_has_without_adding_it_again(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
@@ -621,7 +619,7 @@ class TestCommand:
         assert set(now["mcpServers"]) == {"toolfold"}
 
     @pytest.mark.thorough
-    def test_connect_and_undo_change_a_client_file_with_a_large_history_and_print_a_short_diff(
+    def test_connect_and_undo_print_a_short_diff_for_a_client_config_file_with_a_large_history(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
@@ -653,13 +651,13 @@ class TestStarting:
             tmp_path / "bin/toolfold", tmp_path / "bin/python", tmp_path / "venv", "linux", environment
         )
 
-    def test_client_entry_has_the_absolute_path_of_a_gateway_executable_outside_the_default_path(
+    def test_client_entry_contains_the_absolute_path_of_a_gateway_executable_outside_the_default_path(
         self, running: RunningProgram
     ) -> None:
         assert gateway_command(running) == (str(running.script), "mcp", "serve")
         assert gateway_command(running, with_uvx=True)[0].endswith("/bin/uvx")
 
-    def test_client_entry_has_only_the_name_of_a_gateway_executable_on_the_default_path(
+    def test_client_entry_contains_only_the_name_of_a_gateway_executable_on_the_default_path(
         self, running: RunningProgram
     ) -> None:
         there = RunningProgram(
@@ -700,7 +698,7 @@ class TestStarting:
         assert command[-2:] == ("mcp", "serve")
 
     @pytest.mark.parametrize("client", FILES)
-    def test_entry_that_connect_wrote_to_a_client_file_is_recognised_as_the_gateway(
+    def test_is_gateway_returns_true_for_the_entry_that_connect_wrote_to_a_client_config_file(
         self, client: ClientName, tmp_path: Path
     ) -> None:
         file = tmp_path / Path(FILES[client]).name
@@ -710,7 +708,7 @@ class TestStarting:
         assert is_gateway(found.settings, ())
 
 
-def test_default_settings_file_of_vscode_is_that_of_vscode_insiders_if_only_that_is_installed(
+def test_connect_vscode_uses_the_vscode_insiders_settings_file_if_only_insiders_is_installed(
     tmp_path: Path,
 ) -> None:
     def default_file(client: ClientName) -> Path:
@@ -755,7 +753,7 @@ ChangeLog(Path(sys.argv[2])).apply(client_file, content, name="toolfold", entry=
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_client_file_can_be_restored_after_connect_was_killed_at_any_moment(
+def test_client_config_file_can_be_restored_if_connect_is_killed_at_any_step(
     tmp_path: Path, at: int, late: int
 ) -> None:
     file, log_file = tmp_path / "mcp.json", tmp_path / "state/connected.json"
@@ -917,7 +915,9 @@ def is_subsequence(before: bytes, after: bytes) -> bool:
 
 @try_examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files())
-def test_adding_the_gateway_to_any_client_file_keeps_its_other_content(file: tuple[ClientName, str]) -> None:
+def test_adding_the_gateway_to_a_client_config_file_keeps_all_other_content(
+    file: tuple[ClientName, str],
+) -> None:
     client, text = file
     original = make_client_file(client, text)
     entry = build_entry(client, "toolfold", ACCESS)
@@ -935,7 +935,7 @@ def test_adding_the_gateway_to_any_client_file_keeps_its_other_content(file: tup
 
 @try_examples(100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files(), st.data())
-def test_removing_servers_from_any_client_file_keeps_other_content(
+def test_removing_servers_from_a_client_config_file_keeps_all_other_content(
     file: tuple[ClientName, str], data: st.DataObject
 ) -> None:
     client, text = file
@@ -957,7 +957,9 @@ def test_removing_servers_from_any_client_file_keeps_other_content(
 
 @try_examples(50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(files())
-def test_connect_undo_restores_any_client_file_exactly(file: tuple[ClientName, str]) -> None:
+def test_connect_undo_restores_the_exact_bytes_of_any_client_config_file(
+    file: tuple[ClientName, str],
+) -> None:
     client, text = file
     make_client_file(client, text)
     with tempfile.TemporaryDirectory() as directory:
@@ -992,7 +994,7 @@ def test_diff_printed_by_connect_lists_removed_and_added_lines(old: list[str], n
     ) - len(old)
 
 
-def test_gateway_entry_for_codex_is_marked_as_required_and_has_a_longer_startup_timeout(
+def test_gateway_entry_that_connect_writes_for_codex_is_required_and_has_a_long_startup_timeout(
     person: Path, toolfold: Toolfold
 ) -> None:
     done = toolfold("connect", "codex", "--yes")
@@ -1002,12 +1004,14 @@ def test_gateway_entry_for_codex_is_marked_as_required_and_has_a_longer_startup_
     assert "[mcp_servers.toolfold.tools.tool_call]" in done.err
 
 
-def test_gateway_entry_for_claude_code_has_the_setting_always_load(person: Path, toolfold: Toolfold) -> None:
+def test_gateway_entry_that_connect_writes_for_claude_code_sets_always_load(
+    person: Path, toolfold: Toolfold
+) -> None:
     assert toolfold("connect", "claude-code", "--yes").code == 0
     assert read_servers(person, "claude-code")["toolfold"]["alwaysLoad"] is True
 
 
-def test_connect_copies_toolfold_settings_and_directory_variables_from_the_environment_to_the_entry(
+def test_connect_copies_toolfold_environment_variables_to_the_gateway_entry(
     person: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -1018,7 +1022,7 @@ def test_connect_copies_toolfold_settings_and_directory_variables_from_the_envir
     assert passed["TOOLFOLD_TOOLS__RAG_TOP_K"] == "7"
 
 
-def test_connect_names_the_mcp_servers_that_the_client_program_still_starts_itself(
+def test_connect_lists_the_mcp_servers_that_the_client_program_still_starts_directly(
     person: Path, toolfold: Toolfold
 ) -> None:
     done = toolfold("connect", "cursor", "--yes")
@@ -1027,7 +1031,7 @@ def test_connect_names_the_mcp_servers_that_the_client_program_still_starts_itse
     assert "still starts" not in toolfold("connect", "windsurf", "--replace", "--yes").err
 
 
-def test_connect_undo_lists_servers_that_stay_configured_in_toolfold_by_their_names_there(
+def test_connect_undo_lists_servers_that_stay_configured_in_toolfold_by_their_toolfold_names(
     person: Path, toolfold: Toolfold
 ) -> None:
     file = person / FILES["cursor"]

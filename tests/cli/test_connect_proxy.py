@@ -210,7 +210,7 @@ def check_program() -> tuple[str, str]:
     return finding.mark, finding.what
 
 
-def test_doctor_reports_whether_the_provider_answers_each_program_connected_to_the_proxy(
+def test_doctor_reports_for_each_program_connected_to_the_proxy_whether_its_provider_responds(
     person: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     stopped = f"http://127.0.0.1:{free_port()}"

@@ -66,7 +66,7 @@ def test_cost_json_contains_the_price_of_every_strategy_for_every_model(
     assert set(done.json["placement"]) == {model for model, _ in rows(done)}
 
 
-def test_cost_prints_a_table_for_each_kind_of_prompt_cache_and_the_cheapest_strategy(
+def test_cost_prints_prices_of_every_strategy_for_each_kind_of_prompt_cache(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3")
@@ -80,7 +80,7 @@ def test_cost_prints_a_table_for_each_kind_of_prompt_cache_and_the_cheapest_stra
     assert "use --prices" in done.out
 
 
-def test_cost_prints_the_same_figures_for_the_same_seed_and_others_for_another_seed(
+def test_cost_figures_are_equal_for_equal_seeds_and_differ_for_different_seeds(
     toolfold: Toolfold, catalog: str
 ) -> None:
     arguments = (*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--json")
@@ -112,7 +112,7 @@ def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both(
     assert "own descriptions" in cost("--catalog", catalog)["origin"]
 
 
-def test_cost_with_option_catalog_counts_its_tools_beside_the_configured_ones(
+def test_cost_with_option_catalog_counts_catalog_tools_and_configured_tools(
     toolfold: Toolfold, catalog: str
 ) -> None:
     directory = load_config().plugins_folder
@@ -148,7 +148,7 @@ def test_cost_uses_the_model_prices_from_the_file_given_by_option_prices(
 @pytest.mark.parametrize(
     "text", ["[1, 2]", "house: {input: 1}", "house: {input: a, output: 1}", "house: [", ""]
 )
-def test_invalid_price_file_is_rejected_with_its_name(
+def test_cost_rejects_an_invalid_price_file_and_prints_its_name(
     toolfold: Toolfold, catalog: str, prices: Path, text: str
 ) -> None:
     prices.write_text(text)

@@ -45,7 +45,7 @@ def test_credential_stored_for_a_user_is_listed_without_its_value(
     assert "very-secret" not in toolfold("credentials", "list").out
 
 
-def test_user_credential_for_an_unknown_server_or_one_with_shared_credentials_is_refused(
+def test_user_credential_is_refused_for_an_unknown_server_or_a_server_with_shared_credentials(
     store: Toolfold, toolfold: Toolfold
 ) -> None:
     assert store("x", "gti", "TOKEN", "--user", "ann").code == 4
@@ -57,7 +57,7 @@ def test_user_credential_for_an_unknown_server_or_one_with_shared_credentials_is
     assert list_stored(toolfold) == []
 
 
-def test_credentials_remove_removes_one_credential_and_user_remove_all_of_that_user(
+def test_credentials_remove_deletes_one_credential_and_user_remove_deletes_all_credentials(
     store: Toolfold, toolfold: Toolfold
 ) -> None:
     for name in ("ONE", "TWO", "THREE"):
@@ -69,7 +69,7 @@ def test_credentials_remove_removes_one_credential_and_user_remove_all_of_that_u
     assert list_stored(toolfold) == []
 
 
-def test_credentials_rotate_key_encrypts_credentials_with_a_new_key_and_can_remove_the_old_one(
+def test_rotate_key_encrypts_stored_credentials_with_a_new_key_and_can_remove_the_old_key(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")
@@ -100,7 +100,7 @@ def test_credentials_rotate_key_is_refused_if_the_key_file_already_has_the_maxim
     assert "1 credentials were encrypted" in toolfold("credentials", "rotate-key").out
 
 
-def test_rotate_key_add_only_adds_a_key_and_rotate_key_encrypt_then_encrypts_with_it(
+def test_rotate_key_with_option_add_adds_a_key_and_a_later_option_encrypt_encrypts_with_the_key(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

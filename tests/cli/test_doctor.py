@@ -104,7 +104,7 @@ def test_doctor_warns_if_the_api_key_of_the_configured_model_is_missing(
     assert line.endswith("→ set the environment variable ANTHROPIC_API_KEY")
 
 
-def test_doctor_names_the_configured_model_of_the_agent_if_it_can_be_used(
+def test_doctor_prints_the_configured_model_of_the_agent_if_the_model_can_be_used(
     toolfold: Toolfold, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.json"
@@ -113,13 +113,13 @@ def test_doctor_names_the_configured_model_of_the_agent_if_it_can_be_used(
     assert find_lines(toolfold("doctor", "--json"), "model", "ok") == [f"the agent uses scripted:{script} → "]
 
 
-def test_doctor_prints_every_finding_as_one_line_that_starts_with_a_mark(toolfold: Toolfold) -> None:
+def test_doctor_prints_every_finding_on_one_line_that_starts_with_a_status_symbol(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])
     assert all(line[0] in "✓·!✗" for line in lines)
 
 
-def test_doctor_reports_that_no_servers_are_configured_with_advice(toolfold: Toolfold) -> None:
+def test_doctor_reports_that_no_servers_are_configured_and_how_to_add_one(toolfold: Toolfold) -> None:
     done = toolfold("doctor", "--json")
     assert done.code == 0
     assert "toolfold mcp import" in find_lines(done, "servers", "warn")[0]
@@ -138,7 +138,9 @@ def test_doctor_reports_failing_and_hanging_servers_and_still_checks_a_working_o
     assert "small started in" in find_lines(done, "servers", "ok")[0]
 
 
-def test_doctor_reports_a_server_that_does_not_respond_within_the_option_seconds(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_server_that_does_not_respond_within_the_time_given_by_option_seconds(
+    toolfold: Toolfold,
+) -> None:
     change_setting("mcp.servers.mute", SILENT)
     done = toolfold("doctor", "--seconds", "0.5", "--json")
     assert "did not respond within 0.5 s" in find_lines(done, "servers", "fail")[0]
@@ -152,7 +154,9 @@ def test_doctor_warns_of_a_server_that_takes_long_to_start(
     assert "(slow)" in find_lines(toolfold("doctor", "--json", *LONG_TIMEOUT), "servers", "warn")[0]
 
 
-def test_doctor_reports_tools_that_need_a_review(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_changed_tools_that_the_user_must_review(
+    small: SmallServer, toolfold: Toolfold
+) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     small.set_tools(make_tool("read", "Another thing."), make_tool("write"))
     done = toolfold("doctor", "--json", *LONG_TIMEOUT)
@@ -160,7 +164,7 @@ def test_doctor_reports_tools_that_need_a_review(small: SmallServer, toolfold: T
     assert done.json["servers"][0]["held"] == 1
 
 
-def test_doctor_reports_warnings_logged_by_the_tool_scan_as_findings_instead_of_printing_them(
+def test_doctor_reports_log_warnings_about_tools_as_findings_instead_of_printing_them_on_stderr(
     small: SmallServer, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -225,7 +229,7 @@ def test_doctor_reports_files_that_others_can_read_or_write_with_the_chmod_comma
     ]
 
 
-def test_doctor_warns_of_disabled_approval_and_trust_with_the_command_to_change_them(
+def test_doctor_warns_of_disabled_approval_and_trust_settings_and_prints_commands_to_enable_them(
     toolfold: Toolfold,
 ) -> None:
     change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
@@ -237,7 +241,7 @@ def test_doctor_warns_of_disabled_approval_and_trust_with_the_command_to_change_
     assert "approval.mode manual" in find_lines(done, "approval", "warn")[0]
 
 
-def test_doctor_reports_a_failure_for_a_gateway_that_other_machines_can_reach_without_any_token(
+def test_doctor_reports_a_failure_if_other_machines_can_reach_the_gateway_without_a_token(
     toolfold: Toolfold,
 ) -> None:
     assert find_lines(toolfold("doctor", "--json"), "gateway", "ok")
@@ -323,7 +327,7 @@ def test_doctor_reports_invalid_settings_as_a_finding(toolfold: Toolfold, home: 
     assert "toolfold config edit" in toolfold("doctor").out
 
 
-def test_doctor_reports_a_setting_out_of_range_as_a_finding_and_not_also_on_stderr(
+def test_doctor_reports_a_setting_out_of_range_as_a_finding_and_prints_nothing_on_stderr(
     toolfold: Toolfold, home: Path
 ) -> None:
     home.mkdir()
@@ -365,7 +369,7 @@ def test_doctor_reports_a_connected_program_whose_gateway_entry_is_missing_or_br
     assert "connected.json" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_advice_of_doctor_is_not_redacted_if_one_of_its_words_equals_a_secret_value(
+def test_doctor_does_not_redact_its_advice_if_a_word_of_the_advice_equals_a_secret(
     toolfold: Toolfold,
 ) -> None:
     settings = {"command": "/gone/server", "env": {"API_TOKEN": "toolfold", "API_KEY": "Install"}}

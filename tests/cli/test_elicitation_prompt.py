@@ -24,7 +24,7 @@ def call_with_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return *settings, "call", "mcp_nosy_echo", '{"text": "now"}'
 
 
-def test_answer_that_the_user_types_to_an_elicitation_reaches_the_mcp_server(
+def test_answer_typed_by_the_user_to_an_elicitation_is_sent_to_the_mcp_server(
     call_with_question: tuple[str, ...],
 ) -> None:
     shown = run_at_terminal(*call_with_question, typed=b"y\nAda\n", after=b"Answer it?")
@@ -34,7 +34,7 @@ def test_answer_that_the_user_types_to_an_elicitation_reaches_the_mcp_server(
 
 
 @pytest.mark.thorough
-def test_refusal_of_an_elicitation_at_the_terminal_is_sent_to_the_mcp_server(
+def test_declining_an_elicitation_at_the_terminal_sends_a_decline_response_to_the_mcp_server(
     call_with_question: tuple[str, ...],
 ) -> None:
     shown = run_at_terminal(*call_with_question, typed=b"\n", after=b"Answer it?")
@@ -42,7 +42,7 @@ def test_refusal_of_an_elicitation_at_the_terminal_is_sent_to_the_mcp_server(
 
 
 @pytest.mark.thorough
-def test_elicitation_of_an_mcp_server_does_not_ask_the_user_if_there_is_no_terminal(
+def test_elicitation_request_of_an_mcp_server_is_not_shown_to_the_user_without_a_terminal(
     call_with_question: tuple[str, ...],
 ) -> None:
     import subprocess

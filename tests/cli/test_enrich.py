@@ -61,7 +61,7 @@ def list_messages(toolfold: Toolfold) -> dict[str, list[str]]:
     return {row["name"]: row["messages"] for row in rows if row["from"] != "phrasebook"}
 
 
-def test_enrich_writes_example_messages_of_tools_which_tools_show_prints_and_enrich_can_remove(
+def test_enrich_stores_example_messages_that_tools_show_prints_and_enrich_can_remove(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     done = toolfold("enrich", *TOOLS, "--again", "--yes", "--model", write_script(REPLY))
@@ -80,7 +80,7 @@ def test_enrich_writes_example_messages_of_tools_which_tools_show_prints_and_enr
     assert list_messages(toolfold) == {}
 
 
-def test_enrich_skips_tools_that_have_example_messages_unless_the_option_again_is_given(
+def test_enrich_skips_tools_with_existing_example_messages_unless_the_option_again_is_given(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     one = json.dumps({"1": ["first wording of it"]})
@@ -121,7 +121,7 @@ def test_enrich_requests_example_messages_from_an_openai_compatible_server_in_ba
     assert "Polish" in json.dumps(server.requests[0][1])
 
 
-def test_enrich_that_failed_halfway_continues_with_the_remaining_tools_when_run_again(
+def test_second_enrich_run_after_a_failure_processes_only_the_remaining_tools(
     toolfold: Toolfold, server: ScriptedServer
 ) -> None:
     model = ("--endpoint", f"{server.url}/v1", "--model", "m-1")
@@ -136,7 +136,7 @@ def test_enrich_that_failed_halfway_continues_with_the_remaining_tools_when_run_
     assert toolfold("enrich", *names, *options, "--json").json["written"] == 2
 
 
-def test_enrich_exports_a_file_for_another_model_and_imports_the_example_messages_written_to_it(
+def test_enrich_exports_tools_to_a_file_and_imports_example_messages_added_to_the_file(
     toolfold: Toolfold, tmp_path: Path
 ) -> None:
     file = tmp_path / "task.jsonl"
@@ -153,7 +153,7 @@ def test_enrich_exports_a_file_for_another_model_and_imports_the_example_message
     assert line.keys() == {"server", "tool", "checksum", "sketch", "messages"}
 
 
-def test_enrich_explains_a_missing_model_or_unknown_tool_or_conflicting_options(toolfold: Toolfold) -> None:
+def test_enrich_reports_a_missing_model_an_unknown_tool_and_conflicting_options(toolfold: Toolfold) -> None:
     assert "no model is configured" in toolfold("enrich", "--yes", "--again").err
     assert "there is no tool" in toolfold("enrich", "read_flie").err
     assert toolfold("enrich", "--list", "--remove").code == 2

@@ -59,7 +59,7 @@ class TestList:
         assert "the configured backend sandbox cannot be used" in done.err
         assert "local" in done.err
 
-    def test_env_list_breaks_no_word_at_80_columns(
+    def test_env_list_fits_80_columns_without_breaking_words(
         self, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
@@ -72,7 +72,7 @@ class TestList:
 
 
 class TestTest:
-    def test_env_test_of_the_local_backend_passes_all_eight_trials(self, toolfold: Toolfold) -> None:
+    def test_env_test_passes_all_eight_checks_on_the_local_backend(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "local", "--json")
         trials = done.json["trials"]
         assert (done.code, done.json["passed"]) == (0, True), trials
@@ -86,7 +86,7 @@ class TestTest:
         assert "✗" not in done.out
         assert "local works." in done.out
 
-    def test_env_test_reports_a_failed_trial_and_still_runs_the_others(
+    def test_env_test_reports_a_failed_check_and_still_runs_the_remaining_checks(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", stty="echo nonsense"))
@@ -96,7 +96,7 @@ class TestTest:
         shown = toolfold("env", "test", "local")
         assert "local does not work: the command printed 'nonsense" in shown.out
 
-    def test_env_test_of_an_unusable_backend_prints_the_reason_and_names_other_backends(
+    def test_env_test_of_an_unusable_backend_prints_the_reason_and_lists_other_backends(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", bwrap="echo forbidden >&2; exit 1"))
@@ -105,7 +105,7 @@ class TestTest:
         assert "sandbox does not work: forbidden" in done.out
         assert "Use docker or local." in done.out
 
-    def test_env_test_of_an_unknown_backend_suggests_a_name(self, toolfold: Toolfold) -> None:
+    def test_env_test_of_an_unknown_backend_suggests_a_similar_backend_name(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "sandbx")
         assert done.code == 4
         assert "Did you mean sandbox?" in done.err
@@ -207,7 +207,7 @@ class TestShell:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_env_shell_passes_changes_of_the_terminal_size_to_the_shell(self, screen: Screen) -> None:
+    async def test_resizing_the_terminal_resizes_the_terminal_of_env_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type("stty size\n")
         await screen.until("30 90")
@@ -270,7 +270,7 @@ class TestShell:
         screen.seen = "code=" + screen.seen
         await opened.expect_exit(137)
 
-    def test_env_shell_without_a_terminal_is_an_error_with_advice(self, tmp_path: Path) -> None:
+    def test_env_shell_without_a_terminal_prints_an_error_with_advice(self, tmp_path: Path) -> None:
         done = subprocess.run(
             [TOOLFOLD, "env", "shell"],
             input="echo no\n",
@@ -289,7 +289,7 @@ MODES = st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?2
 
 
 @given(st.lists(st.one_of(MODES, st.binary(max_size=9))), st.integers(1, 7))
-def test_terminal_modes_to_reset_are_the_same_however_the_output_is_split(
+def test_terminal_reset_sequence_does_not_depend_on_how_the_output_is_split_into_chunks(
     parts: list[bytes], cut: int
 ) -> None:
     whole, pieces, data = _TerminalModes(), _TerminalModes(), b"".join(parts)

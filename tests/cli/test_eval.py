@@ -78,7 +78,7 @@ def test_eval_prints_tool_names_exactly_as_written_in_the_catalog(run_eval: RunE
         assert len(set(row["ranked"])) == len(row["ranked"])
 
 
-def test_eval_selects_the_first_k_ranked_tools_or_none(run_eval: RunEval) -> None:
+def test_eval_with_option_k_selects_either_the_k_highest_ranked_tools_or_no_tool(run_eval: RunEval) -> None:
     for row in parse_lines(run_eval("--json", "--k", "2")):
         assert row["selected"] in ([], row["ranked"][:2])
     assert parse_lines(run_eval("--json", "--k", "2"))[0]["selected"][0] == "get_weather"
@@ -91,7 +91,7 @@ def test_eval_ranks_the_needed_tool_first_in_every_search_mode(run_eval: RunEval
 
 
 @pytest.mark.thorough
-def test_eval_gives_the_same_ranking_in_repeated_runs_with_a_cached_index(run_eval: RunEval) -> None:
+def test_eval_prints_the_same_ranking_in_a_second_run_that_uses_the_cached_index(run_eval: RunEval) -> None:
     run_eval("--json")
     first, second = parse_lines(run_eval("--json")), parse_lines(run_eval("--json"))
     assert [row["ranked"] for row in first] == [row["ranked"] for row in second]
@@ -104,7 +104,9 @@ def test_eval_with_the_default_embedding_model_ranks_the_needed_tool_first(
     assert [row["ranked"][0] for row in parse_lines(done)[:2]] == ["get_weather", LONG]
 
 
-def test_built_in_tools_are_not_ranked_in_eval(run_eval: RunEval, catalog: Path, queries: Path) -> None:
+def test_eval_ranks_only_catalog_tools_and_no_built_in_tools(
+    run_eval: RunEval, catalog: Path, queries: Path
+) -> None:
     queries.write_text(lines([{"id": 1, "query": "use read_file to read a file", "gold": ["send_email"]}]))
     (row,) = parse_lines(run_eval("--json"))
     assert set(row["ranked"]) <= set(TOOLS)
@@ -112,7 +114,7 @@ def test_built_in_tools_are_not_ranked_in_eval(run_eval: RunEval, catalog: Path,
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("identity", [7, 1.5, "7", "", "größe"])
-def test_eval_result_has_the_id_of_the_message_with_its_json_type(
+def test_eval_result_contains_the_message_id_with_its_original_json_type(
     run_eval: RunEval, queries: Path, identity: str | float
 ) -> None:
     queries.write_text(lines([{"id": identity, "query": "weather", "gold": ["get_weather"]}]), "utf-8")
@@ -130,7 +132,7 @@ def test_eval_searches_only_among_the_candidates_listed_for_a_message(
     assert set(row["ranked"]) <= {"send_email", "users.list"}
 
 
-def test_eval_searches_all_tools_if_a_message_lists_candidates_without_a_scope(
+def test_eval_ignores_the_candidates_of_a_message_without_a_scope_and_searches_all_tools(
     run_eval: RunEval, queries: Path
 ) -> None:
     message = {"id": "w", "query": "weather forecast", "gold": ["get_weather"], "candidates": ["send_email"]}
@@ -140,7 +142,7 @@ def test_eval_searches_all_tools_if_a_message_lists_candidates_without_a_scope(
 
 
 @pytest.mark.thorough
-def test_eval_reads_gzipped_catalog_and_queries_files_like_plain_ones(
+def test_eval_reads_gzip_compressed_catalog_and_queries_files(
     run_eval: RunEval, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     for file in (catalog, queries):
@@ -184,7 +186,7 @@ def test_eval_ranks_a_catalog_tool_that_has_the_name_of_a_built_in_tool(
     assert row["ranked"] == ["read_file"]
 
 
-def test_eval_ranks_a_catalog_tool_with_a_reserved_name_like_tool_search(
+def test_eval_ranks_a_catalog_tool_with_the_reserved_name_tool_search(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(lines([definition("tool_search", "Find a tool in the shed."), definition("a", "b")]))
@@ -235,7 +237,7 @@ def test_text_that_a_plugin_prints_is_not_mixed_into_the_json_lines_of_eval(
 
 
 @pytest.mark.thorough
-def test_eval_writes_valid_json_lines_whatever_the_encoding_of_stdout(
+def test_eval_writes_valid_json_lines_for_every_encoding_of_stdout(
     home: Path, catalog: Path, queries: Path
 ) -> None:
     toolfold = str(Path(sys.executable).with_name("toolfold"))
@@ -270,7 +272,9 @@ def report_lines(done: Done) -> list[str]:
     return [" ".join(line.split()) for line in done.out.splitlines() if line.strip()]
 
 
-def test_eval_report_has_recall_mrr_and_ndcg_for_all_messages_and_for_each_kind(run_eval: RunEval) -> None:
+def test_eval_report_contains_recall_mrr_and_ndcg_for_all_messages_and_per_message_kind(
+    run_eval: RunEval,
+) -> None:
     title, heading, header, _rule, *rows = report_lines(run_eval())
     assert title == "6 tools, 5 messages, hybrid"
     assert heading == "messages that need a tool"
@@ -284,7 +288,7 @@ def test_eval_report_has_a_recall_column_for_the_number_of_tools_given_by_option
     assert header.split()[2:6] == ["R@1", "R@3", "R@5", "R@8"]
 
 
-def test_eval_report_has_rates_of_wrong_selections_and_the_tokens_and_time_used(
+def test_eval_report_contains_rates_of_wrong_selections_and_tokens_and_cpu_time_per_message(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     own = {"candidates": ["users.list"], "scope": "own_candidates_only"}
@@ -314,13 +318,13 @@ def test_eval_report_says_that_recall_cannot_be_measured_if_no_message_needs_a_t
     assert not any("R@1" in row for row in rows)
 
 
-def test_eval_report_says_so_if_the_needed_tools_are_ranked_first_for_every_message(
+def test_eval_report_states_that_all_needed_tools_are_ranked_first_if_no_message_fails(
     run_eval: RunEval,
 ) -> None:
     assert report_lines(run_eval())[-1] == "For every message, the needed tools are ranked first."
 
 
-def test_worst_results_of_eval_list_needed_tools_that_are_missing_from_the_catalog_last(
+def test_eval_report_lists_needed_tools_missing_from_the_catalog_at_the_end_of_the_worst_results(
     run_eval: RunEval, queries: Path
 ) -> None:
     gone = {"id": "g", "query": "weather in Oslo", "gold": ["no_such_tool"]}
@@ -340,7 +344,7 @@ def test_eval_report_says_that_a_needed_tool_is_not_among_the_candidates_of_the_
     assert "not among the message's own candidates" in " ".join(report_lines(run_eval()))
 
 
-def test_worst_results_of_eval_name_the_tool_ranked_first_instead_of_the_needed_one_and_why(
+def test_eval_report_explains_which_tool_ranked_above_the_needed_tool_and_why(
     run_eval: RunEval, queries: Path
 ) -> None:
     message = "email the weather forecast of the city"
@@ -353,7 +357,7 @@ def test_worst_results_of_eval_name_the_tool_ranked_first_instead_of_the_needed_
     assert re.search(r"similarity -?\d\.\d\d, lower than that of the first tool \(\d\.\d\d\)", both)
 
 
-def test_eval_report_mentions_similarity_only_in_semantic_and_words_only_in_keyword_mode(
+def test_eval_report_explains_ranks_by_similarity_in_semantic_mode_and_by_words_in_keyword_mode(
     run_eval: RunEval, queries: Path
 ) -> None:
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["delete_branch"]}]))
@@ -365,7 +369,7 @@ def test_eval_report_mentions_similarity_only_in_semantic_and_words_only_in_keyw
     assert "matching words" not in semantic
 
 
-def test_eval_report_shows_the_rank_of_a_needed_tool_after_the_first_50_as_more_than_50(
+def test_eval_report_shows_ranks_of_needed_tools_beyond_50_as_more_than_50(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
@@ -451,7 +455,7 @@ def test_eval_plot_without_matplotlib_names_the_missing_package(
     assert done.out == ""
 
 
-def test_eval_plot_without_messages_that_need_a_tool_is_an_error(run_eval: RunEval, queries: Path) -> None:
+def test_eval_plot_fails_if_no_message_needs_a_tool(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     done = run_eval("--plot", "o.png")
     assert done.code == 1

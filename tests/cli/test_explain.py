@@ -48,7 +48,7 @@ def test_explain_json_contains_ranks_and_reason_of_every_tool(toolfold: Toolfold
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
-def test_explain_selects_as_many_tools_as_the_setting_rag_top_k_says_beside_pinned_ones(
+def test_explain_selects_rag_top_k_tools_in_addition_to_pinned_tools(
     toolfold: Toolfold, catalog: str, mode: str
 ) -> None:
     given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)
@@ -66,7 +66,7 @@ def test_explain_in_eager_mode_shows_every_tool_as_sent(toolfold: Toolfold, cata
     assert report["tokens_sent"] == report["tokens_all"]
 
 
-def test_explain_in_tool_search_mode_shows_built_in_and_bridge_tools_as_sent(
+def test_explain_in_tool_search_mode_shows_built_in_tools_and_tool_search_tools_as_sent(
     toolfold: Toolfold, catalog: str
 ) -> None:
     report = toolfold(
@@ -139,7 +139,7 @@ class TestConversations:
             "\ufeff" + "".join(json.dumps(each) + "\n" for each in HISTORY),
         ],
     )
-    def test_explain_with_a_history_file_selects_tools_by_earlier_messages_too(
+    def test_explain_with_a_history_file_also_uses_earlier_messages_to_select_tools(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path, written: str
     ) -> None:
         file = tmp_path / "history"
@@ -195,7 +195,7 @@ class TestConversations:
 
 
 class TestPlacement:
-    def test_explain_with_placement_tail_shows_the_tools_added_to_the_user_message(
+    def test_explain_with_placement_tail_prints_the_tools_appended_to_the_user_message(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (
@@ -218,7 +218,7 @@ class TestPlacement:
         assert "placement tail" in rows_by_name
         assert "- invoice_create(" in rows_by_name
 
-    def test_explain_shows_where_tools_are_placed_in_the_request_for_the_given_model(
+    def test_explain_with_option_model_shows_the_tool_placement_for_that_model(
         self, toolfold: Toolfold, catalog: str
     ) -> None:
         arguments = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
@@ -229,7 +229,7 @@ class TestPlacement:
         assert "invoice_create" in request["array"]
 
 
-def test_explain_orders_selected_tools_by_the_score_that_combines_all_search_methods(
+def test_explain_orders_selected_tools_by_their_combined_search_score(
     toolfold: Toolfold, catalog: str
 ) -> None:
     rows_by_name = toolfold(

@@ -41,7 +41,7 @@ def test_list_of_learned_messages_shows_their_tool_client_and_number_of_uses(
     assert MESSAGES[0] not in shown
 
 
-def test_learned_forget_removes_one_message_or_all_of_a_tool_or_client_or_everything(
+def test_learned_forget_removes_one_message_or_all_messages_of_a_tool_or_client_or_all_messages(
     toolfold: Toolfold, learned: Path
 ) -> None:
     number = toolfold("learned", "list", "search_files", "--json").json[0]["number"]
@@ -52,7 +52,7 @@ def test_learned_forget_removes_one_message_or_all_of_a_tool_or_client_or_everyt
     assert "nothing was learned yet" in toolfold("learned", "list").err
 
 
-def test_learned_forget_of_an_unknown_tool_is_an_error_that_names_it(
+def test_learned_forget_of_an_unknown_tool_prints_an_error_with_the_tool_name(
     toolfold: Toolfold, learned: Path
 ) -> None:
     done = toolfold("learned", "forget", "no_such_tool")
@@ -62,7 +62,7 @@ def test_learned_forget_of_an_unknown_tool_is_an_error_that_names_it(
     assert len(toolfold("learned", "list", "--json").json) == 3
 
 
-def test_learned_off_and_learned_on_change_the_setting_learn_from_use(
+def test_commands_learned_on_and_learned_off_change_the_setting_learn_from_use(
     toolfold: Toolfold, learned: Path
 ) -> None:
     assert toolfold("learned", "off").code == 0

@@ -89,7 +89,7 @@ def follower(home_with_notes: Path) -> Iterator[queue.Queue[str]]:
     process.stderr.close()
 
 
-def test_mcp_logs_with_option_gateway_prints_clients_calls_and_server_starts(
+def test_mcp_logs_with_option_gateway_prints_log_lines_of_clients_calls_and_server_starts(
     home_with_notes: Path, toolfold: Toolfold
 ) -> None:
     run_gateway(("notes_echo", {"text": "hello"}), ("notes_delete_note", {"text": "draft"}))
@@ -113,7 +113,7 @@ def test_mcp_logs_with_option_gateway_prints_clients_calls_and_server_starts(
 
 
 @pytest.mark.thorough
-def test_mcp_logs_with_option_follow_prints_lines_of_gateways_that_start_later(
+def test_mcp_logs_with_option_follow_prints_log_lines_of_gateways_started_later(
     follower: queue.Queue[str],
 ) -> None:
     for _ in range(2):

@@ -27,7 +27,7 @@ def test_error_for_a_mistyped_toolfold_command_suggests_the_correct_command(tool
 
 
 @pytest.mark.thorough
-def test_demo_prints_no_error_if_the_pipe_of_its_output_is_closed(home: Path) -> None:
+def test_demo_command_prints_no_error_if_its_output_pipe_is_closed(home: Path) -> None:
     # The pipe is closed before the conversation, whose events come from another thread.
     command = [sys.executable, "-m", "toolfold", "demo", "hello"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -44,7 +44,7 @@ def test_demo_prints_no_error_if_the_pipe_of_its_output_is_closed(home: Path) ->
     assert "BrokenPipe" not in errors
 
 
-def test_suggested_commands_start_with_the_path_of_toolfold_if_it_is_not_on_the_search_path(
+def test_suggested_commands_contain_the_full_path_of_toolfold_if_its_directory_is_not_on_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["my env/bin/toolfold"])
@@ -54,7 +54,7 @@ def test_suggested_commands_start_with_the_path_of_toolfold_if_it_is_not_on_the_
     assert find_own_command() == "toolfold"
 
 
-def test_mcp_import_shows_the_name_of_the_file_that_servers_come_from(toolfold: Toolfold) -> None:
+def test_mcp_import_prints_the_name_of_the_file_that_contains_the_servers(toolfold: Toolfold) -> None:
     Path("servers.json").write_text('{"mcpServers": {"git": {"command": "git-server"}}}')
     done = toolfold("mcp", "import", "--file", "servers.json", "--yes")
     assert "git, from servers.json" in done.out

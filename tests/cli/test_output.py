@@ -85,7 +85,7 @@ def test_warning_printed_during_a_spinner_or_progress_bar_appears_on_a_line_abov
     assert lines == ["warning: the first thing", "WARNING:x:the second thing", "the third thing", "done"]
 
 
-def test_table_printed_in_a_narrow_terminal_breaks_no_word(
+def test_table_in_a_narrow_terminal_is_printed_without_breaking_words(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")

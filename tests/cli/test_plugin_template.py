@@ -32,7 +32,7 @@ def test_plugin_created_from_the_template_is_found_and_its_tool_can_be_called(to
 
 
 @pytest.mark.thorough
-def test_tests_of_a_plugin_created_from_the_template_pass(toolfold: Toolfold) -> None:
+def test_generated_tests_of_a_plugin_created_from_the_template_pass(toolfold: Toolfold) -> None:
     assert toolfold("plugins", "new", "weather", "--directory", "mine").code == 0
     assert "2 passed" in run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", directory=Path("mine"))
 

@@ -57,7 +57,7 @@ def test_completion_script_completes_a_toolfold_command_in_a_real_shell(
     assert "plugins" in done.stdout or "_toolfold_completion" in done.stdout, done
 
 
-def test_toolfold_command_prints_no_traceback_if_the_pipe_of_its_output_is_closed(
+def test_toolfold_command_prints_no_traceback_if_its_output_pipe_is_closed(
     environment: dict[str, str],
 ) -> None:
     command = f"{TOOLFOLD} config schema --json | head -n 1"
@@ -123,7 +123,7 @@ def test_ctrl_c_stops_the_gateway_without_printing_an_error(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("mcp", "serve")])
-def test_gateway_with_an_unknown_toolset_does_not_start(
+def test_gateway_does_not_start_if_the_option_toolset_names_an_unknown_toolset(
     command: tuple[str, ...], environment: dict[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -90,7 +90,7 @@ def test_run_with_a_dash_reads_the_message_from_standard_input(
     assert read_events(done.stdout)[0]["message"] == "first line\nsecond line\n"
 
 
-def test_run_resumes_a_session_by_id_prefix_or_by_the_word_last(
+def test_run_resumes_the_session_given_by_an_id_prefix_or_the_word_last(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     first = read_events(toolfold("run", "One", "--json", "--model", write_script("1")).out)
@@ -102,7 +102,7 @@ def test_run_resumes_a_session_by_id_prefix_or_by_the_word_last(
         assert (started["session_id"], started["turn"]) == (session, number)
 
 
-def test_run_that_resumes_a_session_uses_the_model_of_that_session(
+def test_run_resumes_a_session_with_the_model_of_that_session(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     toolfold("run", "One", "--model", write_script("The same script."))
@@ -182,7 +182,7 @@ class TestExitCodes:
         assert no_key.code == 3
         assert "ANTHROPIC_API_KEY" in no_key.err
 
-    def test_run_exits_with_code_3_if_the_script_of_a_scripted_model_is_unreadable(
+    def test_run_exits_with_code_3_if_the_script_file_of_a_scripted_model_is_unreadable(
         self, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         (tmp_path / "bad.json").write_text('{"steps": [{"error": "x", "kind": "none"}]}', encoding="utf-8")
@@ -190,7 +190,7 @@ class TestExitCodes:
         assert done.code == 3
         assert "is not a script of model replies" in done.err
 
-    def test_run_exits_with_code_3_if_the_script_of_a_scripted_model_does_not_exist(
+    def test_run_exits_with_code_3_if_the_script_file_of_a_scripted_model_does_not_exist(
         self, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         done = toolfold("run", "Hi", "--model", f"scripted:{tmp_path / 'none.json'}")
@@ -209,7 +209,7 @@ class TestExitCodes:
 
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_signal_ends_run_with_exit_code_130_and_the_session_can_be_continued(
+    def test_sigint_or_sigterm_ends_run_with_exit_code_130_and_the_session_can_be_resumed(
         self, number: signal.Signals, tmp_path: Path, write_script: WriteScript, toolfold: Toolfold
     ) -> None:
         model = write_script("word " * 20_000, delay_s=0.01)

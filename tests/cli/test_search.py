@@ -67,7 +67,7 @@ def test_search_json_in_keyword_mode_has_no_similarity_values(toolfold: Toolfold
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_search_with_option_limit_prints_at_most_that_many_tools(
+def test_search_with_option_limit_prints_at_most_the_given_number_of_tools(
     toolfold: Toolfold, catalog: Path, mode: str
 ) -> None:
     options = ("--catalog", str(catalog), "--mode", mode, "--limit", "2", "--json")
@@ -93,7 +93,7 @@ def test_search_finds_catalog_tools_with_reserved_or_too_long_names(
     assert (named["name"], named["exact"]) == (LONG, True)
 
 
-def test_search_finds_catalog_tools_although_the_setting_enabled_toolsets_excludes_them(
+def test_search_finds_catalog_tools_even_if_the_setting_enabled_toolsets_excludes_them(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     only = ("--set", "tools.enabled_toolsets=[file]")
@@ -102,7 +102,7 @@ def test_search_finds_catalog_tools_although_the_setting_enabled_toolsets_exclud
     assert "todo" not in [hit["name"] for hit in hits]
 
 
-def test_search_with_options_catalog_and_sample_finds_tools_of_both(
+def test_search_with_options_catalog_and_sample_finds_tools_of_both_catalogs(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     message = "weather forecast, then create an out of office reply"
@@ -111,7 +111,7 @@ def test_search_with_options_catalog_and_sample_finds_tools_of_both(
     assert {"get_weather", "larkpost_set_auto_responder"} <= set(names)
 
 
-def test_search_prints_only_some_of_many_matching_words_and_how_many_more_there_are(
+def test_search_prints_a_few_matching_words_and_the_number_of_remaining_matching_words(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     words = "apple birch cedar daisy elder fern grape hazel iris jasmine kale lemon"
@@ -168,7 +168,7 @@ def test_search_succeeds_for_empty_or_very_long_messages_and_control_characters(
     assert toolfold(*LIGHT, "search", message).code == 0
 
 
-def test_embedding_endpoint_gets_each_tool_text_only_once_and_each_message_once(
+def test_search_embeds_each_tool_text_only_once_across_two_runs(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -206,7 +206,7 @@ def test_search_sends_the_api_key_from_the_environment_to_the_embedding_provider
     assert "sk-secret" not in done.out + done.err
 
 
-def test_failing_embedding_endpoint_falls_back_to_keywords_with_a_warning(
+def test_search_falls_back_to_keywords_with_a_warning_if_the_embedding_endpoint_fails(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     nowhere = ("--set", "tools.rag_embed_model=nomic-embed-text")

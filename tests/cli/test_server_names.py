@@ -58,10 +58,10 @@ def test_name_derived_from_any_command_is_a_valid_server_name(words: list[str]) 
 
 
 @check_cases("word", ["uvx", "npx", "python3.12", "docker", "./run", "C:\\x\\run.exe", "https://x.example"])
-def test_is_launcher_is_true_for_launcher_programs_like_uvx_and_for_paths_and_urls(word: str) -> None:
+def test_is_launcher_returns_true_for_launcher_programs_and_paths_and_urls(word: str) -> None:
     assert is_launcher(word)
 
 
 @check_cases("word", ["time", "git", "mcp-server-time", "pythonic", "my.server"])
-def test_is_launcher_is_false_for_words_that_can_be_server_names(word: str) -> None:
+def test_is_launcher_returns_false_for_words_that_can_be_server_names(word: str) -> None:
     assert not is_launcher(word)

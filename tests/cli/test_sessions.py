@@ -107,7 +107,7 @@ def test_session_deleted_with_sessions_delete_is_no_longer_listed(
     assert "there is no session" in missing.err
 
 
-def test_sessions_delete_without_a_terminal_keeps_the_session_and_names_the_option_yes(
+def test_sessions_delete_without_a_terminal_keeps_the_session_and_suggests_the_option_yes(
     toolfold: Toolfold, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -130,7 +130,7 @@ def test_sessions_delete_refuses_a_session_that_is_open_in_another_process(
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_session_name_last_means_the_newest_session_that_has_messages(
+def test_session_name_last_selects_the_newest_session_with_messages(
     toolfold: Toolfold, home: Path, session_id: str
 ) -> None:
     store = SqliteSessionStore(next(home.rglob("sessions.db")))

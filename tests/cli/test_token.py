@@ -7,7 +7,7 @@ import json
 from tests.cli.conftest import Toolfold
 
 
-def test_token_add_prints_the_new_token_and_token_list_does_not(toolfold: Toolfold) -> None:
+def test_token_add_prints_the_new_token_and_token_list_hides_it(toolfold: Toolfold) -> None:
     token = toolfold("token", "add", "laptop").out.strip()
     assert token.startswith("tf_")
     listed = json.loads(toolfold("token", "list", "--json").out)
@@ -38,7 +38,7 @@ def test_creating_the_first_token_warns_that_every_client_now_needs_a_token(tool
     assert "Clients still need one" in toolfold("token", "revoke", "laptop").err
 
 
-def test_token_limited_to_toolsets_may_use_models_only_if_created_with_the_option_models(
+def test_token_limited_to_toolsets_can_use_models_only_if_created_with_the_option_models(
     toolfold: Toolfold,
 ) -> None:
     toolfold("token", "add", "whole")

@@ -38,7 +38,7 @@ def names_at_the_gateway() -> set[str]:
 
 
 @pytest.mark.thorough
-def test_tools_list_and_search_and_explain_print_tool_names_as_gateway_clients_see_them(
+def test_tools_list_search_and_explain_print_the_tool_names_that_gateway_clients_receive(
     file: Path, toolfold: Toolfold
 ) -> None:
     names = names_at_the_gateway()
@@ -101,7 +101,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_refused_call_and_approval_commands_print_the_listed_tool_name_for_every_spelling(
+def test_call_refusal_and_approval_commands_print_the_listed_name_for_every_tool_name_spelling(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)
@@ -114,9 +114,7 @@ def test_refused_call_and_approval_commands_print_the_listed_tool_name_for_every
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note"])
-def test_settings_disabled_deny_and_command_allowlist_accept_tool_names_with_or_without_the_prefix_mcp(
-    file: Path, name: str
-) -> None:
+def test_tool_names_in_settings_are_accepted_with_or_without_the_prefix_mcp(file: Path, name: str) -> None:
     overrides = [f"tools.disabled=[{name.replace('delete_note', 'crash')}]"]
     entry = f"tool:{name} {ARGUMENTS}"
     set_value(file, "command_allowlist", [entry])
@@ -131,7 +129,7 @@ def test_settings_disabled_deny_and_command_allowlist_accept_tool_names_with_or_
         assert "forbids" in (session.call_sync("mcp_notes_echo", {"text": "hello"}).error or "")
 
 
-def test_mcp_test_and_tools_list_print_the_same_tool_names_for_two_servers_with_one_prefix(
+def test_mcp_test_and_tools_list_print_equal_tool_names_for_two_servers_with_the_same_prefix(
     file: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")], "prefix": "read_"}

@@ -32,7 +32,9 @@ def test_user_list_and_user_show_print_teams_and_token_names_of_a_user(toolfold:
     ]
 
 
-def test_user_can_be_disabled_and_enabled_and_user_remove_also_removes_its_tokens(toolfold: Toolfold) -> None:
+def test_user_commands_disable_and_enable_a_user_and_user_remove_also_removes_the_tokens(
+    toolfold: Toolfold,
+) -> None:
     toolfold("user", "add", "ann")
     toolfold("token", "add", "laptop", "--user", "ann")
     toolfold("user", "disable", "ann")
@@ -68,7 +70,7 @@ def test_removing_a_user_or_token_deletes_the_scheduled_jobs_and_allowed_tools_o
     assert load_config().approval.allowed_tools == ("tool:wipe:destructive client=other",)
 
 
-def test_token_revoke_fails_and_names_allowed_tools_of_the_client_that_it_could_not_delete(
+def test_token_revoke_fails_and_lists_allowed_tools_of_the_client_that_could_not_be_deleted(
     toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolfold("token", "add", "desk")
@@ -92,7 +94,7 @@ def test_user_or_team_remove_without_a_terminal_is_refused_unless_the_option_yes
         assert len(json.loads(toolfold(kind, "list", "--json").out)) == 1
 
 
-def test_team_leave_and_team_remove_print_what_the_former_members_may_use_from_now_on(
+def test_team_leave_and_team_remove_print_how_access_of_former_members_changes(
     toolfold: Toolfold,
 ) -> None:
     for name in ("ann", "bob"):
@@ -113,7 +115,7 @@ def test_team_leave_and_team_remove_print_what_the_former_members_may_use_from_n
     assert "ann" not in removed
 
 
-def test_user_allow_with_the_first_allow_rule_says_that_the_user_may_now_use_only_that(
+def test_user_allow_warns_that_the_first_allow_rule_limits_the_user_to_the_allowed_toolset(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -150,7 +152,7 @@ def test_team_show_prints_members_and_access_rules_and_limits_of_a_team(toolfold
     assert toolfold("team", "show", "rde").code == 4
 
 
-def test_command_for_an_unknown_user_or_team_exits_with_code_4_and_suggests_a_name(
+def test_command_for_an_unknown_user_or_team_exits_with_code_4_and_suggests_a_similar_name(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "annette")
@@ -162,7 +164,7 @@ def test_command_for_an_unknown_user_or_team_exits_with_code_4_and_suggests_a_na
     assert toolfold("team", "join", "red", "annette").code == 4
 
 
-def test_team_set_share_learned_changes_learned_messages_of_a_team_from_private_to_shared(
+def test_team_set_with_option_share_learned_makes_learned_messages_of_the_team_shared(
     toolfold: Toolfold,
 ) -> None:
     toolfold("team", "add", "red")
@@ -173,7 +175,7 @@ def test_team_set_share_learned_changes_learned_messages_of_a_team_from_private_
     assert json.loads(toolfold("team", "list", "--json").out) == []
 
 
-def test_access_rules_of_users_and_teams_can_be_set_and_explained_and_removed_by_commands(
+def test_user_and_team_commands_set_explain_and_remove_access_rules(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
@@ -207,7 +209,7 @@ def test_user_deny_rejects_an_access_rule_for_an_unknown_tool_server_or_toolset(
     assert toolfold("user", "unset", "ann", "tool:terminl").code == 0
 
 
-def test_usage_limits_of_a_user_can_be_set_shown_and_removed(toolfold: Toolfold) -> None:
+def test_user_commands_set_show_and_remove_usage_limits_of_a_user(toolfold: Toolfold) -> None:
     toolfold("user", "add", "ann")
     toolfold("team", "add", "red")
     toolfold("team", "join", "red", "ann")
