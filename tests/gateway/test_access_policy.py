@@ -99,7 +99,7 @@ def test_request_with_a_host_header_that_is_not_loopback_or_configured_is_refuse
         "ftp://localhost",
     ],
 )
-def test_request_whose_origin_header_is_not_a_loopback_web_page_is_refused(
+def test_request_with_an_origin_header_that_is_not_a_loopback_http_url_is_refused(
     tokens: Tokens, origin: str
 ) -> None:
     status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "origin": origin})
@@ -107,17 +107,17 @@ def test_request_whose_origin_header_is_not_a_loopback_web_page_is_refused(
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:3000", "http://localhost", "https://[::1]:8765"])
-def test_request_whose_origin_header_is_a_loopback_web_page_is_accepted(tokens: Tokens, origin: str) -> None:
+def test_request_with_a_loopback_http_url_as_origin_header_is_accepted(tokens: Tokens, origin: str) -> None:
     assert send_request(local_policy(tokens), {**LOCAL, "origin": origin})[0] == 200
 
 
-def test_requests_with_configured_hosts_and_origins_are_accepted(tokens: Tokens) -> None:
+def test_requests_with_host_and_origin_headers_allowed_in_the_settings_are_accepted(tokens: Tokens) -> None:
     at = local_policy(tokens, hosts=("box.lan",), origins=("https://app.example",))
     assert send_request(at, {"host": "box.lan:80", "origin": "https://app.example"})[0] == 200
 
 
 @pytest.mark.parametrize("given", ["Bearer wrong", "Basic eDp5", "Bearer", "bearer  ", "tf_x"])
-def test_request_with_a_wrong_or_malformed_token_gets_status_401(tokens: Tokens, given: str) -> None:
+def test_request_with_a_wrong_or_malformed_token_returns_401(tokens: Tokens, given: str) -> None:
     tokens.add("bob")
     status, inside, response = send_request(local_policy(tokens), {**LOCAL, "authorization": given})
     assert (status, inside.scopes) == (401, [])
@@ -134,7 +134,7 @@ def test_valid_token_is_removed_from_the_request_before_the_gateway_handles_it(t
     assert token not in repr(inside.scopes[0])
 
 
-def test_request_without_a_token_is_refused_as_soon_as_any_token_was_created(tokens: Tokens) -> None:
+def test_request_without_a_token_is_refused_after_the_first_token_is_created(tokens: Tokens) -> None:
     at = local_policy(tokens)
     assert send_request(at, LOCAL)[0] == 200
     token = tokens.add("narrow", ["mcp-git"])
@@ -150,7 +150,7 @@ def test_request_without_a_token_is_still_refused_after_all_tokens_are_revoked(t
     assert send_request(local_policy(tokens), LOCAL)[0] == 401
 
 
-def test_setting_allow_anonymous_accepts_requests_without_a_token_although_tokens_exist(
+def test_setting_allow_anonymous_accepts_requests_without_a_token_even_if_tokens_exist(
     tokens: Tokens,
 ) -> None:
     tokens.add("narrow")
@@ -208,5 +208,7 @@ def test_gateway_on_an_address_other_than_loopback_does_not_start_before_a_token
         ("localhost.evil", False),
     ],
 )
-def test_is_loopback_is_true_only_for_loopback_addresses_and_localhost(host: str, expected: bool) -> None:
+def test_is_loopback_returns_true_only_for_loopback_addresses_and_localhost(
+    host: str, expected: bool
+) -> None:
     assert is_loopback(host) is expected

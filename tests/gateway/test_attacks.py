@@ -75,7 +75,7 @@ async def wait_for(condition: Any) -> None:
 
 
 @both_revisions
-async def test_client_without_a_token_does_not_get_the_tools_of_a_client_whose_token_is_named_local(
+async def test_anonymous_client_does_not_get_the_tools_of_a_client_whose_token_is_named_local(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"local{'' if revision == NEWEST else '-'}"
@@ -87,7 +87,7 @@ async def test_client_without_a_token_does_not_get_the_tools_of_a_client_whose_t
 
 
 @both_revisions
-async def test_new_token_with_the_name_of_a_revoked_token_grants_only_its_own_toolsets(
+async def test_new_token_does_not_inherit_toolsets_of_a_revoked_token_with_the_same_name(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"renewed-{revision}"
@@ -143,7 +143,7 @@ async def test_open_stream_of_a_client_ends_when_its_token_is_revoked(two_server
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_tool_of_a_server_that_the_token_does_not_grant_cannot_be_called_under_any_spelling(
+async def test_tool_of_a_server_outside_the_token_scope_cannot_be_called_by_any_spelling_of_its_name(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"speller-{revision}", ["mcp-one"])
@@ -178,7 +178,7 @@ async def test_tool_of_a_server_that_the_token_does_not_grant_cannot_be_called_u
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_tool_that_the_token_does_not_grant_gives_the_same_error_as_a_tool_that_does_not_exist(
+async def test_calling_a_tool_outside_the_token_scope_returns_the_same_error_as_an_unknown_tool(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"guesser-{revision}", ["mcp-one"])
@@ -193,7 +193,7 @@ async def test_tool_that_the_token_does_not_grant_gives_the_same_error_as_a_tool
         assert '"two' not in await call_text(client, "tool_search", {"query": "two echo of the server two"})
 
 
-async def test_client_gets_no_notifications_of_servers_that_its_token_does_not_grant(
+async def test_client_receives_no_notifications_of_servers_outside_its_token_scope(
     two_servers: RunningGateway,
 ) -> None:
     narrow, wide = two_servers.tokens.add("one-server", ["mcp-one"]), two_servers.tokens.add("all-servers")
@@ -229,7 +229,7 @@ async def test_client_gets_no_notifications_of_servers_that_its_token_does_not_g
     assert set(received["wide"]) >= {"ResourceUpdated two+note://secret", "ResourcesListChanged"}
 
 
-async def test_client_that_may_not_use_a_server_cannot_subscribe_to_its_resources(
+async def test_client_cannot_subscribe_to_resources_of_a_server_outside_its_token_scope(
     two_servers: RunningGateway,
 ) -> None:
     async with two_servers.client(token=two_servers.tokens.add("follower", ["mcp-one"])) as client:
@@ -247,7 +247,7 @@ async def _follow(client: Client, uri: str, *, wanted: bool) -> None:
         await client.session.send_request(mcp_types.UnsubscribeRequest(params=given), mcp_types.EmptyResult)
 
 
-async def test_client_that_unsubscribes_from_a_resource_does_not_end_the_subscription_of_another_client(
+async def test_unsubscribing_from_a_resource_does_not_end_the_subscription_of_another_client(
     tmp_path: Path,
 ) -> None:
     with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
@@ -262,7 +262,7 @@ async def test_client_that_unsubscribes_from_a_resource_does_not_end_the_subscri
             wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_client_that_opens_too_many_sessions_loses_old_ones_and_other_clients_lose_none(
+async def test_client_above_its_session_limit_loses_only_its_own_oldest_sessions(
     two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
@@ -286,7 +286,7 @@ async def test_client_that_opens_too_many_sessions_loses_old_ones_and_other_clie
     assert not [key for key in closed if key.startswith("modest ")]
 
 
-async def test_number_of_calls_that_one_client_can_run_concurrently_is_limited(
+async def test_number_of_concurrent_calls_per_client_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_CALLS_PER_CLIENT", 4)
@@ -302,7 +302,7 @@ async def test_number_of_calls_that_one_client_can_run_concurrently_is_limited(
 
 
 @both_revisions
-async def test_resource_uri_with_the_prefix_of_another_server_is_read_from_the_server_that_sent_it(
+async def test_resource_link_that_imitates_another_server_prefix_is_read_from_the_server_that_sent_it(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -391,7 +391,7 @@ async def test_log_messages_that_a_server_sends_during_a_call_reach_only_the_cal
     assert not received["b"] or received["b"] == ["the balance of b"]
 
 
-async def test_elicitation_forwarded_to_a_client_names_the_server_and_a_flood_of_them_is_declined(
+async def test_forwarded_elicitation_names_its_server_and_excess_concurrent_elicitations_are_declined(
     tmp_path: Path,
 ) -> None:
     asked: list[str] = []
@@ -409,7 +409,7 @@ async def test_elicitation_forwarded_to_a_client_names_the_server_and_a_flood_of
     assert all(each.startswith("The server 'one' asks: ") for each in asked)
 
 
-async def test_elicitation_is_declined_if_it_is_unclear_which_client_made_the_call_that_caused_it(
+async def test_elicitation_is_declined_if_it_cannot_be_attributed_to_a_call_of_one_client(
     tmp_path: Path,
 ) -> None:
     asked: list[str] = []
@@ -436,7 +436,7 @@ async def test_elicitation_is_declined_if_it_is_unclear_which_client_made_the_ca
 
 
 @pytest.mark.thorough
-async def test_clients_get_notifications_in_time_although_another_client_does_not_read_its_stream(
+async def test_client_that_does_not_read_its_stream_does_not_delay_notifications_to_other_clients(
     tmp_path: Path,
 ) -> None:
     notified = asyncio.Event()
@@ -468,7 +468,7 @@ async def test_clients_get_notifications_in_time_although_another_client_does_no
 
 
 @pytest.mark.thorough
-async def test_number_of_server_log_messages_forwarded_to_a_client_during_its_request_is_limited(
+async def test_number_of_server_log_messages_forwarded_per_client_request_is_limited(
     tmp_path: Path,
 ) -> None:
     received: list[Any] = []
@@ -485,7 +485,9 @@ async def test_number_of_server_log_messages_forwarded_to_a_client_during_its_re
     assert len(received) <= MAX_NOTIFICATIONS_PER_SECOND * (seconds + 1)
 
 
-async def test_client_is_not_offered_the_approval_answer_always_and_cannot_give_it(tmp_path: Path) -> None:
+async def test_approval_form_does_not_offer_always_to_clients_and_rejects_the_answer_always(
+    tmp_path: Path,
+) -> None:
     offered: list[str] = []
     marker = tmp_path / "marker"
     marker.mkdir()
@@ -504,7 +506,9 @@ async def test_client_is_not_offered_the_approval_answer_always_and_cannot_give_
     assert marker.exists()
 
 
-async def test_approval_question_about_a_long_command_shows_the_dangerous_part(tmp_path: Path) -> None:
+async def test_approval_form_for_a_long_command_contains_the_dangerous_part_of_the_command(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -558,7 +562,7 @@ _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_request_with_wrong_repeated_or_malformed_http_headers_gets_no_tool_list(
+def test_tools_list_request_with_wrong_repeated_or_malformed_http_headers_returns_no_tools(
     two_servers: RunningGateway, headers: bytes
 ) -> None:
     for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):
@@ -616,7 +620,7 @@ async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_blo
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_argument_completions_of_a_server_with_one_process_per_client_show_nothing_of_other_clients(
+async def test_argument_completions_of_a_server_isolated_per_client_contain_no_data_of_other_clients(
     tmp_path: Path, revision: str
 ) -> None:
     ref = mcp_types.PromptReference(type="ref/prompt", name="notes_plan")
@@ -631,7 +635,7 @@ async def test_argument_completions_of_a_server_with_one_process_per_client_show
     assert found == [["notes-value"], ["notes-value"]]
 
 
-async def test_mcp_param_header_must_equal_the_tool_argument_and_its_check_reveals_no_other_tools(
+async def test_mcp_param_header_that_differs_from_the_tool_argument_returns_400(
     tmp_path: Path,
 ) -> None:
     region = {"type": "string", "x-mcp-header": "Region"}
@@ -660,7 +664,7 @@ async def test_mcp_param_header_must_equal_the_tool_argument_and_its_check_revea
         assert foreign == await status(served, tokens[1], "one_nowhere")
 
 
-async def test_client_cannot_approve_a_call_of_another_client_by_sending_its_request_state(
+async def test_client_cannot_approve_a_call_of_another_client_with_the_request_state_of_that_call(
     tmp_path: Path,
 ) -> None:
     victim = tmp_path / "victim"

@@ -29,7 +29,7 @@ async def call_delete(client: Any, text: str = "draft") -> Any:
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_token_of_that_name(
+async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_token_of_that_client(
     tmp_path: Path, revision: str
 ) -> None:
     allowed = {"approval.allowed_tools": ["server:notes client=desk"]}
@@ -48,7 +48,7 @@ async def test_tool_allowed_for_one_client_in_the_settings_runs_only_with_the_to
         ("cancel", "the client did not answer the question"),
     ],
 )
-async def test_error_of_a_call_whose_approval_form_was_not_accepted_does_not_say_that_a_person_refused(
+async def test_declined_approval_form_is_reported_as_declined_by_the_client_and_not_by_a_person(
     tmp_path: Path, revision: str, action: Any, reason: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -63,7 +63,7 @@ async def test_error_of_a_call_whose_approval_form_was_not_accepted_does_not_say
 
 
 @both_revisions
-async def test_approval_question_answered_by_a_client_is_published_as_an_asked_and_an_answered_event(
+async def test_approval_answered_by_a_client_publishes_approval_asked_and_approval_answered_events(
     tmp_path: Path, revision: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -103,7 +103,7 @@ async def test_approving_a_tool_for_the_session_allows_later_calls_with_other_ar
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_destructive_tool_runs_unasked_with_trust_client_approval_but_a_dangerous_command_does_not(
+async def test_trust_client_approval_runs_destructive_tools_unasked_but_refuses_dangerous_commands(
     tmp_path: Path, trusted: bool
 ) -> None:
     setting = {"gateway.trust_client_approval": trusted}
@@ -124,7 +124,7 @@ async def test_destructive_tool_runs_unasked_with_trust_client_approval_but_a_da
         ("192.0.2.7", (), False),
     ],
 )
-def test_access_policy_is_local_only_for_a_loopback_address_without_other_allowed_host_names(
+def test_access_policy_is_local_only_for_loopback_addresses_without_additional_allowed_hosts(
     tmp_path: Path, host: str, hosts: tuple[str, ...], is_local: bool
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
@@ -132,7 +132,7 @@ def test_access_policy_is_local_only_for_a_loopback_address_without_other_allowe
     assert make_access_policy(host, tokens, toolsets=None, hosts=hosts, origins=()).is_local is is_local
 
 
-async def test_setting_trust_client_approval_has_no_effect_for_a_gateway_that_other_machines_can_reach(
+async def test_setting_trust_client_approval_has_no_effect_if_other_machines_can_reach_the_gateway(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     import tests.gateway.harness as harness

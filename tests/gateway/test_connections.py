@@ -105,7 +105,7 @@ def test_connection_with_an_incomplete_second_http_request_is_closed_after_the_t
 
 
 @pytest.mark.thorough
-def test_open_event_stream_is_not_closed_by_the_timeout_for_silent_connections(
+def test_open_event_stream_is_not_closed_by_the_idle_connection_timeout(
     short_timeouts: GatewayProcess,
 ) -> None:
     body = json.dumps(HELLO).encode()
@@ -162,7 +162,7 @@ def limited_gateway(home: Path, files: int) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-def test_client_is_answered_while_more_silent_connections_are_open_than_the_gateway_allows(
+def test_gateway_answers_a_client_while_idle_connections_exceed_the_connection_limit(
     tmp_path: Path,
 ) -> None:
     with limited_gateway(tmp_path, 120) as gateway, contextlib.ExitStack() as stack:
@@ -224,7 +224,7 @@ def connect_without_reading(port: int, requests: int) -> socket.socket:
 LARGE = bytes(1_000_000)
 
 
-async def test_client_is_answered_while_all_connections_are_taken_by_clients_that_read_no_response(
+async def test_gateway_answers_a_client_while_clients_that_read_no_response_use_all_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limit = 10
@@ -243,7 +243,7 @@ async def test_client_is_answered_while_all_connections_are_taken_by_clients_tha
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-async def test_connection_whose_client_reads_nothing_of_a_large_response_is_closed_after_the_timeout(
+async def test_connection_is_closed_after_a_timeout_if_the_client_does_not_read_a_large_response(
     monkeypatch: pytest.MonkeyPatch, requests: int
 ) -> None:
     monkeypatch.setattr(http_connections, "STALLED_TIMEOUT_S", 0.2)
@@ -264,7 +264,7 @@ async def _wait_until_settled(server: uvicorn.Server) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
-def test_gateway_without_free_file_descriptors_logs_it_once_and_answers_again_when_some_are_free(
+def test_gateway_logs_exhausted_file_descriptors_once_and_answers_when_descriptors_are_free_again(
     tmp_path: Path,
 ) -> None:
     """The limit on open files leaves room for only a few connections."""
@@ -285,7 +285,7 @@ def test_gateway_without_free_file_descriptors_logs_it_once_and_answers_again_wh
 
 
 @pytest.mark.thorough
-def test_listening_socket_accepts_connections_and_opening_another_on_its_port_is_an_error() -> None:
+def test_opening_a_second_listening_socket_on_the_same_port_raises_config_error() -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         address = listening.getsockname()
         with (

@@ -146,7 +146,7 @@ async def test_stopping_the_enrich_command_cancels_its_sampling_request_to_the_m
 
 
 @pytest.mark.thorough
-async def test_enrich_explains_that_the_mcp_client_is_not_connected_or_does_not_support_sampling(
+async def test_enrich_reports_that_the_mcp_client_is_not_connected_or_does_not_support_sampling(
     gateway: GatewayProcess,
 ) -> None:
     home = gateway.log.parent
@@ -181,7 +181,9 @@ def test_control_socket_refuses_processes_started_by_a_tool_call_and_unknown_req
     assert "does not know the request" in send_request("stop")
 
 
-def test_control_socket_of_a_killed_gateway_is_removed_but_not_that_of_a_running_one(tmp_path: Path) -> None:
+def test_remove_stale_sockets_deletes_control_sockets_of_killed_gateways_and_keeps_active_ones(
+    tmp_path: Path,
+) -> None:
     killed, running = tmp_path / "1-killed.sock", tmp_path / "2-running.sock"
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(killed))
@@ -196,7 +198,7 @@ def test_control_socket_of_a_killed_gateway_is_removed_but_not_that_of_a_running
     assert sorted(file.name for file in tmp_path.iterdir()) == ["2-running.sock", "3-starting.sock"]
 
 
-def test_identify_peer_returns_the_process_id_at_the_other_end_of_a_unix_socket_on_linux_and_macos() -> None:
+def test_identify_peer_returns_the_process_id_of_the_peer_of_a_unix_socket() -> None:
     class MacSocket(socket.socket):
         def getsockopt(self, level: int, option: int, size: int = 0) -> Any:
             assert (level, option, size) == (0, 2, 4)  # SOL_LOCAL, LOCAL_PEERPID

@@ -63,7 +63,7 @@ def read_events(response: httpx2.Response) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("message", [request("tools/list", {}), call("plain_echo")], ids=["list", "call"])
-def test_request_that_is_answered_quickly_gets_a_json_response_instead_of_an_event_stream(
+def test_fast_request_is_answered_with_a_json_response_instead_of_an_event_stream(
     session: HttpSession, message: dict[str, Any]
 ) -> None:
     response = session.post(message)
@@ -89,14 +89,14 @@ def test_slow_call_is_answered_with_an_event_stream_instead_of_a_json_response(s
     assert [each["id"] for each in read_events(response)] == [7]
 
 
-def test_request_with_an_unknown_session_id_or_an_unsuitable_accept_header_is_refused(
+def test_request_with_an_unknown_session_id_or_an_unsupported_accept_header_is_refused(
     session: HttpSession,
 ) -> None:
     assert session.post(call("plain_echo"), mcp_session_id="x").status_code == 404
     assert session.post(call("plain_echo"), accept="text/html").status_code == 406
 
 
-def test_request_id_can_be_used_again_after_the_first_request_with_it_was_answered(
+def test_request_id_can_be_reused_after_the_first_request_was_answered(
     session: HttpSession,
 ) -> None:
     answers = [session.post(call("plain_echo")).json() for _ in range(2)]

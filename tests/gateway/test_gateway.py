@@ -47,7 +47,7 @@ async def tool_names(client: Client) -> list[str]:
 
 
 @both_revisions
-async def test_client_of_a_gateway_with_few_tools_lists_all_of_them_by_names_without_the_prefix_mcp(
+async def test_gateway_with_few_tools_lists_every_tool_by_its_name_without_the_prefix_mcp(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -56,7 +56,7 @@ async def test_client_of_a_gateway_with_few_tools_lists_all_of_them_by_names_wit
 
 
 @both_revisions
-async def test_bridge_tools_tool_search_and_tool_describe_have_a_read_only_hint_but_tool_call_has_none(
+async def test_tool_search_and_tool_describe_have_a_read_only_hint_and_tool_call_has_none(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -69,7 +69,7 @@ async def test_bridge_tools_tool_search_and_tool_describe_have_a_read_only_hint_
 
 
 @both_revisions
-async def test_client_of_a_gateway_with_many_tools_lists_only_bridge_tools_but_can_call_any_tool_by_name(
+async def test_gateway_with_many_tools_lists_only_search_tools_but_accepts_calls_of_any_tool_by_name(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -107,7 +107,7 @@ async def test_client_cannot_find_or_call_tools_outside_the_toolsets_of_its_toke
 
 
 @both_revisions
-async def test_file_and_terminal_tools_are_offered_only_to_clients_whose_token_names_their_toolset(
+async def test_file_and_terminal_tools_are_listed_only_to_clients_whose_token_grants_their_toolset(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"shell-{revision}", ["file"])
@@ -117,7 +117,7 @@ async def test_file_and_terminal_tools_are_offered_only_to_clients_whose_token_n
         assert "read_file" in await tool_names(client)
 
 
-async def test_client_that_connects_with_a_wrong_token_is_refused(two_servers: RunningGateway) -> None:
+async def test_client_with_a_wrong_token_cannot_connect(two_servers: RunningGateway) -> None:
     with pytest.raises(BaseException):  # noqa: B017, PT011 - the SDK wraps it in exception groups
         async with two_servers.client(token="tf_wrong") as client:
             await client.list_tools()
@@ -158,7 +158,7 @@ async def test_mcp_session_opened_with_one_token_cannot_be_used_with_another_tok
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_concurrent_clients_with_different_tokens_get_only_their_own_tools_and_results(
+async def test_concurrent_clients_with_different_tokens_do_not_see_tools_or_results_of_each_other(
     two_servers: RunningGateway, revision: str
 ) -> None:
     tokens = [two_servers.tokens.add(f"{name}-{revision}", [f"mcp-{name}"]) for name in ("one", "two")]
@@ -208,7 +208,7 @@ async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: P
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_server_that_crashes_or_hangs_or_floods_affects_only_the_client_that_calls_it(
+async def test_server_that_crashes_hangs_or_sends_a_flood_of_messages_does_not_affect_other_clients(
     tmp_path: Path, revision: str
 ) -> None:
     flood_size = str(thorough_count(50_000, 2_000))  # the gateway passes each notification on to the client
@@ -250,7 +250,7 @@ async def test_server_that_crashes_or_hangs_or_floods_affects_only_the_client_th
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_server_named_shell_gets_one_process_per_client_while_other_servers_share_one_process(
+async def test_shell_server_runs_one_process_per_client_and_other_servers_share_one_process(
     tmp_path: Path, revision: str
 ) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}
@@ -295,7 +295,7 @@ async def test_clients_are_notified_of_a_tool_that_a_server_adds_and_then_list_i
             assert "late_arrived_late" in await tool_names(client)
 
 
-async def test_tool_that_its_server_changed_is_not_offered_to_clients_before_a_person_reviews_it(
+async def test_tool_changed_by_its_server_is_not_listed_to_clients_until_a_person_reviews_it(
     tmp_path: Path,
 ) -> None:
     with serve_gateway(tmp_path, {"late": fault_server("--fault", "changing-list", trust="pin")}) as served:
@@ -321,7 +321,7 @@ async def asked_client(served: RunningGateway, revision: str, answer: str) -> As
 
 @pytest.mark.thorough(keep=1)
 @both_revisions
-async def test_approving_all_commands_of_a_kind_through_a_client_applies_only_to_its_session(
+async def test_approving_a_kind_of_command_through_a_client_applies_only_to_the_session_of_the_client(
     tmp_path: Path, revision: str
 ) -> None:
     victims = [tmp_path / name for name in ("build", "src", "other")]
@@ -439,7 +439,7 @@ async def test_approval_answer_with_a_forged_or_already_used_request_state_is_re
     assert victim.exists()
 
 
-async def test_tool_search_names_matching_tools_that_await_review_only_to_clients_that_may_use_them(
+async def test_tool_search_lists_tools_awaiting_review_only_to_clients_allowed_to_use_them(
     tmp_path: Path,
 ) -> None:
     servers = {"late": fault_server("--fault", "changing-list", trust="pin"), "other": fault_server()}
@@ -463,7 +463,7 @@ async def test_tool_search_names_matching_tools_that_await_review_only_to_client
 
 
 @both_revisions
-async def test_client_whose_token_names_only_an_unknown_toolset_has_no_tools(
+async def test_client_with_a_token_for_an_unknown_toolset_gets_no_tools(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"gone-{revision}", ["no-such-toolset"])

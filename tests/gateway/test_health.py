@@ -30,7 +30,7 @@ def get(gateway: GatewayProcess, path: str, **headers: str) -> httpx2.Response:
     return httpx2.get(f"http://127.0.0.1:{gateway.port}{path}", headers=headers, timeout=TIMEOUT_S)
 
 
-def test_health_and_readiness_endpoints_answer_requests_with_any_host_header(gateway: GatewayProcess) -> None:
+def test_health_and_readiness_endpoints_accept_any_host_header(gateway: GatewayProcess) -> None:
     for path in ("/healthz", "/readyz"):
         response = get(gateway, path, host="10.1.2.3:8765")
         assert (response.status_code, response.json()) == (200, {"status": "ok"})
@@ -38,14 +38,14 @@ def test_health_and_readiness_endpoints_answer_requests_with_any_host_header(gat
     assert posted.status_code == 405
 
 
-def test_metrics_are_served_in_the_format_of_prometheus(gateway: GatewayProcess) -> None:
+def test_metrics_endpoint_returns_the_prometheus_text_format(gateway: GatewayProcess) -> None:
     response = get(gateway, "/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'toolfold_tool_calls_total{outcome="ok"} 0\n' in response.text
     assert "toolfold_ready 1\n" in response.text
 
 
-def test_gateway_reads_its_settings_again_after_sighup_and_keeps_client_streams_open(
+def test_sighup_reloads_the_gateway_settings_and_keeps_client_streams_open(
     gateway: GatewayProcess,
 ) -> None:
     home = gateway.log.parent
@@ -76,7 +76,7 @@ def read_log(home: Path) -> str:
     return "".join(each.read_text() for each in home.rglob("gateway.log"))
 
 
-def test_gateway_reports_not_ready_but_still_answers_after_sigterm_and_exits_after_a_second_sigterm(
+def test_gateway_is_not_ready_but_answers_after_sigterm_and_exits_after_a_second_sigterm(
     gateway: GatewayProcess,
 ) -> None:
     gateway.process.send_signal(signal.SIGTERM)
@@ -90,7 +90,7 @@ def test_gateway_reports_not_ready_but_still_answers_after_sigterm_and_exits_aft
     gateway.process.wait(TIMEOUT_S)
 
 
-def test_replica_is_not_ready_while_its_database_does_not_answer(
+def test_replica_reports_not_ready_while_its_database_does_not_respond(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = open_database(database_url)

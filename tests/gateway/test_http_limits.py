@@ -92,7 +92,7 @@ TINY = chunk(b" ") * (3 * MAX_SMALL_CHUNKS)
 CHUNKED = (*KINDS, "Transfer-Encoding: chunked")
 
 
-async def test_request_body_in_tiny_chunks_is_refused_and_other_clients_are_answered_meanwhile(
+async def test_request_body_in_tiny_chunks_is_refused_without_delaying_other_clients(
     served: RunningGateway,
 ) -> None:
     async with served.client() as other:
@@ -116,7 +116,7 @@ async def test_request_body_in_tiny_chunks_is_refused_and_other_clients_are_answ
         (("Content-Encoding: gzip",), "", "415"),
     ],
 )
-def test_connection_of_a_request_refused_for_its_headers_is_closed_without_reading_the_body(
+def test_connection_is_closed_without_reading_the_body_if_the_request_headers_are_refused(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
@@ -130,7 +130,7 @@ def test_connection_of_a_request_refused_for_its_headers_is_closed_without_readi
     assert not counted
 
 
-def test_path_of_the_gateway_with_a_slash_is_served_there_and_never_redirected_to_the_host_header(
+def test_gateway_path_with_a_trailing_slash_is_served_without_a_redirect(
     served: RunningGateway,
 ) -> None:
     answers = []
@@ -196,7 +196,7 @@ def test_request_with_endless_http_headers_or_trailers_is_refused(served: Runnin
     ],
     ids=["lists", "strings", "deep"],
 )
-async def test_client_message_with_too_many_json_values_is_refused(
+async def test_mcp_message_with_too_many_or_too_deeply_nested_json_values_is_refused(
     served: RunningGateway, body: bytes, problem: str
 ) -> None:
     async with served.client() as other:
@@ -215,7 +215,7 @@ def test_request_whose_content_length_exceeds_the_limit_is_refused_without_readi
     assert answer.startswith("HTTP/1.1 413")
 
 
-def test_client_receives_the_error_about_a_too_long_body_while_it_is_still_sending_the_body(
+def test_client_receives_the_error_for_a_too_large_body_while_still_sending_the_body(
     served: RunningGateway,
 ) -> None:
     body = b"[" + b" " * (MAX_REQUEST_BYTES + 1_000_000) + b"]"
@@ -232,7 +232,7 @@ def test_request_body_that_arrives_too_slowly_is_refused(
         assert raw.receive().startswith("HTTP/1.1 408")
 
 
-def test_concurrent_request_bodies_of_one_client_are_refused_above_a_shared_memory_limit(
+def test_concurrent_request_bodies_above_the_memory_limit_of_one_client_are_refused(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
@@ -258,7 +258,7 @@ def test_concurrent_request_bodies_of_one_client_are_refused_above_a_shared_memo
     assert received[0].startswith("HTTP/1.1 503")
 
 
-def test_number_of_request_bodies_that_one_client_may_send_concurrently_is_limited(
+def test_number_of_concurrent_request_bodies_per_client_is_limited(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BODIES_PER_CLIENT", 2)
@@ -292,7 +292,7 @@ async def test_tool_call_with_arguments_of_several_megabytes_is_accepted(served:
         assert "truncated" in result_text(await client.call_tool("one_echo", {"text": text}))
 
 
-async def test_client_session_can_still_be_used_after_a_message_with_too_many_json_values_was_refused(
+async def test_session_remains_usable_after_a_message_with_too_many_json_values_was_refused(
     served: RunningGateway,
 ) -> None:
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -309,7 +309,7 @@ async def test_client_session_can_still_be_used_after_a_message_with_too_many_js
         assert (await http.post(served.url, content=PING, headers=session)).status_code == 200
 
 
-def test_large_request_is_refused_while_unanswered_calls_of_the_client_use_up_its_memory_limit(
+def test_large_request_is_refused_while_pending_calls_of_the_client_exhaust_its_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 250_000)

@@ -164,7 +164,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(requests(), min_size=1, max_size=2).map(b"".join), st.lists(st.integers(1, 60), max_size=6))
-def test_generated_request_is_refused_or_parsed_like_h11_in_whatever_pieces_it_arrives(
+def test_parser_agrees_with_h11_on_every_accepted_request_independent_of_packet_boundaries(
     data: bytes, sizes: list[int]
 ) -> None:
     here, there = parse_here(split(data, sizes)), parse_with_h11(split(data, sizes))
@@ -215,13 +215,13 @@ def lower_coding(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
         LINES + b"a: b\r\n" * MAX_HEADER_BYTES,
     ],
 )
-def test_request_that_servers_could_read_differently_is_refused(data: bytes) -> None:
+def test_request_that_http_servers_could_parse_differently_is_refused(data: bytes) -> None:
     assert parse_here([data]) is None
     assert parse_here([data[at : at + 1] for at in range(len(data))][: 2 * MAX_HEADER_BYTES]) is None
 
 
 @pytest.mark.parametrize("ending", [b"0\r\n\r\n", b"0\r\nX-Trailer: a\r\n\r\n", b"000;x=1\r\n\r\n"])
-def test_next_request_behind_a_chunked_body_is_read(ending: bytes) -> None:
+def test_request_after_a_chunked_body_on_the_same_connection_is_parsed(ending: bytes) -> None:
     data = CHUNKED + b"5;a=b\r\nhello\r\n" + ending + LINES + b"\r\n"
     for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
         found = parse_here(pieces)
@@ -233,7 +233,9 @@ def test_next_request_behind_a_chunked_body_is_read(ending: bytes) -> None:
     ("fields", "is_kept_alive"),
     [(b"", True), (b"Connection: Close\r\n", False), (b"Connection: a\r\nConnection: b, close\r\n", False)],
 )
-def test_connection_close_is_found_in_every_connection_header(fields: bytes, is_kept_alive: bool) -> None:
+def test_connection_is_not_kept_alive_if_any_connection_header_contains_close(
+    fields: bytes, is_kept_alive: bool
+) -> None:
     reader = RequestReader()
     reader.buffer += LINES + fields + b"\r\n"
     head = reader.read_head()
@@ -242,7 +244,7 @@ def test_connection_close_is_found_in_every_connection_header(fields: bytes, is_
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_number_of_network_packets_in_which_a_body_arrives_is_not_limited(is_chunked: bool) -> None:
+def test_request_body_is_accepted_in_any_number_of_network_packets(is_chunked: bool) -> None:
     size = 2 * MAX_SMALL_CHUNKS
     head = CHUNKED + b"%x\r\n" % size if is_chunked else LINES + b"Content-Length: %d\r\n\r\n" % size
     end = [b"\r\n0\r\n\r\n"] if is_chunked else []

@@ -95,13 +95,13 @@ def make_request(
 LAST = "Connection: close"
 
 
-async def test_streamed_response_is_chunked_for_http_1_1() -> None:
+async def test_streamed_response_to_an_http_1_1_request_uses_chunked_encoding() -> None:
     received = await exchange(make_request("/", LAST))
     assert "transfer-encoding: chunked" in received
     assert received.endswith("\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
 
 
-async def test_streamed_response_for_http_1_0_ends_with_the_connection() -> None:
+async def test_streamed_response_to_an_http_1_0_request_ends_by_closing_the_connection() -> None:
     received = await exchange(make_request("/keep", version="1.0"))
     assert "chunked" not in received
     assert "connection: close" in received
@@ -117,7 +117,9 @@ async def test_response_to_a_head_request_has_no_body() -> None:
 
 
 @pytest.mark.parametrize(("status", "has_length"), [(204, False), (304, True)])
-async def test_response_whose_status_forbids_a_body_declares_no_chunks(status: int, has_length: bool) -> None:
+async def test_response_with_a_status_that_forbids_a_body_has_no_transfer_encoding_header(
+    status: int, has_length: bool
+) -> None:
     received = await exchange(make_request(f"/{status}"), make_request("/sized", LAST))
     first, _, rest = received.partition("\r\n\r\n")
     assert "transfer-encoding" not in first
@@ -126,7 +128,7 @@ async def test_response_whose_status_forbids_a_body_declares_no_chunks(status: i
 
 
 @pytest.mark.parametrize("path", ["/fail", "/split"])
-async def test_failed_application_and_invalid_response_header_give_status_500(path: str) -> None:
+async def test_application_exception_or_invalid_response_header_returns_500(path: str) -> None:
     received = await exchange(make_request(path))
     assert received.startswith("HTTP/1.1 500")
     assert "set-cookie" not in received
@@ -139,7 +141,7 @@ async def test_connection_is_closed_if_a_response_is_longer_than_its_content_len
     assert received.count("HTTP/1.1") == 1
 
 
-async def test_client_that_expects_it_gets_100_continue_before_the_response() -> None:
+async def test_client_that_sends_expect_100_continue_receives_100_before_the_response() -> None:
     body = make_request(
         "/echo", LAST, "Expect: 100-continue", "Content-Length: 5", method="POST", body=b"hello"
     )
@@ -148,7 +150,7 @@ async def test_client_that_expects_it_gets_100_continue_before_the_response() ->
     assert "hello" in received
 
 
-async def test_requests_behind_a_chunked_body_are_answered_in_order() -> None:
+async def test_pipelined_requests_after_a_chunked_body_are_answered_in_order() -> None:
     chunked = make_request(
         "/echo", "Transfer-Encoding: chunked", method="POST", body=b"2\r\nab\r\n0\r\nX: y\r\n\r\n"
     )
@@ -158,22 +160,22 @@ async def test_requests_behind_a_chunked_body_are_answered_in_order() -> None:
     assert received.endswith("two\r\n0\r\n\r\n")
 
 
-async def test_request_behind_one_that_closes_the_connection_is_ignored() -> None:
+async def test_pipelined_request_after_a_request_with_connection_close_is_ignored() -> None:
     received = await exchange(make_request("/", LAST), make_request("/"))
     assert received.count("HTTP/1.1 200") == 1
 
 
-async def test_upgrade_and_connect_requests_are_handled_like_other_requests() -> None:
+async def test_upgrade_headers_and_the_connect_method_do_not_change_the_protocol() -> None:
     upgrade = make_request("/", "Connection: Upgrade", "Upgrade: websocket")
     received = await exchange(upgrade, make_request("/", method="CONNECT"), make_request("/", LAST))
     assert received.count("HTTP/1.1 200") == 3
 
 
-async def test_absolute_url_of_a_request_is_not_taken_for_a_path() -> None:
+async def test_request_line_with_an_absolute_url_returns_404() -> None:
     assert (await exchange(make_request("http://other/echo", LAST))).startswith("HTTP/1.1 404")
 
 
-async def test_refused_request_gets_status_400_after_the_responses_before_it() -> None:
+async def test_invalid_pipelined_request_is_refused_after_earlier_requests_were_answered() -> None:
     bad = b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"
     received = await exchange(make_request("/"), bad, make_request("/"))
     assert received.count("HTTP/1.1 200") == 1
@@ -198,7 +200,7 @@ async def take_over(
     return await asyncio.open_connection(sock=client)
 
 
-async def test_request_may_arrive_in_pieces_after_one_whose_large_body_the_application_did_not_read() -> None:
+async def test_request_arriving_byte_by_byte_is_answered_after_a_request_with_a_large_unread_body() -> None:
     large = make_request("/unread", "Content-Length: 100000", method="POST", body=b" " * 100_000)
     async with asyncio.timeout(TIMEOUT_S):
         reader, writer = await take_over(*connect_sockets(), large, b"")
@@ -211,7 +213,7 @@ async def test_request_may_arrive_in_pieces_after_one_whose_large_body_the_appli
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
-def test_connection_taken_over_in_the_middle_of_a_request_reads_the_earlier_bytes_first(
+def test_connection_handed_over_during_a_request_processes_previously_received_bytes_first(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """The bytes that were received elsewhere come first, even if more have arrived meanwhile."""
@@ -233,7 +235,7 @@ def test_connection_taken_over_in_the_middle_of_a_request_reads_the_earlier_byte
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
-def test_connection_taken_over_stops_reading_while_the_application_reads_nothing(
+def test_handed_over_connection_pauses_reading_while_the_application_does_not_read(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """The earlier bytes hold a second request: nothing more is needed before the first is answered."""
@@ -255,7 +257,7 @@ def test_connection_taken_over_stops_reading_while_the_application_reads_nothing
         runner.run(check_paused())
 
 
-def test_refused_requests_are_logged_once_per_interval(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_refused_requests_in_one_interval_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     refusals = RefusedRequests()
     for _ in range(50):
         refusals.log_refusal("The request line is not valid HTTP/1.1.")

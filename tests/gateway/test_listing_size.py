@@ -35,7 +35,7 @@ def listed_names(runtime: Runtime) -> set[str]:
 
 
 @pytest.mark.parametrize(("tools", "is_deferred"), [(30, False), (31, True)])
-def test_gateway_lists_up_to_thirty_tools_and_only_bridge_tools_if_there_are_more(
+def test_gateway_lists_up_to_30_tools_directly_and_only_search_tools_above_30(
     tmp_path: Path, tools: int, is_deferred: bool
 ) -> None:
     with open_with_tools(tmp_path, tools) as runtime:
@@ -44,14 +44,14 @@ def test_gateway_lists_up_to_thirty_tools_and_only_bridge_tools_if_there_are_mor
 
 
 @pytest.mark.parametrize(("setting", "count"), [(0, 40), (40, 40), (39, 3)])
-def test_gateway_lists_all_tools_up_to_the_setting_threshold_tools_and_only_bridge_tools_above(
+def test_gateway_lists_only_search_tools_if_the_tool_count_exceeds_the_setting_threshold_tools(
     tmp_path: Path, setting: int, count: int
 ) -> None:
     with open_with_tools(tmp_path, 40, setting) as runtime:
         assert len(listed_names(runtime)) == count
 
 
-def test_session_outside_of_the_gateway_defers_tools_by_their_token_count_instead_of_their_number(
+def test_session_without_a_gateway_defers_tools_by_token_count_instead_of_tool_count(
     tmp_path: Path,
 ) -> None:
     with open_with_tools(tmp_path, 40, behind_gateway=False) as runtime:
@@ -74,7 +74,9 @@ def test_measure_listing_counts_listed_tools_deferred_tools_and_saved_tokens(tmp
 
 
 @pytest.mark.thorough
-def test_gateway_prints_how_many_tools_and_tokens_its_tool_list_has_when_it_starts(tmp_path: Path) -> None:
+def test_gateway_startup_message_contains_the_tool_count_and_token_count_of_its_tool_list(
+    tmp_path: Path,
+) -> None:
     write_settings(tmp_path, {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}})
     with gateway_process(tmp_path) as gateway:
         wait_until(lambda: "40 are behind tool_search" in gateway.log.read_text())

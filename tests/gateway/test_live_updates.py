@@ -44,7 +44,7 @@ async def test_mcp_server_added_to_a_running_gateway_can_be_used_by_connected_cl
             assert (await client.list_resources()).resources == []
 
 
-async def test_clients_that_may_not_use_an_added_server_are_not_notified_of_a_changed_tool_list(
+async def test_adding_a_server_does_not_notify_clients_without_access_to_the_server(
     tmp_path: Path,
 ) -> None:
     with serve_gateway(tmp_path, {"one": fault_server()}) as served:

@@ -40,7 +40,7 @@ def test_log_file_and_its_rotated_copy_are_readable_only_by_their_owner_and_limi
 
 
 @pytest.mark.thorough
-def test_processes_that_share_a_log_file_write_whole_lines_and_rotate_it_once_when_it_is_full(
+def test_processes_sharing_a_log_file_write_complete_lines_and_rotate_a_full_file_once(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "gateway.log"
@@ -53,7 +53,7 @@ def test_processes_that_share_a_log_file_write_whole_lines_and_rotate_it_once_wh
     assert older.stat().st_size > 15_000  # a file replaced twice in a row would leave a short one
 
 
-def test_deleted_log_file_is_created_again_by_the_next_line(tmp_path: Path) -> None:
+def test_deleted_log_file_is_recreated_by_the_next_log_record(tmp_path: Path) -> None:
     path = tmp_path / "gateway.log"
     file = AppendOnlyFile(path)
     file.append("one")

@@ -81,7 +81,7 @@ def read_answer(file: Path, output: str = "") -> Any:
 @pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("start", STARTS)
-def test_client_process_that_a_tool_call_started_is_not_asked_to_approve_calls(
+def test_client_process_started_by_a_tool_call_is_not_asked_to_approve_calls(
     gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, start: str
 ) -> None:
     words, file = client_words(gateway, revision, victim)
@@ -114,7 +114,7 @@ def add_token(gateway: GatewayProcess, name: str) -> str:
 @pytest.mark.thorough(keep=1)
 @both_revisions
 @pytest.mark.parametrize("with_token", [False, True])
-def test_client_process_that_the_user_started_is_asked_to_approve_and_named_in_the_audit_log(
+def test_client_process_started_by_the_user_can_approve_calls_and_appears_in_the_audit_log(
     gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, with_token: bool
 ) -> None:
     name = f"desk-{revision}"
@@ -161,7 +161,7 @@ asyncio.run(main())
     assert decisions(tmp_path / "home", victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_process_with_the_environment_variable_toolfold_run_is_taken_for_one_started_by_a_tool_call() -> None:
+def test_process_with_the_variable_toolfold_run_is_classified_as_started_by_a_tool_call() -> None:
     words = ["sleep", "60"]
     for marks, is_marked in (({"TOOLFOLD_RUN": "x"}, True), ({}, False)):
         with subprocess.Popen(words, env={"PATH": os.environ["PATH"], **marks}) as process:
@@ -186,7 +186,7 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Pee
 
 
 @check_cases(("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")])
-def test_process_of_a_local_client_is_identified_by_the_socket_of_its_connection(
+def test_process_of_a_local_client_is_identified_by_its_connection_socket(
     host: str, listening_on: str
 ) -> None:
     with connected(host, listening_on) as (client, connection):
@@ -203,19 +203,19 @@ async def test_client_that_closed_its_connection_is_not_trusted_to_approve_calls
                 await PeerProcesses().require_user(connection.client, connection.server, has_token=has_token)
 
 
-async def test_client_with_a_token_on_another_machine_may_approve_calls() -> None:
+async def test_client_on_another_machine_can_approve_calls_with_a_token() -> None:
     await PeerProcesses().require_user(("192.0.2.7", 40_000), ("192.0.2.8", 443), has_token=True)
 
 
 @pytest.mark.parametrize("address", [None, ("testclient", 50_000), ("", 0)])
-async def test_client_without_an_ip_address_may_approve_calls_only_with_a_token(address: Any) -> None:
+async def test_client_without_an_ip_address_can_approve_calls_only_with_a_token(address: Any) -> None:
     peers, server = PeerProcesses(), ("127.0.0.1", 80)
     with pytest.raises(Exception, match="create a token"):
         await peers.require_user(address, server, has_token=False)
     await peers.require_user(address, server, has_token=True)
 
 
-def test_origin_of_a_client_process_that_belongs_to_another_system_user_is_unknown() -> None:
+def test_process_origin_of_a_client_running_as_another_system_user_is_unknown() -> None:
     if os.getuid():
         pytest.skip("needs root")
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
@@ -225,7 +225,7 @@ def test_origin_of_a_client_process_that_belongs_to_another_system_user_is_unkno
         )  # processes of other tool calls may run
 
 
-def test_process_of_a_tool_call_whose_sockets_cannot_be_read_is_suspected_to_be_the_client() -> None:
+def test_connection_is_attributed_to_a_tool_call_if_the_sockets_of_its_process_cannot_be_read() -> None:
     """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

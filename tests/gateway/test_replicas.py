@@ -171,7 +171,7 @@ async def wait_for(condition: Callable[[], Any]) -> None:
     await asyncio.to_thread(wait_until, condition)
 
 
-async def test_approval_question_of_one_replica_can_be_answered_in_the_dashboard_of_another(
+async def test_approval_question_of_one_replica_can_be_answered_in_the_dashboard_of_another_replica(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas
@@ -211,7 +211,7 @@ async def test_call_that_needs_approval_is_refused_if_no_replica_has_an_open_das
         await repeat_until(is_refused)
 
 
-async def test_tool_that_a_person_accepts_on_one_replica_can_be_used_on_the_other(
+async def test_tool_accepted_by_a_person_on_one_replica_can_be_called_on_the_other_replica(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas
@@ -243,7 +243,7 @@ class RoundRobin(httpx2.AsyncHTTPTransport):
         return await super().handle_async_request(request)
 
 
-async def test_each_call_of_a_client_with_the_newest_protocol_revision_can_go_to_another_replica(
+async def test_calls_of_a_client_with_the_newest_protocol_revision_can_alternate_between_replicas(
     replicas: tuple[Replica, Replica],
 ) -> None:
     async with (
@@ -289,7 +289,7 @@ def open_session(replica: Replica) -> str:
     return str(response.headers["mcp-session-id"])
 
 
-def test_session_that_was_ended_on_one_replica_is_ended_on_all(replicas: tuple[Replica, Replica]) -> None:
+def test_session_ended_on_one_replica_is_invalid_on_all_replicas(replicas: tuple[Replica, Replica]) -> None:
     one, two = replicas
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     session = open_session(one)
@@ -301,7 +301,7 @@ def test_session_that_was_ended_on_one_replica_is_ended_on_all(replicas: tuple[R
     assert post(one, ping, "0" * 32).status_code == 404
 
 
-def test_session_end_that_cannot_be_stored_is_refused_and_can_be_repeated(
+def test_session_delete_request_returns_503_while_the_database_fails_and_succeeds_on_retry(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one = replicas[0]
@@ -323,7 +323,7 @@ def test_session_end_that_cannot_be_stored_is_refused_and_can_be_repeated(
     assert [post(each, ping, session).status_code for each in replicas] == [404, 404]
 
 
-async def test_client_session_continues_on_another_replica_after_its_replica_was_killed(
+async def test_client_session_continues_on_another_replica_after_the_first_replica_was_killed(
     replicas: tuple[Replica, Replica], tmp_path: Path
 ) -> None:
     write_settings(tmp_path, json.loads((replicas[0].home / "config.yaml").read_text()))
@@ -341,7 +341,7 @@ async def test_client_session_continues_on_another_replica_after_its_replica_was
             assert "after" in result_text(await client.call_tool("notes_read", {"text": "after"}))
 
 
-async def test_token_created_or_revoked_on_one_replica_is_valid_or_revoked_on_both(
+async def test_creating_or_revoking_a_token_on_one_replica_takes_effect_on_both_replicas(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas
@@ -368,7 +368,7 @@ async def test_token_created_or_revoked_on_one_replica_is_valid_or_revoked_on_bo
     await wait_for(lambda: one.ask_status(token) == 401 and two.ask_status(token) == 401)
 
 
-async def test_access_rules_and_call_limits_set_by_a_command_on_one_replica_apply_on_both(
+async def test_access_rules_and_call_limits_set_on_one_replica_apply_on_both_replicas(
     replicas: tuple[Replica, Replica],
 ) -> None:
     one, two = replicas

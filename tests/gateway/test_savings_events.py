@@ -37,7 +37,7 @@ async def test_tokens_saved_by_a_shorter_tool_list_are_published_once_per_client
     assert events.empty()
 
 
-async def test_client_gets_its_tool_list_even_if_the_saved_tokens_cannot_be_measured(
+async def test_tool_list_is_sent_to_the_client_even_if_the_saved_tokens_cannot_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged = threading.Event()

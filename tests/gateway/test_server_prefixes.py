@@ -14,23 +14,23 @@ def prefixes_for(servers: list[str]) -> ServerPrefixes:
     return ServerPrefixes({server: f"{server}_" for server in servers})
 
 
-def test_resource_uri_sent_to_clients_has_the_server_name_and_a_plus_sign_before_its_scheme() -> None:
+def test_resource_uri_sent_to_clients_starts_with_the_server_name_and_a_plus_sign() -> None:
     assert prefixes_for(["files"]).prefix_uri("files", "file:///a") == "files+file:///a"
 
 
-def test_server_with_an_empty_prefix_has_unchanged_resource_uris_and_prompt_names() -> None:
+def test_resource_uris_and_prompt_names_of_a_server_with_an_empty_prefix_are_unchanged() -> None:
     addresses = ServerPrefixes({"files": ""})
     assert addresses.prefix_uri("files", "file:///a") == "file:///a"
     assert addresses.prefix_prompt("files", "greet") == "greet"
 
 
-def test_prompt_name_that_matches_two_server_prefixes_is_resolved_with_the_longer_prefix_first() -> None:
+def test_prompt_name_matching_two_server_prefixes_resolves_to_the_longer_prefix_first() -> None:
     addresses = prefixes_for(["a", "a_b"])
     assert addresses.resolve_prompt("a_b_c") == [("a_b", "c"), ("a", "b_c")]
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), st.text(min_size=1, max_size=40))
-def test_any_prefixed_resource_uri_or_prompt_name_is_resolved_to_its_server(
+def test_every_prefixed_resource_uri_and_prompt_name_resolves_to_its_server(
     servers: list[str], own: str
 ) -> None:
     addresses = prefixes_for(servers)

@@ -77,7 +77,7 @@ async def open_stream(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("has_token", [False, True])
-async def test_client_at_its_session_limit_can_open_new_sessions_and_its_oldest_ones_are_closed(
+async def test_opening_sessions_above_the_client_limit_closes_the_oldest_sessions_of_the_client(
     served: RunningGateway, has_token: bool
 ) -> None:
     token = served.tokens.add(f"abandoning-{has_token}") if has_token else ""
@@ -87,7 +87,7 @@ async def test_client_at_its_session_limit_can_open_new_sessions_and_its_oldest_
     assert found == [404] * 2 * LIMIT + [200] * LIMIT
 
 
-async def test_least_recently_used_session_is_closed_when_a_client_opens_one_above_its_limit(
+async def test_opening_a_session_above_the_client_limit_closes_the_least_recently_used_session(
     served: RunningGateway,
 ) -> None:
     async with http(served.tokens.add("recent")) as client:
@@ -127,7 +127,7 @@ async def test_opening_many_sessions_does_not_close_a_session_with_a_call_in_pro
         assert result_text(await waiting) == "released"
 
 
-async def test_client_with_most_sessions_loses_one_when_another_opens_one_at_the_total_session_limit(
+async def test_new_session_at_the_total_limit_closes_a_session_of_the_client_with_most_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_sessions, "MAX_HTTP_SESSIONS", LIMIT)
@@ -140,7 +140,7 @@ async def test_client_with_most_sessions_loses_one_when_another_opens_one_at_the
             assert [await status(greedy, own, each) for each in theirs] == [404] + [200] * (LIMIT - 2)
 
 
-async def test_sessions_that_a_client_opens_concurrently_do_not_exceed_its_session_limit(
+async def test_sessions_opened_concurrently_by_one_client_do_not_exceed_its_session_limit(
     served: RunningGateway,
 ) -> None:
     async with http(served.tokens.add("hasty")) as client:
@@ -151,7 +151,7 @@ async def test_sessions_that_a_client_opens_concurrently_do_not_exceed_its_sessi
     assert {each.status_code for each in answers} <= {200, 503}
 
 
-def test_session_limit_of_anonymous_clients_is_shared_by_all_clients_with_the_same_ip_address() -> None:
+def test_anonymous_clients_with_the_same_ip_address_share_one_session_limit() -> None:
     anonymous, named = TokenClient(ANONYMOUS), TokenClient("a", created=1.0)
     one, two = {"client": ("127.0.0.1", 5)}, {"client": ("127.0.0.2", 5)}
     assert quota_key(anonymous, one) == quota_key(anonymous, {"client": ("127.0.0.1", 6)})
@@ -195,7 +195,7 @@ def never_busy(_session: str) -> bool:
 
 
 @check_cases("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
-def test_error_names_the_method_of_the_mcp_sdk_that_the_gateway_overrides_if_the_sdk_lacks_it(
+def test_missing_mcp_sdk_method_that_the_gateway_overrides_raises_an_error_with_its_name(
     method: str,
 ) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
@@ -211,11 +211,11 @@ def make_manager(is_busy: Callable[[str], bool]) -> Any:
     return base(Server("empty"))
 
 
-def test_session_manager_of_the_mcp_sdk_gets_the_limit_for_the_sessions_of_all_clients() -> None:
+def test_session_manager_of_the_mcp_sdk_is_created_with_the_total_session_limit() -> None:
     assert make_manager(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 
-def test_session_to_evict_is_the_least_recently_used_one_that_is_not_busy() -> None:
+def test_session_to_evict_is_the_least_recently_used_idle_session() -> None:
     asked: list[str] = []
 
     def is_busy(session: str) -> bool:

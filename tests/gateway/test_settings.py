@@ -30,7 +30,7 @@ async def tool_names(client: Client) -> set[str]:
 @pytest.mark.thorough(keep=2)
 @both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
-async def test_tool_denied_by_the_setting_approval_deny_is_refused_to_clients_under_each_of_its_names(
+async def test_tool_in_the_setting_approval_deny_is_refused_for_every_spelling_of_its_name(
     tmp_path: Path, revision: str, entry: str
 ) -> None:
     with serve_gateway(
@@ -72,7 +72,7 @@ async def test_settings_tools_pinned_and_toolsets_accept_a_tool_name_with_the_pr
             assert await tool_names(client) == {"one_tool_7"}
 
 
-async def test_command_allowlist_entry_with_a_tool_name_and_arguments_lets_clients_make_that_call_only(
+async def test_command_allowlist_entry_with_tool_name_and_arguments_allows_only_that_exact_call(
     tmp_path: Path,
 ) -> None:
     wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}

@@ -221,7 +221,7 @@ def test_gateway_answers_list_requests_during_startup_with_the_lists_recorded_in
 
 
 @pytest.mark.thorough
-def test_client_that_skips_the_handshake_gets_the_recorded_tool_list_during_gateway_startup(
+def test_client_without_initialize_handshake_gets_the_recorded_tool_list_during_gateway_startup(
     home: GatewayHome,
 ) -> None:
     with home.start() as gateway:
@@ -251,7 +251,7 @@ def test_tool_call_sent_during_gateway_startup_is_answered_when_the_startup_has_
 
 
 @pytest.mark.thorough
-def test_client_is_notified_once_if_the_tool_list_after_startup_differs_from_the_recorded_one(
+def test_client_is_notified_once_if_the_tool_list_after_startup_differs_from_the_recorded_list(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -284,7 +284,7 @@ def test_call_of_a_tool_in_the_recorded_tool_list_that_no_longer_exists_is_refus
 
 
 @pytest.mark.thorough
-def test_recorded_tool_lists_are_not_used_if_settings_lock_file_or_plugins_changed_since(
+def test_recorded_tool_lists_are_not_used_after_a_change_of_settings_lock_file_or_plugins(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -313,7 +313,7 @@ def test_recorded_tool_lists_are_not_used_if_settings_lock_file_or_plugins_chang
 
 
 @pytest.mark.thorough
-def test_gateway_answers_only_after_startup_if_its_settings_differ_from_those_of_the_recorded_lists(
+def test_gateway_answers_only_after_startup_if_settings_changed_since_tool_lists_were_recorded(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -382,7 +382,7 @@ def test_file_of_recorded_tool_lists_is_ignored_if_damaged_or_symlinked_or_reada
 
 
 @pytest.mark.thorough
-def test_gateway_skips_invalid_input_lines_during_startup_and_answers_the_valid_ones(
+def test_gateway_skips_invalid_input_lines_during_startup_and_answers_valid_lines(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -430,7 +430,7 @@ def test_gateway_whose_input_ends_during_startup_answers_all_requests_and_then_e
 
 
 @pytest.mark.thorough
-def test_file_of_recorded_tool_lists_is_unchanged_after_a_client_left_during_gateway_startup(
+def test_file_of_recorded_tool_lists_is_unchanged_if_the_client_disconnects_during_startup(
     home: GatewayHome,
 ) -> None:
     run_once(home)
@@ -528,7 +528,7 @@ def test_clients_are_notified_of_tools_of_a_slow_new_server_when_it_has_started(
         st.binary(max_size=200) | st.from_regex(rb'\{"jsonrpc":"2.0","id":.{0,9},"method":"tools/list"}')
     )
 )
-def test_initialize_request_is_answered_during_gateway_startup_after_any_other_input_lines(
+def test_initialize_request_during_gateway_startup_is_answered_after_arbitrary_input_lines(
     lines: list[bytes],
 ) -> None:
     record = ListingRecord(Path("unused"), {digest_json(HELLO): {"initialize": "{}", "tools/list": "{}"}})
@@ -545,7 +545,7 @@ JSON = PLAIN | MAPS | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_
 
 
 @given(JSON, JSON)
-def test_file_of_recorded_tool_lists_with_any_json_content_is_read_or_ignored_without_an_error(
+def test_reading_a_file_of_recorded_tool_lists_with_arbitrary_json_raises_no_error(
     tmp_path_factory: pytest.TempPathFactory, inputs: Any, clients: Any
 ) -> None:
     file = tmp_path_factory.mktemp("records") / "record.json"

@@ -179,7 +179,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_http_client_gets_the_recorded_tool_list_during_gateway_startup_and_its_calls_wait(
+async def test_http_client_gets_the_recorded_tool_list_during_startup_and_its_call_waits_for_startup(
     home: HttpGatewayHome, revision: str
 ) -> None:
     with home.start():
@@ -195,7 +195,7 @@ async def test_http_client_gets_the_recorded_tool_list_during_gateway_startup_an
 
 
 @pytest.mark.thorough
-async def test_http_client_is_notified_if_the_tool_list_after_startup_differs_from_the_recorded_one(
+async def test_http_client_is_notified_if_the_tool_list_after_startup_differs_from_the_recorded_list(
     home: HttpGatewayHome,
 ) -> None:
     changed = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_http_client_is_notified_if_the_tool_list_after_startup_differs_fr
         await asyncio.to_thread(home.record_lists)
 
 
-def test_recorded_tool_list_is_not_sent_to_requests_with_a_wrong_host_header_origin_or_token(
+def test_recorded_tool_list_is_not_sent_in_response_to_a_wrong_host_header_origin_or_token(
     home: HttpGatewayHome,
 ) -> None:
     wrong: list[tuple[dict[str, str], int]] = [
@@ -280,7 +280,7 @@ def test_tool_lists_are_recorded_only_for_the_most_recently_connected_clients(tm
     assert list(record.clients)[-1] == names[-2]
 
 
-async def test_tool_list_sent_without_a_session_is_not_recorded_for_the_client_that_initialized_before(
+async def test_tool_list_sent_without_a_session_is_not_recorded_for_a_previously_initialized_client(
     tmp_path: Path,
 ) -> None:
     async def answer(_scope: Any, receive: Any, send: Any) -> None:

@@ -91,7 +91,7 @@ def start_gateway(settings: dict[str, str]) -> Iterator[StdioGateway]:
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_sdk_client_can_start_the_stdio_gateway_and_list_tools_and_call_them(
+async def test_mcp_sdk_client_starts_the_stdio_gateway_and_lists_and_calls_tools(
     revision: str, settings: dict[str, str]
 ) -> None:
     command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})
@@ -170,7 +170,7 @@ def test_stdio_gateway_ignores_invalid_lines_and_exits_at_the_end_of_input(setti
 
 
 @pytest.mark.thorough
-def test_too_long_input_line_of_a_client_is_refused_and_the_next_line_is_answered(
+def test_stdio_gateway_refuses_a_too_long_input_line_and_answers_the_next_line(
     settings: dict[str, str],
 ) -> None:
     with start_gateway(settings) as gateway:
@@ -181,7 +181,7 @@ def test_too_long_input_line_of_a_client_is_refused_and_the_next_line_is_answere
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("value", [b"[" + b"[]," * 900_000 + b"1]", b"[" * 5_000 + b"]" * 5_000])
-def test_input_line_with_too_many_json_values_is_refused_and_the_next_line_is_answered(
+def test_stdio_gateway_refuses_an_input_line_with_too_many_json_values_and_answers_the_next_line(
     settings: dict[str, str], value: bytes
 ) -> None:
     params = b'{"name": "a_echo", "arguments": {"text": ' + value + b"}}"
@@ -192,7 +192,7 @@ def test_input_line_with_too_many_json_values_is_refused_and_the_next_line_is_an
 
 
 @pytest.mark.thorough
-def test_plugin_of_the_stdio_gateway_reads_empty_input_and_prints_to_stderr_instead_of_stdout(
+def test_plugin_in_the_stdio_gateway_reads_empty_stdin_and_its_prints_go_to_stderr(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
     (tmp_path / "plugins").mkdir()

@@ -116,7 +116,7 @@ async def test_subscribed_client_is_notified_of_a_resource_update(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_unsubscribing_from_a_resource_ends_only_the_subscription_of_that_client_to_that_resource(
+async def test_unsubscribing_ends_only_the_subscription_of_this_client_to_this_resource(
     served: RunningGateway, revision: str
 ) -> None:
     a, b = "new+note://a", "new+note://b"
@@ -147,7 +147,7 @@ async def test_client_gets_updates_of_a_resource_whose_server_is_slow_to_confirm
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_subscribed_client_still_gets_resource_updates_after_the_server_was_restarted(
+async def test_subscribed_client_receives_resource_updates_after_a_server_restart(
     served: RunningGateway, revision: str
 ) -> None:
     uri = f"new+note://lasting-{revision}"
@@ -163,7 +163,7 @@ async def test_subscribed_client_still_gets_resource_updates_after_the_server_wa
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_server_is_unsubscribed_when_the_last_client_unsubscribes(
+async def test_gateway_unsubscribes_from_the_server_when_the_last_client_unsubscribes(
     tmp_path: Path, revision: str
 ) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
@@ -192,7 +192,7 @@ async def test_resource_subscriptions_end_when_the_client_disconnects(tmp_path: 
         await wait_for(lambda: "unsubscribed note://secret" in read_server_log(served, "old"))
 
 
-async def test_client_can_subscribe_to_at_most_1000_resources_and_all_end_when_its_streams_close(
+async def test_client_can_subscribe_to_at_most_1000_resources_until_its_streams_close(
     tmp_path: Path,
 ) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
@@ -234,7 +234,7 @@ async def test_concurrent_streams_of_one_client_share_its_limit_of_1000_resource
 
 
 @pytest.mark.thorough
-async def test_resource_subscriptions_at_the_server_end_when_the_streams_of_the_client_are_cancelled(
+async def test_cancelling_the_streams_of_a_client_ends_its_resource_subscriptions_at_the_server(
     tmp_path: Path,
 ) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}

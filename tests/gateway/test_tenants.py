@@ -141,7 +141,7 @@ async def test_answer_to_an_approval_question_cannot_be_used_for_a_second_call(
     assert victim.exists()
 
 
-async def test_call_that_is_sent_again_with_its_approval_answer_counts_once_towards_the_call_limit(
+async def test_call_repeated_with_its_approval_answer_counts_once_towards_the_call_limit(
     tenants: Tenants, tmp_path: Path
 ) -> None:
     tokens = tenants.served.tokens
@@ -195,7 +195,7 @@ async def test_user_cannot_cancel_a_call_of_another_user(tmp_path: Path) -> None
         assert "slept" in response.text
 
 
-async def test_read_file_refuses_files_of_toolfold_with_users_tokens_credentials_or_stored_results(
+async def test_read_file_refuses_toolfold_files_that_contain_users_tokens_credentials_or_results(
     tenants: Tenants,
 ) -> None:
     runtime = tenants.served.runtime
@@ -232,7 +232,7 @@ async def test_read_file_refuses_files_of_toolfold_with_users_tokens_credentials
         assert "secret.txt" not in found
 
 
-def test_user_who_may_use_only_one_tool_cannot_list_read_or_subscribe_to_resources_of_its_server(
+def test_user_with_access_to_one_tool_only_cannot_list_or_read_resources_of_its_server(
     tenants: Tenants,
 ) -> None:
     user = tenants.served.tokens.users.add_user("carl")
@@ -262,7 +262,7 @@ def limited_token(tenants: Tenants) -> Iterator[str]:
     tokens.users.remove_user("eve")
 
 
-async def test_completion_of_prompt_arguments_of_a_denied_server_fails_as_for_an_unknown_server(
+async def test_prompt_argument_completion_of_a_denied_server_returns_the_error_of_an_unknown_server(
     tenants: Tenants, limited_token: str
 ) -> None:
     def list_references(server: str) -> list[mcp_types.PromptReference | mcp_types.ResourceTemplateReference]:
@@ -292,7 +292,7 @@ async def test_completion_of_prompt_arguments_of_a_denied_server_fails_as_for_an
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_tool_denied_by_an_access_rule_cannot_be_called_under_any_spelling_or_through_tool_call(
+async def test_tool_denied_by_an_access_rule_cannot_be_called_by_any_spelling_or_through_tool_call(
     tenants: Tenants, limited_token: str, revision: str
 ) -> None:
     wanted = {"text": "reached"}
@@ -343,7 +343,7 @@ async def test_metrics_contain_no_names_of_users_teams_clients_or_tools(
         assert name not in metrics
 
 
-async def test_approval_that_one_user_gave_for_a_session_does_not_apply_to_calls_of_another_user(
+async def test_session_approval_of_one_user_does_not_apply_to_calls_of_another_user(
     tenants: Tenants, tmp_path: Path
 ) -> None:
     (tmp_path / "one").mkdir()
@@ -360,7 +360,7 @@ async def test_approval_that_one_user_gave_for_a_session_does_not_apply_to_calls
     assert (tmp_path / "one").exists()
 
 
-def test_scheduled_job_gets_only_tools_that_its_user_may_use_and_is_refused_if_the_user_is_disabled(
+def test_scheduled_job_gets_only_tools_granted_to_its_user_and_fails_if_the_user_is_disabled(
     tenants: Tenants,
 ) -> None:
     tokens = tenants.served.tokens
@@ -376,7 +376,7 @@ def test_scheduled_job_gets_only_tools_that_its_user_may_use_and_is_refused_if_t
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "a\\b", "a\0b", "", "a\nb", ".hidden"])
-def test_name_of_a_server_user_team_or_token_that_could_leave_a_folder_is_refused(
+def test_server_user_team_and_token_names_that_allow_path_traversal_are_rejected(
     tenants: Tenants, tmp_path: Path, name: str
 ) -> None:
     tokens = tenants.served.tokens

@@ -16,7 +16,7 @@ def tokens(tmp_path: Path) -> Tokens:
     return Tokens(tmp_path / "gateway" / "tokens.json")
 
 
-def test_finding_a_client_token_returns_the_client_name_and_toolsets_it_was_created_with(
+def test_looking_up_a_client_token_returns_its_client_name_and_toolsets(
     tokens: Tokens,
 ) -> None:
     token = tokens.add("bob", ["mcp-github"])

@@ -80,7 +80,7 @@ async def list_names(client: Client) -> set[str]:
         (("tool:",), (), None, (), None),
     ],
 )
-async def test_user_sees_only_tools_allowed_by_access_rules_and_a_token_can_only_reduce_them(
+async def test_user_sees_only_tools_allowed_by_both_access_rules_and_token(
     served: RunningGateway,
     allowed: tuple[str, ...],
     denied: tuple[str, ...],
@@ -104,7 +104,7 @@ def make_directory(*teams: Team, **rules: tuple[str, ...]) -> Directory:
     return Directory({"1": user}, {each.name: replace(each, members=members) for each in teams})
 
 
-def test_user_gets_the_allow_and_deny_rules_of_the_user_and_of_all_teams_together() -> None:
+def test_user_grant_combines_allow_and_deny_rules_of_the_user_and_all_teams_of_the_user() -> None:
     red, blue = Team("red", allowed=("a",), denied=("x",)), Team("blue", allowed=("b",), denied=("y",))
     assert make_directory(red, blue).find_limit("1") == GrantLimit(("a", "b"), ("x", "y"))
     assert make_directory(red, allowed=("c",), denied=("a",)).find_limit("1") == GrantLimit(
@@ -189,7 +189,7 @@ def test_open_stream_of_a_disabled_or_removed_user_is_closed_and_the_next_reques
             assert session.post(request("tools/list", {})).status_code == 200
 
 
-def test_terminal_tool_is_granted_to_a_user_only_if_an_access_rule_or_the_token_names_it(
+def test_terminal_tool_is_granted_to_a_user_only_by_an_explicit_access_rule_or_token_scope(
     served: RunningGateway, tmp_path: Path
 ) -> None:
     from toolfold.gateway.server import open_session
@@ -217,7 +217,7 @@ def test_terminal_tool_is_granted_to_a_user_only_if_an_access_rule_or_the_token_
         tokens.revoke(client.name)
 
 
-def test_explain_access_names_every_rule_that_allows_or_denies_a_tool_to_a_user(
+def test_explain_access_returns_every_rule_that_allows_or_denies_a_tool_to_a_user(
     served: RunningGateway,
 ) -> None:
     runtime, toolsets = served.runtime, served.runtime.toolsets()
@@ -244,7 +244,7 @@ def test_explain_access_names_every_rule_that_allows_or_denies_a_tool_to_a_user(
     assert explain("mail_echo", disabled, free.with_user(disabled)) == ((), ("the user ann is disabled",))
 
 
-async def test_resources_of_a_server_denied_to_a_user_are_not_listed_and_reading_them_fails_as_unknown(
+async def test_resources_of_a_server_denied_to_a_user_are_neither_listed_nor_readable(
     served: RunningGateway,
 ) -> None:
     user = add_user(served.tokens, "ann")
@@ -260,7 +260,7 @@ async def test_resources_of_a_server_denied_to_a_user_are_not_listed_and_reading
         assert str(refused.value) == str(unknown.value).replace("x' was", "' was")
 
 
-def test_local_tool_is_explained_as_refused_to_a_user_without_rules_and_tokens(
+def test_explain_access_reports_that_a_user_without_rules_and_tokens_cannot_use_local_tools(
     served: RunningGateway,
 ) -> None:
     directory, toolsets = make_directory(), served.runtime.toolsets()
@@ -270,7 +270,7 @@ def test_local_tool_is_explained_as_refused_to_a_user_without_rules_and_tokens(
     assert "neither a rule nor a token names it" in found.refused_by[0]
 
 
-async def test_calls_of_a_user_are_found_in_the_usage_history_of_this_user_only(
+async def test_usage_history_of_a_user_contains_only_calls_of_that_user(
     served: RunningGateway, quotas: Quotas
 ) -> None:
     users = [add_user(served.tokens, name) for name in ("ann", "bob")]
@@ -293,7 +293,7 @@ async def test_calls_of_a_user_are_found_in_the_usage_history_of_this_user_only(
         store.close()
 
 
-def test_log_says_that_the_user_of_a_refused_token_is_disabled_and_the_client_is_not_told(
+def test_token_of_a_disabled_user_returns_401_and_only_the_log_contains_the_reason(
     served: RunningGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = add_user(served.tokens, "ann")
@@ -317,7 +317,7 @@ def quotas(served: RunningGateway, tmp_path: Path) -> Iterator[Quotas]:
 
 
 @pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
-async def test_calls_above_the_call_limit_of_a_user_are_refused_with_the_seconds_to_wait(
+async def test_calls_above_the_call_limit_of_a_user_are_refused_with_the_remaining_wait_time(
     served: RunningGateway, quotas: Quotas, revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "toolfold")
@@ -358,7 +358,7 @@ async def test_calls_with_a_forged_request_state_count_towards_the_call_limit_of
     assert quotas.refusals["calls_per_day"] == 1
 
 
-async def test_calls_of_a_user_with_limits_are_refused_if_the_database_of_usage_counts_is_damaged(
+async def test_calls_of_a_user_with_call_limits_are_refused_if_the_quota_database_is_damaged(
     served: RunningGateway, quotas: Quotas, tmp_path: Path
 ) -> None:
     user = add_user(served.tokens, "ann")

@@ -80,7 +80,7 @@ async def test_mcp_server_gets_the_stored_credentials_of_the_user_who_makes_the_
         assert text.startswith(f"secret-of-{user}-{server} ")
 
 
-async def test_two_users_of_a_server_with_user_credentials_get_separate_server_processes(
+async def test_server_with_per_user_credentials_runs_a_separate_process_for_each_user(
     setup: Setup,
 ) -> None:
     gateway = setup.gateway
@@ -93,14 +93,14 @@ async def test_two_users_of_a_server_with_user_credentials_get_separate_server_p
     assert processes[0] == processes[2] != processes[1]
 
 
-async def test_client_token_without_a_user_cannot_call_tools_of_a_server_with_user_credentials(
+async def test_client_token_without_a_user_cannot_call_tools_of_a_server_with_per_user_credentials(
     setup: Setup,
 ) -> None:
     text = await setup.call("stranger", "local_whoami")
     assert "belongs to no user" in text
 
 
-async def test_call_of_a_user_without_stored_credentials_is_refused_with_the_command_to_store_them(
+async def test_call_of_a_user_without_stored_credentials_fails_with_the_command_to_store_credentials(
     setup: Setup,
 ) -> None:
     text = await setup.call("new", "web_whoami")
@@ -108,7 +108,7 @@ async def test_call_of_a_user_without_stored_credentials_is_refused_with_the_com
     assert "toolfold credentials set web" in text
 
 
-async def test_user_of_a_server_with_user_credentials_sees_no_resources_of_other_users(setup: Setup) -> None:
+async def test_server_with_per_user_credentials_does_not_show_resources_of_other_users(setup: Setup) -> None:
     setup.credentials.set(OWNER, "web", "TOKEN", "secret-of-owner")
     async with setup.gateway.client(token=setup.tokens["new"]) as client:
         assert "secret-of" not in repr(await client.list_resources())
@@ -122,7 +122,7 @@ async def test_user_of_a_server_with_user_credentials_sees_no_resources_of_other
         assert "notes of secret-of-ann-web" in repr(await client.read_resource(uri))
 
 
-async def test_next_call_of_a_user_uses_changed_credentials_and_is_refused_after_their_removal(
+async def test_changed_credentials_apply_to_the_next_call_and_removed_credentials_refuse_the_next_call(
     setup: Setup,
 ) -> None:
     user_id = setup.users["bob"]
@@ -152,7 +152,7 @@ async def test_open_client_session_can_still_call_tools_after_the_credential_enc
         assert "secret-of-ann" in result_text(await client.call_tool("local_whoami", {}))
 
 
-async def test_server_starts_when_the_missing_credential_of_the_installation_is_stored(
+async def test_server_with_a_missing_credential_starts_after_the_credential_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.sources.mcp.pool.CREDENTIALS_POLL_S", 0.05)

@@ -126,7 +126,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         ("X-First: a\0b", "Transfer-Encoding: chunked"),
     ],
 )
-def test_request_whose_end_is_ambiguous_is_refused_and_the_request_hidden_behind_it_is_not_answered(
+def test_request_with_ambiguous_length_is_refused_and_a_smuggled_request_is_not_answered(
     target: Target, fields: tuple[str, ...]
 ) -> None:
     for path in ("/mcp", "/v1/files", "/ui/api/sign-in"):
@@ -163,7 +163,7 @@ def test_chunk_with_an_invalid_size_is_refused(target: Target, size: str) -> Non
         *("0x7f000001", "[::ffff:127.0.0.1]", "127.0.0.1:80:80", "127.0.0.1:x", "[::1", ":80"),
     ],
 )
-def test_request_whose_host_header_is_not_exactly_a_known_name_is_refused(target: Target, host: str) -> None:
+def test_request_with_a_host_header_other_than_an_allowed_name_is_refused(target: Target, host: str) -> None:
     for path in ("/ui/", "/ui/api/hello", "/v1/models"):
         assert read_status(target.get(path, host=host)) == 421, path
     head = target.head("/mcp", f"Content-Length: {len(BODY)}", host=host)
@@ -174,16 +174,14 @@ def test_request_whose_host_header_is_not_exactly_a_known_name_is_refused(target
     "repeated",
     ["Authorization: Bearer x", "Host: evil.example", "Origin: http://evil.example", "Mcp-Session-Id: x"],
 )
-def test_request_that_repeats_a_header_that_decides_about_access_is_refused(
-    target: Target, repeated: str
-) -> None:
+def test_request_with_a_repeated_security_header_is_refused(target: Target, repeated: str) -> None:
     first = ("Mcp-Session-Id: y", f"Origin: http://{target.host}")
     for path in ("/mcp", "/v1/chat/completions", "/ui/api/sign-in"):
         fields = first if not path.startswith("/ui/") else first[:1]
         assert read_status(target.post(path, BODY, *fields, repeated)) == 400, path
 
 
-def test_headers_of_reverse_proxies_neither_replace_a_token_nor_change_the_requested_path(
+def test_forwarding_headers_of_reverse_proxies_do_not_bypass_the_token_or_change_the_path(
     target: Target,
 ) -> None:
     forged = (
@@ -236,7 +234,7 @@ def test_token_and_connection_headers_of_a_client_are_not_forwarded_to_the_model
         *("/v1/../ui/api/overview", "/v1/%2e%2e/ui/x", "/v1/models/../../admin", "/v1/..%5cadmin"),
     ],
 )
-def test_path_that_leads_out_of_its_folder_is_not_served_or_forwarded(target: Target, path: str) -> None:
+def test_path_traversal_request_is_neither_served_nor_forwarded(target: Target, path: str) -> None:
     target.upstream.received.clear()
     assert read_status(target.get(path)) in (400, 404)
     assert target.upstream.received == []
@@ -257,7 +255,7 @@ def test_path_that_leads_out_of_its_folder_is_not_served_or_forwarded(target: Ta
         "null",
     ],
 )
-def test_body_that_is_nested_oversized_or_not_text_is_refused_by_the_gateway_and_the_dashboard(
+def test_deeply_nested_oversized_or_undecodable_request_body_returns_a_4xx_status(
     target: Target, body: str | bytes
 ) -> None:
     for path in ("/mcp", "/ui/api/sign-in", "/ui/api/login"):
@@ -279,7 +277,7 @@ def test_body_that_is_nested_oversized_or_not_text_is_refused_by_the_gateway_and
         '{"model":{"model":["m"]},"tools":{"a":1}}',
     ],
 )
-def test_malformed_model_request_reaches_the_provider_unchanged_and_harms_nothing(
+def test_malformed_model_request_is_forwarded_unchanged_to_the_provider(
     target: Target, body: str | bytes
 ) -> None:
     content = body if isinstance(body, bytes) else body.encode()
@@ -289,7 +287,7 @@ def test_malformed_model_request_reaches_the_provider_unchanged_and_harms_nothin
         assert target.upstream.received[0].body == content
 
 
-def test_hostile_name_of_a_model_does_not_stop_the_recording_of_usage(target: Target) -> None:
+def test_malicious_model_name_does_not_stop_usage_recording(target: Target) -> None:
     for model in ("\\ud800", "a\\u0000b", "x" * 500_000, "usual-model"):
         assert read_status(target.post("/v1/chat/completions", f'{{"model":"{model}","messages":[]}}')) == 200
     with contextlib.closing(sqlite3.connect(target.home / "state" / HISTORY_FILE)) as history:
@@ -313,7 +311,7 @@ def test_headers_of_several_megabytes_are_refused_on_every_path(target: Target) 
             assert read_status(response) == 400, path
 
 
-def test_clients_that_send_slowly_or_do_not_read_do_not_delay_others(target: Target) -> None:
+def test_clients_that_send_slowly_or_do_not_read_responses_do_not_delay_other_clients(target: Target) -> None:
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     slow = [target.connect() for _ in range(60)]
     try:
@@ -339,7 +337,7 @@ def test_clients_that_send_slowly_or_do_not_read_do_not_delay_others(target: Tar
     assert target.is_alive()
 
 
-def test_mcp_session_id_gives_no_access_without_its_token_or_after_its_end(target: Target) -> None:
+def test_mcp_session_id_is_refused_without_its_token_and_after_the_session_ended(target: Target) -> None:
     opened = target.post("/mcp", BODY)
     (session,) = re.findall(r"mcp-session-id: (\S+)", opened)
     ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"})
@@ -356,7 +354,7 @@ def test_mcp_session_id_gives_no_access_without_its_token_or_after_its_end(targe
     assert read_status(target.post("/mcp", ping, *with_session)) == 404
 
 
-def test_link_to_the_dashboard_can_be_used_once(target: Target) -> None:
+def test_dashboard_login_link_can_be_used_only_once(target: Target) -> None:
     wait_until(lambda: "#code=" in target.gateway.log.read_text())
     (code, *_) = re.findall(r"#code=([\w-]+)", target.gateway.log.read_text())
     first = target.post("/ui/api/sign-in", json.dumps({"code": code}))
