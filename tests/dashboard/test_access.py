@@ -63,7 +63,7 @@ def test_dashboard_page_has_a_content_security_policy_without_inline_scripts_or_
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-def test_session_cookie_of_the_dashboard_is_http_only_and_same_site(
+def test_dashboard_session_cookie_has_the_attributes_http_only_and_same_site(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -73,7 +73,7 @@ def test_session_cookie_of_the_dashboard_is_http_only_and_same_site(
     assert visitor.http.get("/ui/api/tools", headers={"x-toolfold-page-key": key}).json()["total"] > 100
 
 
-def test_dashboard_request_with_only_the_cookie_or_only_the_page_key_is_refused(
+def test_dashboard_request_without_both_session_cookie_and_page_key_is_refused(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -94,7 +94,7 @@ def test_dashboard_request_with_only_the_cookie_or_only_the_page_key_is_refused(
         ({"host": "evil.example"}, 421),
     ],
 )
-def test_dashboard_request_with_the_origin_or_host_of_another_web_page_is_refused(
+def test_dashboard_request_with_a_foreign_origin_or_host_header_is_refused(
     visitor: Visitor, dashboard: DashboardProcess, headers: dict[str, str], status: int
 ) -> None:
     key = visitor.sign_in(dashboard)
@@ -125,9 +125,7 @@ def test_dashboard_requests_are_refused_after_signing_out(
 
 
 @pytest.mark.parametrize("path", ["../app.py", "..%2fapp.py", "%2e%2e/access.py", "missing.js"])
-def test_dashboard_does_not_serve_source_files_or_paths_with_parent_directories(
-    visitor: Visitor, path: str
-) -> None:
+def test_dashboard_does_not_serve_source_files_or_parent_directory_paths(visitor: Visitor, path: str) -> None:
     response = visitor.http.get(f"/ui/{path}")
     assert response.status_code in (403, 404)
 
@@ -150,7 +148,7 @@ def test_dashboard_responses_contain_no_secret_from_environment_variables(
         assert secret not in response.text
 
 
-def test_dashboard_request_with_invalid_values_gets_an_error_status_and_a_reason(
+def test_dashboard_request_with_invalid_values_returns_an_error_status_with_a_reason(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     headers = {"x-toolfold-page-key": visitor.sign_in(dashboard)}
@@ -171,7 +169,7 @@ def test_dashboard_request_with_invalid_values_gets_an_error_status_and_a_reason
         assert (response.status_code, bool(response.json()["error"])) == (status, True), (path, body)
 
 
-def test_sign_in_code_and_browser_session_are_refused_after_they_expired() -> None:
+def test_expired_sign_in_codes_and_browser_sessions_are_refused() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     code = sign_in.create_code()
@@ -184,7 +182,7 @@ def test_sign_in_code_and_browser_session_are_refused_after_they_expired() -> No
     assert not sign_in.use_session(signed_in.cookie, signed_in.page_key)
 
 
-def test_dashboard_can_be_used_on_the_port_of_the_gateway(tmp_path: Path) -> None:
+def test_dashboard_is_served_on_the_port_of_the_gateway(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with gateway_process(home) as gateway:
         code = _wait_for_code(gateway)
@@ -245,7 +243,7 @@ def test_only_an_unrestricted_token_of_an_administrator_can_sign_in_to_the_dashb
     assert visitor.http.get("/ui/api/overview", headers=page_key).status_code == 401
 
 
-def test_revoking_a_token_in_the_dashboard_deletes_what_was_allowed_to_the_client(
+def test_revoking_a_token_in_the_dashboard_deletes_the_allowed_tools_of_the_client(
     visitor: Visitor, dashboard: DashboardProcess
 ) -> None:
     config = load_config(env={"TOOLFOLD_HOME": str(dashboard.home)})

@@ -56,7 +56,7 @@ def _read(feed: ActivityFeed) -> list[dict[str, Any]]:
         lambda text: ToolsSearched(session_id="s", call_id="c", queries=(text,), found=()),
     ],
 )
-def test_secret_in_the_text_of_an_event_is_redacted_even_at_the_point_of_truncation(
+def test_secret_in_the_text_of_an_event_is_redacted_even_if_the_text_is_truncated_within_it(
     bus: EventBus, feed: ActivityFeed, make_event: Any, position: int
 ) -> None:
     bus.publish(make_event("a " * (position // 2) + SECRET))
@@ -65,7 +65,7 @@ def test_secret_in_the_text_of_an_event_is_redacted_even_at_the_point_of_truncat
     assert "[reda" in shown
 
 
-def test_secret_split_between_two_pieces_of_a_streamed_answer_is_redacted(
+def test_secret_split_across_two_chunks_of_a_streamed_answer_is_redacted(
     bus: EventBus, feed: ActivityFeed
 ) -> None:
     shown, position = "", 0

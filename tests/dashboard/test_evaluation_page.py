@@ -85,7 +85,7 @@ def choose_file(page: Page, name: str, content: bytes) -> None:
     page.get_by_text(name, exact=True).wait_for()
 
 
-def test_evaluation_page_accepts_a_gzipped_file_of_messages(checked_page: CheckedPage) -> None:
+def test_evaluation_page_accepts_a_gzip_compressed_file_of_messages(checked_page: CheckedPage) -> None:
     page = checked_page.open("evaluation")
     fill_in(page, describe_tools(TOOLS), "")
     choose_file(page, "messages.jsonl.gz", gzip.compress(write_lines(MESSAGES).encode()))
@@ -98,7 +98,7 @@ def test_evaluation_page_accepts_a_gzipped_file_of_messages(checked_page: Checke
     assert rows.count() == 2
 
 
-def test_evaluation_page_shows_the_number_of_an_invalid_line_in_the_messages(
+def test_evaluation_page_shows_the_line_number_of_an_invalid_line_in_the_messages_file(
     checked_page: CheckedPage,
 ) -> None:
     page = checked_page.open("evaluation")
@@ -108,7 +108,7 @@ def test_evaluation_page_shows_the_number_of_an_invalid_line_in_the_messages(
     checked_page.problems.clear()  # the browser reports the status 400 of the refused request
 
 
-def test_evaluation_page_can_cancel_a_running_evaluation(checked_page: CheckedPage) -> None:
+def test_cancelling_a_running_evaluation_on_the_evaluation_page_stops_it(checked_page: CheckedPage) -> None:
     many = [
         {"id": number, "query": f"where is parcel {number}?", "gold": ["track_parcel"]}
         for number in range(5_000)

@@ -73,7 +73,7 @@ def test_evaluation_with_invalid_modes_tools_or_messages_is_refused_with_the_rea
     assert evaluations.describe()["state"] == "none"
 
 
-def test_second_evaluation_is_refused_while_one_is_running(evaluations: Evaluations) -> None:
+def test_second_evaluation_is_refused_while_another_evaluation_is_running(evaluations: Evaluations) -> None:
     evaluations.start({**VALID, "queries": write_lines(MESSAGES * 1_500)})
     with pytest.raises(RequestRefused, match="An evaluation is running"):
         evaluations.start(VALID)
@@ -91,7 +91,7 @@ def test_evaluation_that_exceeds_its_time_limit_is_stopped_with_an_error(runtime
     assert "took longer" in evaluations.describe()["problem"]
 
 
-def test_evaluation_of_the_tools_of_the_runtime_leaves_out_bridge_tools(evaluations: Evaluations) -> None:
+def test_evaluation_of_the_configured_tools_excludes_the_tool_search_tools(evaluations: Evaluations) -> None:
     queries = write_lines([{"id": 1, "query": "read the file notes.txt", "gold": ["read_file", "unknown"]}])
     evaluations.start({**VALID, "tools": "own", "queries": queries})
     wait_until_ended(evaluations)

@@ -142,7 +142,7 @@ def test_administrator_can_log_in_to_the_dashboard_through_an_identity_provider_
 
 
 @pytest.mark.clients
-def test_page_of_a_user_who_is_not_an_administrator_shows_the_own_activity_and_can_sign_out(
+def test_dashboard_of_a_non_administrator_shows_only_the_activity_of_that_user(
     setup: Setup, browser: Browser
 ) -> None:
     context = browser.new_context()
@@ -175,7 +175,7 @@ def list_routes() -> Iterator[tuple[str, str]]:
     yield from (("POST", name) for name in dashboard._list_writes(admin))
 
 
-def test_every_route_but_the_own_activity_is_refused_to_a_user_who_is_not_an_administrator(
+def test_non_administrator_gets_403_for_every_route_except_the_activity_of_the_user(
     setup: Setup, client: httpx2.Client
 ) -> None:
     key = setup.sign_in(client, "bob+dev")
@@ -195,7 +195,7 @@ def test_every_route_but_the_own_activity_is_refused_to_a_user_who_is_not_an_adm
     assert hello["is_limited"]
 
 
-def test_user_sees_only_its_own_tokens_calls_and_usage_in_the_dashboard(
+def test_dashboard_shows_a_user_no_tokens_calls_or_usage_of_other_users(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     pages = {name: setup.sign_in(each, name) for name, each in (("dora", client), ("emil", other_client))}
@@ -221,7 +221,7 @@ def test_user_sees_only_its_own_tokens_calls_and_usage_in_the_dashboard(
             assert "nobody" not in answer.text
 
 
-def test_administrator_who_is_one_no_longer_keeps_only_the_own_activity(
+def test_user_who_loses_the_administrator_role_gets_403_for_administrator_pages(
     setup: Setup, client: httpx2.Client
 ) -> None:
     headers = {"x-toolfold-page-key": setup.sign_in(client, "frida+admins")}
@@ -244,7 +244,7 @@ def test_dashboard_session_ends_when_its_user_is_disabled(setup: Setup, client: 
     assert setup.log_in(client, "carl+admins").status_code == 403
 
 
-def test_login_redirect_is_refused_in_a_browser_that_did_not_start_the_login(
+def test_login_redirect_is_refused_in_a_browser_other_than_the_one_that_started_the_login(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     redirect = setup.authorize(setup.start(client), "eve+admins")
@@ -266,7 +266,7 @@ def test_authorization_code_from_the_login_of_another_browser_is_refused(
     assert "does not accept the code" in response.text
 
 
-def test_login_redirect_and_its_sign_in_code_are_refused_the_second_time(
+def test_second_use_of_a_login_redirect_or_its_sign_in_code_is_refused(
     setup: Setup, client: httpx2.Client
 ) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
@@ -276,7 +276,7 @@ def test_login_redirect_and_its_sign_in_code_are_refused_the_second_time(
     assert setup.open_session(client, page).status_code == 401
 
 
-def test_sign_in_code_of_a_login_is_refused_in_another_browser_and_is_then_used_up(
+def test_sign_in_code_used_in_another_browser_is_refused_and_becomes_invalid(
     setup: Setup, client: httpx2.Client, other_client: httpx2.Client
 ) -> None:
     page = urljoin(setup.url, setup.log_in(client, "dora+admins").headers["location"])
@@ -284,7 +284,7 @@ def test_sign_in_code_of_a_login_is_refused_in_another_browser_and_is_then_used_
     assert setup.open_session(client, page).status_code == 401
 
 
-def test_login_cookie_that_was_changed_is_refused(setup: Setup, client: httpx2.Client) -> None:
+def test_login_with_a_modified_cookie_is_refused(setup: Setup, client: httpx2.Client) -> None:
     redirect = setup.authorize(setup.start(client), "dora+admins")
     name = f"toolfold_{setup.gateway.port}_login"
     for value in (client.cookies[name] + "0", "x", "1.2.3.4.5", ""):

@@ -25,7 +25,7 @@ AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 HOSTILE = '<img src=x onerror="document.title=1"><script>window.hacked=1</script>'
 
 
-def test_one_time_link_signs_in_one_browser_and_is_refused_in_the_next(
+def test_sign_in_link_works_in_one_browser_and_is_refused_in_a_second_browser(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     link = dashboard.run("link")
@@ -50,7 +50,7 @@ def test_one_time_link_signs_in_one_browser_and_is_refused_in_the_next(
 @pytest.mark.parametrize(
     ("scheme", "name"), [(scheme, name) for scheme in ("light", "dark") for name in PAGES]
 )
-def test_dashboard_page_has_no_serious_accessibility_problem_in_light_or_dark_mode(
+def test_dashboard_pages_have_no_serious_accessibility_problems_in_light_and_dark_mode(
     checked_page: CheckedPage, name: str, scheme: Any
 ) -> None:
     if not AXE.exists():
@@ -82,7 +82,7 @@ def test_dashboard_page_has_no_serious_accessibility_problem_in_light_or_dark_mo
     assert serious == []
 
 
-def test_answer_to_an_approval_question_in_the_dashboard_reaches_the_waiting_agent(
+def test_approval_question_answered_in_the_dashboard_resumes_the_waiting_call(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("approvals")
@@ -114,7 +114,7 @@ def test_call_that_waits_for_approval_is_refused_when_the_dashboard_page_is_clos
     assert "nobody could be asked" in later["error"]
 
 
-def test_catalog_page_shows_what_changed_in_a_tool_and_accepting_it_makes_the_tool_callable(
+def test_catalog_page_shows_the_changes_of_a_tool_and_accepting_them_makes_the_tool_callable(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     changed = {**NOTES[0], "description": "Add a note to the notebook. Deletes all older notes."}
@@ -211,7 +211,7 @@ def test_html_in_a_tool_name_or_description_is_shown_as_text_on_the_catalog_page
     assert page.title() == "Catalog · Toolfold"
 
 
-def test_catalog_page_with_ten_thousand_tools_scrolls_and_contains_only_few_rows_at_a_time(
+def test_catalog_page_with_ten_thousand_tools_renders_only_the_visible_rows(
     checked_page: CheckedPage, dashboard: DashboardProcess, record_property: Any
 ) -> None:
     assert dashboard.run("add_tools", count=10_000) == 10_000
@@ -250,7 +250,7 @@ def test_catalog_page_with_ten_thousand_tools_scrolls_and_contains_only_few_rows
         assert longest < 200
 
 
-def test_tool_can_be_opened_and_closed_with_the_keyboard_on_the_catalog_page(
+def test_tool_details_on_the_catalog_page_can_be_opened_and_closed_with_the_keyboard(
     checked_page: CheckedPage,
 ) -> None:
     page = checked_page.open("catalog")
@@ -264,7 +264,7 @@ def test_tool_can_be_opened_and_closed_with_the_keyboard_on_the_catalog_page(
     page.wait_for_url("**/ui/catalog")
 
 
-def test_servers_page_can_add_and_test_and_remove_an_mcp_server(
+def test_servers_page_adds_tests_and_removes_an_mcp_server(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("servers")
@@ -286,7 +286,7 @@ def test_servers_page_can_add_and_test_and_remove_an_mcp_server(
     assert not dashboard.run("call", tool="more_add_note", arguments={"text": "a"})["ok"]
 
 
-def test_dashboard_page_can_create_and_revoke_a_client_token(
+def test_clients_page_creates_and_revokes_a_client_token(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     page = checked_page.open("clients")

@@ -41,7 +41,7 @@ async def _log_in(admin: ServerAdmin) -> str:
     return _find_error(admin)
 
 
-def test_failed_login_at_an_mcp_server_is_logged_and_shown_without_secrets_until_a_login_succeeds(
+def test_failed_login_at_an_mcp_server_is_shown_without_secrets_until_a_login_succeeds(
     oauth_setup: OAuthSetup, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     oauth_setup.reset()
@@ -70,7 +70,7 @@ def test_server_url_that_contains_a_quote_is_added_unchanged(
     assert runtime.config.mcp.servers["quoted"].url == url
 
 
-def test_simultaneous_chat_requests_of_the_dashboard_open_the_session_store_only_once(
+def test_concurrent_chat_requests_of_the_dashboard_open_the_session_store_only_once(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from toolfold.agent import agent

@@ -45,7 +45,7 @@ def dashboard(
         yield process
 
 
-def test_servers_page_logs_in_to_an_mcp_server_with_oauth_and_its_tools_can_then_be_called(
+def test_oauth_login_on_the_servers_page_makes_the_tools_of_the_server_callable(
     checked_page: CheckedPage, dashboard: DashboardProcess, oauth_setup: OAuthSetup
 ) -> None:
     page = checked_page.open("servers")
@@ -62,7 +62,7 @@ def test_servers_page_logs_in_to_an_mcp_server_with_oauth_and_its_tools_can_then
     assert not [secret for secret in oauth_setup.issuer.issued() if secret in shown]
 
 
-def test_servers_page_can_cancel_the_test_of_a_hanging_server_and_then_test_another(
+def test_servers_page_can_test_another_server_after_the_test_of_a_hanging_server_is_cancelled(
     checked_page: CheckedPage,
 ) -> None:
     page = checked_page.open("servers")
@@ -76,7 +76,7 @@ def test_servers_page_can_cancel_the_test_of_a_hanging_server_and_then_test_anot
     other.get_by_text("It works: 2 tools").wait_for()
 
 
-def test_tool_page_lists_example_messages_written_by_a_model_apart_from_learned_ones(
+def test_tool_page_lists_example_messages_written_by_a_model_and_learned_messages_separately(
     checked_page: CheckedPage, dashboard: DashboardProcess
 ) -> None:
     hostile = "<img src=x onerror=1> remember the milk for me"
@@ -96,7 +96,7 @@ def test_tool_page_lists_example_messages_written_by_a_model_apart_from_learned_
     assert page.locator("#app img[src=x]").count() == 0
 
 
-def test_toolfold_ui_opens_the_browser_with_a_link_that_signs_in(tmp_path: Path) -> None:
+def test_toolfold_ui_command_opens_the_browser_with_a_sign_in_link(tmp_path: Path) -> None:
     home, seen = tmp_path / "home", tmp_path / "seen.html"
     home.mkdir()
     (tmp_path / "project").mkdir()

@@ -83,7 +83,7 @@ class Site:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_dashboard_session_that_was_opened_with_a_token_ends_when_the_token_is_revoked(
+def test_dashboard_session_opened_with_a_token_ends_when_the_token_is_revoked(
     tmp_path: Path, host: str
 ) -> None:
     async def check() -> None:
@@ -109,7 +109,7 @@ def test_open_event_stream_of_the_dashboard_ends_when_the_token_of_its_session_i
     asyncio.run(check())
 
 
-def test_browser_process_that_cannot_be_identified_needs_a_token_to_sign_in_to_the_dashboard(
+def test_unidentified_browser_process_needs_a_token_to_sign_in_to_the_dashboard(
     tmp_path: Path,
 ) -> None:
     async def check() -> None:
@@ -125,7 +125,7 @@ def test_browser_process_that_cannot_be_identified_needs_a_token_to_sign_in_to_t
     asyncio.run(check())
 
 
-def test_request_body_above_the_size_limit_for_visitors_is_refused_before_sign_in(tmp_path: Path) -> None:
+def test_large_request_body_is_refused_before_sign_in_and_accepted_after_sign_in(tmp_path: Path) -> None:
     async def check() -> None:
         site = Site(tmp_path, "0.0.0.0")
         large = {"code": "x" * MAX_VISITOR_BODY_BYTES}
@@ -138,7 +138,7 @@ def test_request_body_above_the_size_limit_for_visitors_is_refused_before_sign_i
     asyncio.run(check())
 
 
-def test_unfinished_sign_in_requests_of_one_address_keep_nobody_else_from_signing_in_and_out(
+def test_incomplete_sign_in_requests_of_one_address_do_not_block_other_users(
     tmp_path: Path,
 ) -> None:
     headers = {"host": urlsplit(ORIGIN).netloc, "origin": ORIGIN, "content-type": "application/json"}
@@ -178,7 +178,7 @@ def test_unfinished_sign_in_requests_of_one_address_keep_nobody_else_from_signin
     asyncio.run(check())
 
 
-def test_too_many_requested_sign_in_links_are_refused_and_earlier_links_stay_valid() -> None:
+def test_sign_in_link_requests_above_the_limit_are_refused_and_earlier_links_stay_valid() -> None:
     sign_in = SignIn(lambda _: True)
     first = sign_in.create_code()
     requested = [sign_in.create_requested_code() for _ in range(MAX_CODES)]
@@ -189,7 +189,7 @@ def test_too_many_requested_sign_in_links_are_refused_and_earlier_links_stay_val
     assert sign_in.create_requested_code()
 
 
-def test_new_sign_in_links_can_be_requested_after_the_old_ones_expired() -> None:
+def test_new_sign_in_links_can_be_requested_after_earlier_links_expired() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     for _ in range(MAX_CODES):
@@ -198,7 +198,7 @@ def test_new_sign_in_links_can_be_requested_after_the_old_ones_expired() -> None
     assert sign_in.create_requested_code()
 
 
-def test_correct_sign_in_code_is_accepted_even_after_too_many_wrong_codes() -> None:
+def test_correct_sign_in_code_is_accepted_after_many_wrong_codes() -> None:
     sign_in = SignIn(lambda _: True)
     code = sign_in.create_code()
     for _ in range(MAX_FAILURES):
@@ -209,7 +209,7 @@ def test_correct_sign_in_code_is_accepted_even_after_too_many_wrong_codes() -> N
     assert sign_in.redeem(code)
 
 
-def test_open_event_stream_does_not_postpone_the_expiry_of_the_browser_session() -> None:
+def test_open_event_stream_does_not_extend_the_browser_session() -> None:
     now = [0.0]
     sign_in = SignIn(lambda _: True, lambda: now[0])
     signed_in = sign_in.redeem(sign_in.create_code())

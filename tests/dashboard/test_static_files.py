@@ -7,7 +7,7 @@ from toolfold.dashboard.static_files import INDEX, load_static_files
 MAX_COMPRESSED_BYTES = 400_000
 
 
-def test_compressed_dashboard_files_are_below_the_size_limit_and_the_page_links_to_no_other_server() -> None:
+def test_compressed_dashboard_files_are_below_the_size_limit_and_load_nothing_from_other_servers() -> None:
     files = load_static_files()
     assert INDEX in files
     assert sum(len(each.compressed or each.content) for each in files.values()) < MAX_COMPRESSED_BYTES

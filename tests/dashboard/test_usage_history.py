@@ -93,7 +93,7 @@ def test_usage_history_counts_tool_calls_tool_searches_and_saved_tokens(store: U
     assert sum(each["calls"] for each in series) == 3
 
 
-def test_tokens_saved_by_a_short_tool_list_are_counted_once_for_concurrent_calls_of_a_client(
+def test_usage_history_counts_saved_tokens_of_concurrent_calls_of_a_client_only_once(
     store: UsageStore,
 ) -> None:
     bus = EventBus()
@@ -127,7 +127,7 @@ class StoppableStore(SqliteUsageStore):
             raise OSError("the connection was lost during the commit")
 
 
-def test_usage_entries_that_could_not_be_stored_are_stored_exactly_once_when_the_store_works_again(
+def test_usage_entries_are_stored_exactly_once_after_the_store_recovers_from_a_failure(
     tmp_path: Path,
 ) -> None:
     bus, store = EventBus(), StoppableStore(tmp_path / "usage.db")
@@ -145,7 +145,7 @@ def test_usage_entries_that_could_not_be_stored_are_stored_exactly_once_when_the
     store.close()
 
 
-def test_usage_entries_above_the_memory_limit_are_kept_in_a_journal_file_while_the_store_fails(
+def test_usage_entries_above_the_memory_limit_are_written_to_a_journal_file_while_the_store_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.dashboard.recorder.MAX_WAITING_ENTRIES", 5)
@@ -199,7 +199,7 @@ def test_usage_journal_of_another_running_process_is_not_recovered_or_deleted(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_of_an_abandoned_usage_journal_are_recovered_again_if_storing_them_failed(
+def test_usage_journal_entries_can_be_recovered_again_after_storing_them_failed(
     tmp_path: Path,
 ) -> None:
     ended, other = UsageJournal(tmp_path), UsageJournal(tmp_path)
@@ -244,7 +244,7 @@ def test_usage_entries_above_the_maximum_age_or_number_are_deleted(
     assert json.dumps(sorted(kept)).count("tool2") == 10
 
 
-def test_usage_history_lists_tools_by_number_of_calls_with_their_errors_and_durations(
+def test_usage_history_lists_tools_with_error_counts_and_durations_sorted_by_call_count(
     store: UsageStore,
 ) -> None:
     now = time.time()
@@ -258,7 +258,7 @@ def test_usage_history_lists_tools_by_number_of_calls_with_their_errors_and_dura
     assert store.count_calls(0) == {}
 
 
-def test_usage_history_without_a_file_counts_calls_in_memory_and_writes_nothing(tmp_path: Path) -> None:
+def test_usage_history_without_a_file_counts_calls_in_memory_and_writes_no_file(tmp_path: Path) -> None:
     store = SqliteUsageStore(None)
     store.add([UsageEntry(at=time.time(), kind="call", name="add", ms=5.0)])
     assert read_totals(store)["calls"] == 1
@@ -267,7 +267,7 @@ def test_usage_history_without_a_file_counts_calls_in_memory_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_usage_history_of_a_user_has_no_entries_of_others(store: UsageStore) -> None:
+def test_usage_history_of_a_user_contains_no_entries_of_other_users(store: UsageStore) -> None:
     now = time.time()
     store.add(
         UsageEntry(at=now + number, kind="call", name=f"tool_{number}", user_id=user, ok=number != 2)
@@ -281,7 +281,7 @@ def test_usage_history_of_a_user_has_no_entries_of_others(store: UsageStore) -> 
     assert store.summarize_user("", now)["calls"] == 0
 
 
-def test_usage_file_of_an_older_version_gets_the_column_for_users(tmp_path: Path) -> None:
+def test_opening_a_usage_database_of_an_older_version_adds_the_user_column(tmp_path: Path) -> None:
     SqliteUsageStore(tmp_path / "usage.db").close()
     with closing(sqlite3.connect(tmp_path / "usage.db")) as old:
         old.executescript("DROP INDEX usage_user; ALTER TABLE usage DROP COLUMN user_id;")
