@@ -68,23 +68,23 @@ def class_name(row: Row) -> str:
     return row[TEST].strip("`").partition("::")[2]
 
 
-def test_client_table_of_the_documentation_has_exactly_one_row_for_each_test_class() -> None:
+def test_documented_client_table_has_exactly_one_row_for_each_client_test_class() -> None:
     assert sorted(row[TEST].strip("`") for row in read_table()) == sorted(find_test_classes())
 
 
-def test_every_column_of_the_client_table_is_verified_by_a_check_and_no_cell_is_empty() -> None:
+def test_documented_client_table_has_one_column_per_check_and_no_empty_cells() -> None:
     rows = read_table()
     assert set(rows[0]) == {CLIENT, TEST, *CHECKS_WITH_FORMS}
     assert [row[CLIENT] for row in rows if not all(row.values())] == []
 
 
-def test_client_table_names_the_version_of_each_client_that_the_tests_install() -> None:
+def test_documented_client_table_contains_the_client_versions_that_the_tests_install() -> None:
     versions = pinned_versions()
     wrong = [row[CLIENT] for row in read_table() if not row[CLIENT].endswith(f" {versions[class_name(row)]}")]
     assert wrong == []
 
 
-def test_client_table_says_which_clients_cannot_show_approval_forms() -> None:
+def test_documented_client_table_marks_clients_that_cannot_show_approval_forms() -> None:
     programs = test_programs.SilentProgramTests.__subclasses__()
     libraries = [each for each in test_libraries.FrameworkTests.__subclasses__() if not each.supports_forms]
     silent = {each.__name__ for each in [*programs, *libraries]}

@@ -137,7 +137,7 @@ def home(tmp_path: Path, record: Path) -> Home:
 
 
 class TestMcpInspector:
-    def test_inspector_command_line_lists_and_calls_gateway_tools_over_http(
+    def test_mcp_inspector_cli_lists_and_calls_gateway_tools_over_http(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:
         with gateway_process(home.path / ".toolfold") as gateway:
@@ -146,7 +146,7 @@ class TestMcpInspector:
             outcome = Outcome(client.list_names(), results, read_calls(record))
         run_checks(outcome, CHECKS, subtests)
 
-    def test_inspector_command_line_lists_and_calls_gateway_tools_over_stdio(
+    def test_mcp_inspector_cli_lists_and_calls_gateway_tools_over_stdio(
         self, home: Home, record: Path
     ) -> None:
         client = OneShot(home, ("-e", f"TOOLFOLD_HOME={home.environment['TOOLFOLD_HOME']}", *GATEWAY))
@@ -156,7 +156,7 @@ class TestMcpInspector:
         assert f"toolfold approvals allow {DELETE}" in refused
         assert read_calls(record) == ["echo hello"]
 
-    def test_inspector_answers_approval_forms_of_the_gateway_over_stdio(
+    def test_mcp_inspector_answers_approval_forms_of_the_gateway_over_stdio(
         self, home: Home, record: Path, subtests: pytest.Subtests
     ) -> None:
         with open_connection(home) as client:

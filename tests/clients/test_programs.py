@@ -116,7 +116,7 @@ class ProgramTests:
 class AskingProgramTests(ProgramTests):
     """The tests of a program that shows approval forms in its text interface."""
 
-    def test_accepting_an_approval_form_in_a_real_client_program_allows_one_call_and_declining_none(
+    def test_approval_form_in_a_real_client_allows_one_call_if_accepted_and_no_call_if_declined(
         self, tmp_path: Path
     ) -> None:
         script = (delete_note("draft"), Say(FIRST_END), delete_note("letter"), Say(END))
