@@ -77,7 +77,7 @@ EXAMPLES_TO_RUN = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES_TO_RUN, ids=lambda each: each.file.removesuffix(".py"))
-def test_example_of_each_agent_framework_sends_selected_tools_and_can_call_a_hidden_one(
+def test_framework_example_sends_only_selected_tools_and_can_call_a_tool_that_was_not_sent(
     example: Example, tmp_path: Path
 ) -> None:
     python = find_python(example.environment)
@@ -98,7 +98,7 @@ def test_example_of_each_agent_framework_sends_selected_tools_and_can_call_a_hid
     assert HIDDEN_RESULT in json.dumps(requests[2])
 
 
-def test_every_example_program_of_an_agent_framework_is_among_the_tested_ones() -> None:
+def test_every_agent_framework_example_program_is_tested() -> None:
     assert {each.file for each in EXAMPLES_TO_RUN} == {each.name for each in EXAMPLES.glob("*.py")}
 
 

@@ -12,5 +12,5 @@ def test_tool_names_that_differ_only_in_punctuation_get_different_python_identif
     assert make_identifiers(names[::-1]) == expected
 
 
-def test_tool_name_that_is_no_python_identifier_is_changed_into_one() -> None:
+def test_tool_name_that_is_not_a_python_identifier_is_converted_to_a_python_identifier() -> None:
     assert make_identifiers(["class", "2nd"]) == {"class": "tool_class", "2nd": "tool_2nd"}
