@@ -91,7 +91,7 @@ def test_request_with_an_access_token_issued_for_the_gateway_is_accepted(gateway
     assert response.headers["mcp-session-id"]
 
 
-def test_request_without_a_token_gets_status_401_and_the_url_of_the_resource_metadata(
+def test_request_without_a_token_returns_401_with_the_url_of_the_protected_resource_metadata(
     gateway: ProtectedGateway,
 ) -> None:
     response = gateway.send("")
@@ -106,7 +106,7 @@ def test_request_without_a_token_gets_status_401_and_the_url_of_the_resource_met
 
 
 @pytest.mark.parametrize("suffix", ["", "/mcp"])
-def test_protected_resource_metadata_of_the_gateway_name_the_identity_provider(
+def test_protected_resource_metadata_of_the_gateway_contain_the_identity_provider_url(
     gateway: ProtectedGateway, suffix: str
 ) -> None:
     response = httpx2.get(f"{gateway.origin()}/.well-known/oauth-protected-resource{suffix}")
@@ -180,7 +180,9 @@ def test_access_token_with_a_wrong_or_missing_issuer_audience_or_time_claim_is_r
     assert refused(gateway.send(gateway.issuer.token(**changes)), reason)
 
 
-def test_token_is_accepted_if_clocks_differ_by_a_few_seconds(gateway: ProtectedGateway) -> None:
+def test_token_time_claims_are_accepted_despite_a_clock_skew_of_a_few_seconds(
+    gateway: ProtectedGateway,
+) -> None:
     now = time.time()
     token = gateway.issuer.token(exp=int(now) - 5, nbf=int(now) + 5)
     assert gateway.send(token).status_code == 200
@@ -191,7 +193,7 @@ def test_token_signed_by_a_different_key_with_the_same_key_id_is_refused(gateway
     assert refused(gateway.send(forged), "its signature is wrong")
 
 
-def test_token_signed_with_a_key_that_its_own_header_contains_or_links_to_is_refused(
+def test_token_signed_with_a_key_embedded_or_linked_in_its_header_is_refused(
     gateway: ProtectedGateway,
 ) -> None:
     with serve_issuer(SigningKey("evil")) as evil:
@@ -207,7 +209,7 @@ def test_token_signed_with_a_key_that_its_own_header_contains_or_links_to_is_ref
 
 
 @pytest.mark.parametrize("kind", ["dpop+jwt", "logout+jwt", "token-introspection+jwt", "secevent+jwt"])
-def test_json_web_token_whose_type_header_is_not_that_of_an_access_token_is_refused(
+def test_json_web_token_with_a_type_header_other_than_access_token_is_refused(
     gateway: ProtectedGateway, kind: str
 ) -> None:
     token = gateway.issuer.keys[0].sign(gateway.issuer.claims(), typ=kind)
@@ -222,7 +224,7 @@ def test_id_token_sent_instead_of_an_access_token_is_refused_with_advice(
     assert refused(gateway.send(token), "it is an ID token; send the access token instead")
 
 
-def test_token_with_a_nonce_is_accepted_if_its_type_says_that_it_is_an_access_token(
+def test_token_with_a_nonce_is_accepted_if_its_type_header_declares_an_access_token(
     gateway: ProtectedGateway,
 ) -> None:
     claims = gateway.issuer.claims(nonce="n")
@@ -236,7 +238,7 @@ def test_token_whose_header_declares_a_critical_extension_is_refused(gateway: Pr
     assert gateway.send(token).status_code == 401
 
 
-def test_token_without_the_required_scope_gets_status_403(gateway: ProtectedGateway) -> None:
+def test_token_without_the_required_scope_returns_403(gateway: ProtectedGateway) -> None:
     response = gateway.send(gateway.issuer.token(scope="profile toolfold2"))
     assert response.status_code == 403
     challenge = response.headers["www-authenticate"]
@@ -244,7 +246,7 @@ def test_token_without_the_required_scope_gets_status_403(gateway: ProtectedGate
     assert 'scope="toolfold"' in challenge
 
 
-def test_token_whose_scopes_are_in_the_claim_scp_instead_of_scope_is_accepted(
+def test_token_with_scopes_in_the_claim_scp_instead_of_scope_is_accepted(
     gateway: ProtectedGateway,
 ) -> None:
     assert gateway.send(gateway.issuer.token(scope=None, scp=["toolfold"])).status_code == 200
@@ -252,14 +254,14 @@ def test_token_whose_scopes_are_in_the_claim_scp_instead_of_scope_is_accepted(
     assert gateway.send(gateway.issuer.token(scope={"toolfold": True})).status_code == 403
 
 
-def test_valid_token_whose_subject_is_not_a_known_user_is_refused(gateway: ProtectedGateway) -> None:
+def test_valid_token_of_an_unknown_user_is_refused(gateway: ProtectedGateway) -> None:
     response = gateway.send(gateway.issuer.token("nobody"))
     assert response.status_code == 403
     assert "toolfold user add" in response.json()["error"]
     assert gateway.users.find_identity(gateway.issuer.url, "nobody") is None
 
 
-def test_access_token_is_refused_while_its_user_is_disabled_even_in_an_open_session(
+def test_access_token_of_a_disabled_user_is_refused_even_in_an_open_session(
     gateway: ProtectedGateway,
 ) -> None:
     gateway.users.add_user("mallory", issuer=gateway.issuer.url, subject="mallory-1")
@@ -274,7 +276,7 @@ def test_access_token_is_refused_while_its_user_is_disabled_even_in_an_open_sess
     assert gateway.send(token).status_code == 200
 
 
-def test_gateway_client_of_a_logged_in_user_becomes_invalid_when_the_user_is_disabled(tmp_path: Path) -> None:
+def test_disabling_a_user_invalidates_the_gateway_client_of_the_user(tmp_path: Path) -> None:
     from toolfold.gateway.tokens import GatewayClient, Tokens
 
     tokens = Tokens(tmp_path / "tokens.json")
@@ -285,7 +287,9 @@ def test_gateway_client_of_a_logged_in_user_becomes_invalid_when_the_user_is_dis
     assert not tokens.is_valid(client)
 
 
-def test_mcp_session_of_one_user_cannot_be_used_with_the_token_of_another(gateway: ProtectedGateway) -> None:
+def test_mcp_session_of_one_user_cannot_be_used_with_the_access_token_of_another_user(
+    gateway: ProtectedGateway,
+) -> None:
     gateway.users.add_user("bob", issuer=gateway.issuer.url, subject="bob-1")
     session = gateway.send(gateway.issuer.token()).headers["mcp-session-id"]
     message = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -317,12 +321,12 @@ def test_valid_token_in_a_malformed_authorization_header_is_refused(
     assert httpx2.post(gateway.url, json=INITIALIZE, headers=headers, timeout=60).status_code == 401
 
 
-def test_token_in_the_query_string_is_not_accepted(gateway: ProtectedGateway) -> None:
+def test_access_token_in_the_query_string_is_refused(gateway: ProtectedGateway) -> None:
     url = f"{gateway.url}?access_token={gateway.issuer.token()}"
     assert httpx2.post(url, json=INITIALIZE, headers=HEADERS, timeout=60).status_code == 401
 
 
-def test_token_signed_with_a_new_key_is_accepted_and_with_a_key_the_issuer_withdrew_refused(
+def test_key_rotation_accepts_tokens_of_the_new_key_and_refuses_tokens_of_the_withdrawn_key(
     gateway: ProtectedGateway, keys: tuple[SigningKey, SigningKey]
 ) -> None:
     issuer, (old, new) = gateway.issuer, keys
@@ -341,7 +345,7 @@ def test_token_signed_with_a_new_key_is_accepted_and_with_a_key_the_issuer_withd
     assert gateway.send(issuer.token()).status_code == 200
 
 
-def test_tokens_with_unknown_key_ids_cause_few_requests_to_the_identity_provider(
+def test_many_tokens_with_unknown_key_ids_cause_only_few_requests_to_the_identity_provider(
     gateway: ProtectedGateway,
 ) -> None:
     gateway.send(gateway.issuer.token())
@@ -377,7 +381,7 @@ def test_token_larger_than_the_header_limit_is_refused(gateway: ProtectedGateway
     assert gateway.send(gateway.issuer.token(filler="x" * 20_000)).status_code in (401, 431, 400)
 
 
-def test_text_that_is_not_a_valid_json_web_token_gets_status_401(gateway: ProtectedGateway) -> None:
+def test_malformed_json_web_token_returns_401(gateway: ProtectedGateway) -> None:
     head = encode_part({"alg": "RS256", "kid": 7})
     for token in (
         "a.b.c",
@@ -390,7 +394,7 @@ def test_text_that_is_not_a_valid_json_web_token_gets_status_401(gateway: Protec
         assert gateway.send(token).status_code == 401
 
 
-def test_too_short_rsa_keys_of_an_issuer_are_not_used_to_verify_tokens() -> None:
+def test_rsa_keys_below_the_minimum_size_are_not_used_to_verify_tokens() -> None:
     weak = SigningKey("weak", bits=1_024)
     assert issuers._parse_keys({"keys": [weak.to_jwk()]}) == {}
 
@@ -403,7 +407,7 @@ def test_symmetric_keys_and_encryption_keys_are_not_used_to_verify_tokens(
     assert issuers._parse_keys({"keys": [secret, encryption, "text", {}]}) == {}
 
 
-def test_token_with_an_rsa_pss_signature_is_verified(gateway: ProtectedGateway) -> None:
+def test_token_with_an_rsa_pss_signature_is_accepted(gateway: ProtectedGateway) -> None:
     key = gateway.issuer.keys[0]
     token = jwt.encode(gateway.issuer.claims(), key.private, "PS256", headers={"kid": key.key_id})
     assert gateway.send(token).status_code == 200

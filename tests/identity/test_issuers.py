@@ -46,7 +46,7 @@ async def test_signing_keys_are_fetched_once_from_the_url_in_the_metadata_of_the
     assert issuer.requests == [METADATA, "/jwks"]
 
 
-async def test_signing_keys_are_found_through_oauth_metadata_if_there_are_no_openid_connect_metadata(
+async def test_signing_keys_are_loaded_from_oauth_metadata_if_openid_connect_metadata_are_missing(
     issuer: IssuerServer,
 ) -> None:
     set_metadata(issuer)
@@ -55,7 +55,7 @@ async def test_signing_keys_are_found_through_oauth_metadata_if_there_are_no_ope
     assert (await load_key(issuer)).find_key("one") is not None
 
 
-async def test_identity_provider_metadata_that_name_another_issuer_are_refused(issuer: IssuerServer) -> None:
+async def test_identity_provider_metadata_with_a_different_issuer_are_refused(issuer: IssuerServer) -> None:
     set_metadata(issuer, issuer="https://other.example")
     with pytest.raises(IssuerUnavailable, match="describes another issuer"):
         await load_key(issuer)
@@ -70,7 +70,7 @@ async def test_signing_keys_document_above_the_size_limit_is_refused(
         await load_key(issuer)
 
 
-async def test_deeply_nested_json_of_signing_keys_is_refused(issuer: IssuerServer) -> None:
+async def test_deeply_nested_signing_keys_document_is_refused(issuer: IssuerServer) -> None:
     issuer.replies["/jwks"] = 200, {}, b"[" * 100_000
     with pytest.raises(IssuerUnavailable, match="JSON object"):
         await load_key(issuer)
@@ -85,7 +85,7 @@ async def test_loading_signing_keys_fails_after_a_timeout_if_the_identity_provid
         await load_key(issuer)
 
 
-async def test_redirect_by_an_identity_provider_is_not_followed(issuer: IssuerServer) -> None:
+async def test_redirect_of_the_signing_keys_url_is_not_followed(issuer: IssuerServer) -> None:
     issuer.replies["/jwks"] = 302, {"Location": f"{issuer.url}/internal"}, b""
     with pytest.raises(IssuerUnavailable, match="status 302"):
         await load_key(issuer)
@@ -106,7 +106,7 @@ async def test_redirect_by_an_identity_provider_is_not_followed(issuer: IssuerSe
         "",
     ],
 )
-async def test_signing_keys_at_an_internal_or_unencrypted_url_are_not_fetched(
+async def test_signing_keys_are_not_fetched_from_an_internal_or_unencrypted_url(
     issuer: IssuerServer, url: str
 ) -> None:
     set_metadata(issuer, jwks_uri=url)
@@ -115,7 +115,7 @@ async def test_signing_keys_at_an_internal_or_unencrypted_url_are_not_fetched(
     assert issuer.requests == [METADATA]
 
 
-async def test_known_signing_keys_stay_in_use_while_the_identity_provider_does_not_answer(
+async def test_cached_signing_keys_are_used_while_the_identity_provider_does_not_respond(
     issuer: IssuerServer,
 ) -> None:
     now = 0.0
@@ -131,7 +131,7 @@ async def test_known_signing_keys_stay_in_use_while_the_identity_provider_does_n
     assert loaded.find_key("one") is None
 
 
-async def test_issuer_metadata_are_fetched_again_if_the_old_url_of_the_signing_keys_fails(
+async def test_issuer_metadata_are_fetched_again_if_the_cached_signing_keys_url_fails(
     issuer: IssuerServer, key: SigningKey
 ) -> None:
     now = 0.0
@@ -147,7 +147,7 @@ async def test_issuer_metadata_are_fetched_again_if_the_old_url_of_the_signing_k
     assert loaded.find_key("one") is None
 
 
-async def test_known_signing_key_stays_in_use_while_the_request_for_newer_keys_is_not_answered(
+async def test_cached_signing_key_is_used_while_a_pending_request_for_new_keys_has_no_response(
     issuer: IssuerServer,
     key: SigningKey,
     monkeypatch: pytest.MonkeyPatch,

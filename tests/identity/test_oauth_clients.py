@@ -144,7 +144,9 @@ async def test_python_sdk_client_registers_at_the_identity_provider_logs_in_and_
     assert [team.name for team in setup.users.directory().list_teams(user.id)] == ["everyone"]
 
 
-async def test_access_rules_of_a_user_apply_to_their_access_tokens(setup: Setup) -> None:
+async def test_requests_with_an_access_token_are_limited_by_the_access_rules_of_its_user(
+    setup: Setup,
+) -> None:
     storage = MemoryStorage()
     async with setup.client(Browser("limited"), storage) as client:
         assert (await client.list_tools()).tools
@@ -188,7 +190,7 @@ async def test_typescript_sdk_client_registers_at_the_identity_provider_logs_in_
             await process.wait()
 
 
-async def test_access_token_that_a_real_identity_provider_issued_for_another_service_is_refused(
+async def test_access_token_issued_for_another_service_by_a_real_identity_provider_is_refused(
     setup: Setup,
 ) -> None:
     """A token that the same provider issued for another service must not open this gateway."""
@@ -197,7 +199,9 @@ async def test_access_token_that_a_real_identity_provider_issued_for_another_ser
     assert await initialize(setup.gateway.url, await fetch_token(setup.issuer, setup.gateway.url)) == 200
 
 
-async def test_access_token_is_accepted_by_the_model_proxy_and_not_sent_to_the_provider(setup: Setup) -> None:
+async def test_model_proxy_accepts_an_access_token_and_does_not_forward_it_to_the_model_provider(
+    setup: Setup,
+) -> None:
     url = setup.gateway.url.removesuffix("/mcp") + "/v1/models"
     token = await fetch_token(setup.issuer, setup.gateway.url)
     foreign = await fetch_token(setup.issuer, "https://other.example/mcp")

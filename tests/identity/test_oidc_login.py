@@ -92,7 +92,7 @@ async def test_id_token_with_a_wrong_nonce_audience_issuer_or_expiry_is_refused(
         await finish(issuer, **claims)
 
 
-def test_groups_of_the_identity_provider_set_the_teams_and_administrator_role_of_a_user(
+def test_identity_provider_groups_determine_the_teams_and_administrator_role_of_a_user(
     tmp_path: Any,
 ) -> None:
     users = FileUserStore(tmp_path / "users.json")
