@@ -55,13 +55,13 @@ def test_runtime_reports_every_built_in_tool_module_as_loaded_with_its_tools(run
     assert set(found["file"].tools) == {"read_file", "write_file", "patch", "search_files"}
 
 
-def test_built_in_tool_modules_load_in_order_of_their_names(load: Load, registry: Registry) -> None:
+def test_built_in_tool_modules_are_loaded_in_alphabetical_order(load: Load, registry: Registry) -> None:
     reports = load({name: VALID_MODULE.format(name=name) for name in ("middle", "last_z", "first_a")})
     assert [report.name for report in reports] == ["first_a", "last_z", "middle"]
     assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
 
 
-def test_tool_modules_of_two_directories_are_loaded_in_order_of_their_names(
+def test_tool_modules_of_two_directories_are_loaded_in_alphabetical_order(
     load: Load, registry: Registry, tmp_path: Path
 ) -> None:
     second_directory = tmp_path / "second_directory"
@@ -109,7 +109,7 @@ def test_tool_module_with_a_missing_dependency_is_logged_and_skipped(
     ],
     ids=["syntax", "exit", "panic", "unprintable", "no-function", "no-tools", "nothing", "long"],
 )
-def test_other_tool_modules_are_loaded_if_one_raises_while_it_is_imported(
+def test_exception_during_import_of_one_tool_module_does_not_prevent_loading_other_modules(
     source: str, expected_error: str, load: Load, registry: Registry
 ) -> None:
     failed, loaded = load({"bad": source, "good": VALID_MODULE.format(name="fine")})
@@ -120,7 +120,7 @@ def test_other_tool_modules_are_loaded_if_one_raises_while_it_is_imported(
     assert list(registry.snapshot()) == ["fine"]
 
 
-def test_keyboard_interrupt_while_a_tool_module_is_imported_is_raised_and_no_tool_is_registered(
+def test_keyboard_interrupt_during_import_of_a_tool_module_propagates_and_registers_no_tools(
     load: Load, registry: Registry
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -128,7 +128,9 @@ def test_keyboard_interrupt_while_a_tool_module_is_imported_is_raised_and_no_too
     assert list(registry.snapshot()) == []
 
 
-def test_tool_module_with_one_invalid_tool_registers_none(load: Load, registry: Registry) -> None:
+def test_tool_module_with_one_invalid_tool_registers_none_of_its_tools(
+    load: Load, registry: Registry
+) -> None:
     source = """
 from toolfold import build_tool
 
@@ -142,7 +144,9 @@ def tools(services):
     assert list(registry.snapshot()) == []
 
 
-def test_tool_module_that_starts_with_an_underscore_is_not_loaded(load: Load, registry: Registry) -> None:
+def test_tool_module_with_a_name_starting_with_an_underscore_is_not_loaded(
+    load: Load, registry: Registry
+) -> None:
     reports = load({"_shared": "raise RuntimeError('imported')", "good": VALID_MODULE.format(name="fine")})
     assert [(report.name, report.state) for report in reports] == [("good", "loaded")]
 

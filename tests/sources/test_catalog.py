@@ -34,13 +34,15 @@ def test_tools_of_a_catalog_file_are_loaded_in_file_order(tmp_path: Path) -> Non
     assert first.parameters == PARAMETERS
 
 
-def test_tools_of_a_gzipped_catalog_file_are_loaded(tmp_path: Path) -> None:
+def test_tools_of_a_gzip_compressed_catalog_file_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
     file.write_bytes(gzip.compress(f"{make_line('a')}\n{make_line('b')}\n".encode()))
     assert [tool.name for tool in load_catalog(file)] == ["a", "b"]
 
 
-def test_tools_of_a_catalog_file_with_byte_order_mark_and_crlf_are_loaded(tmp_path: Path) -> None:
+def test_tools_of_a_catalog_file_with_byte_order_mark_and_crlf_line_endings_are_loaded(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "catalog.jsonl"
     described = make_entry()
     described["function"]["description"] = "one\u2028two\x85three"
@@ -82,7 +84,7 @@ def test_catalog_tool_without_a_server_name_gets_the_toolset_mcp_catalog(tmp_pat
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
-def test_invalid_line_of_a_catalog_is_reported_with_its_number(
+def test_error_for_an_invalid_catalog_line_contains_the_line_number(
     tmp_path: Path, broken: bytes, expected_error: str
 ) -> None:
     file = tmp_path / "catalog.jsonl"
@@ -95,7 +97,7 @@ def test_invalid_line_of_a_catalog_is_reported_with_its_number(
     assert len(message) < 500
 
 
-def test_truncated_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path) -> None:
+def test_error_for_a_truncated_gzip_catalog_contains_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
     whole = gzip.compress((make_line("a") + "\n" + make_line("b") + "\n").encode(), mtime=0)
     file.write_bytes(whole[:-12])
@@ -103,7 +105,7 @@ def test_truncated_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path)
         load_catalog(file)
 
 
-def test_damaged_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path) -> None:
+def test_error_for_a_damaged_gzip_catalog_contains_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
     damaged = bytearray(gzip.compress(make_line().encode(), mtime=0))
     damaged[10] = 0b111  # the first byte after the header: a block of a kind that does not exist
@@ -112,7 +114,7 @@ def test_damaged_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path) -
         load_catalog(file)
 
 
-def test_catalog_that_is_a_gzip_bomb_is_rejected_without_using_much_memory(tmp_path: Path) -> None:
+def test_gzip_bomb_as_catalog_file_is_rejected_without_high_memory_use(tmp_path: Path) -> None:
     file = tmp_path / "bomb.jsonl.gz"
     with gzip.open(file, "wb", compresslevel=1) as stream:
         for _ in range(20):
@@ -128,7 +130,7 @@ def test_catalog_that_is_a_gzip_bomb_is_rejected_without_using_much_memory(tmp_p
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing.jsonl.gz", "folder", "plain.gz"])
-def test_error_for_an_unreadable_catalog_names_the_file(tmp_path: Path, name: str) -> None:
+def test_error_for_an_unreadable_catalog_contains_the_file_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "plain.gz").write_text(make_line())
     with pytest.raises(SourceError) as raised:
@@ -147,7 +149,7 @@ def test_catalog_tool_can_be_listed_but_not_called(tmp_path: Path, runtime: Runt
     assert result.error == "this tool comes from a catalog file: it can be shown and searched, but not run."
 
 
-def test_sample_catalog_has_many_tools_of_many_services(runtime: Runtime) -> None:
+def test_sample_catalog_contains_at_least_226_tools_of_15_services(runtime: Runtime) -> None:
     tools = runtime.registry.add_all(sample_catalog())
     assert len({tool.name for tool in tools}) == len(tools) >= 226
     assert len({tool.toolset for tool in tools}) >= 15

@@ -87,7 +87,7 @@ def test_plugin_from_an_entry_point_of_an_installed_package_is_loaded(
     assert runtime.resolve_toolset("tf_weather") == ["forecast"]
 
 
-def test_entry_point_that_names_a_function_uses_it_to_register_the_plugin(
+def test_entry_point_that_refers_to_a_function_calls_the_function_to_register_the_plugin(
     site: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     code = source("forecast").replace("def register", "def bring")
@@ -108,7 +108,7 @@ def test_plugin_package_installed_in_two_directories_of_the_python_path_is_loade
     assert [report.state for report in found] == ["loaded"]
 
 
-def test_other_plugins_are_loaded_if_an_installed_package_has_broken_metadata(
+def test_installed_package_with_broken_metadata_does_not_prevent_loading_other_plugins(
     site: Path, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = site / "tf_garbled-1.0.dist-info"
@@ -124,7 +124,9 @@ def test_other_plugins_are_loaded_if_an_installed_package_has_broken_metadata(
     assert {"half", "whole"} <= runtime.registry.snapshot().keys()
 
 
-def test_broken_entry_point_of_a_plugin_is_reported(site: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_plugin_with_a_broken_entry_point_is_reported_as_failed(
+    site: Path, open_test_runtime: RuntimeOpener
+) -> None:
     install(site, "tf_gone", "tf_gone_code:missing", {"tf_gone_code.py": ""})
     assert reports(open_test_runtime())["tf_gone"].error.startswith("AttributeError")
 
@@ -142,7 +144,7 @@ def test_plugin_files_and_packages_in_the_user_directory_are_loaded(
     assert runtime.handle_function_call("two", {}) == '{"result":"ok"}'
 
 
-def test_plugins_load_from_entry_points_first_then_from_user_and_project_directories(
+def test_plugins_are_loaded_from_entry_points_before_user_and_project_directories(
     site: Path,
     user: Path,
     project: Path,
@@ -156,7 +158,7 @@ def test_plugins_load_from_entry_points_first_then_from_user_and_project_directo
     assert list(reports(open_test_runtime())) == ["tf_z_installed", "b", "c", "a"]
 
 
-def test_hidden_and_underscore_files_are_not_loaded_as_plugins(
+def test_files_with_names_starting_with_a_dot_or_underscore_are_not_loaded_as_plugins(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(
@@ -166,7 +168,7 @@ def test_hidden_and_underscore_files_are_not_loaded_as_plugins(
     assert reports(open_test_runtime()) == {}
 
 
-def test_unreadable_plugin_directory_is_reported_and_the_runtime_starts(
+def test_unreadable_plugin_directory_is_reported_without_preventing_the_start_of_the_runtime(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime({"plugins.folder": "/" + "x" * 300})
@@ -176,7 +178,7 @@ def test_unreadable_plugin_directory_is_reported_and_the_runtime_starts(
     assert "read_file" in runtime.registry.snapshot()
 
 
-def test_plugins_of_an_untrusted_project_are_not_run(
+def test_plugins_of_an_untrusted_project_are_not_executed(
     project: Path, tmp_path: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     marker = tmp_path / "ran"
@@ -202,7 +204,7 @@ def test_plugins_of_a_trusted_project_are_loaded(
 
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed"])
-def test_plugins_of_a_project_that_changed_since_the_user_trusted_it_are_not_run(
+def test_plugins_of_a_project_changed_after_the_user_trusted_it_are_not_executed(
     change: str,
     project: Path,
     tmp_path: Path,
@@ -234,7 +236,7 @@ def test_plugins_of_a_trusted_project_are_not_loaded_if_the_runtime_is_opened_wi
     assert "local" not in runtime.registry.snapshot()
 
 
-def test_running_a_plugin_of_a_trusted_project_writes_no_files_that_would_end_the_trust(
+def test_running_a_plugin_of_a_trusted_project_writes_no_bytecode_files_to_the_project(
     project: Path,
     open_test_runtime: RuntimeOpener,
     trust_tmp_project: Callable[[], None],
@@ -293,7 +295,7 @@ def register(plugin):
         ("plugin.hooks.append(('pre_tool_call', 5))", "AttributeError"),
     ],
 )
-def test_plugin_that_raises_while_registering_registers_no_tools_hooks_or_toolsets(
+def test_plugin_that_raises_during_registration_registers_no_tools_hooks_or_toolsets(
     ending: str,
     expected_error: str,
     user: Path,
@@ -363,7 +365,7 @@ def stale_bytecode(file: Path, code: str) -> bytes:
 
 
 @pytest.mark.parametrize("shipped", ["plain.py", "pack/__init__.py", "pack/inner.py"])
-def test_stale_bytecode_beside_a_plugin_is_not_run_instead_of_its_source(
+def test_plugin_is_loaded_from_its_source_and_not_from_stale_bytecode(
     shipped: str, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(
@@ -382,7 +384,7 @@ def test_stale_bytecode_beside_a_plugin_is_not_run_instead_of_its_source(
 
 
 @pytest.mark.parametrize("name", ["inner.pyc", "inner/__init__.pyc", f"inner{EXTENSION_SUFFIXES[0]}"])
-def test_compiled_submodule_in_a_plugin_package_is_not_loaded_in_place_of_its_source(
+def test_compiled_submodule_of_a_plugin_package_is_never_loaded_instead_of_its_source(
     name: str, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"pack/__init__.py": "from .inner import register", "pack/inner.py": source("packed")})
@@ -408,7 +410,7 @@ def test_installed_package_whose_name_starts_with_toolfold_plugin_is_loaded_as_a
     assert reports(open_test_runtime())[name].tools == ("installed",)
 
 
-def test_keyboard_interrupt_while_a_plugin_is_loaded_stops_opening_the_runtime(
+def test_keyboard_interrupt_during_plugin_loading_aborts_opening_the_runtime(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"slow.py": "raise KeyboardInterrupt"})
@@ -427,7 +429,7 @@ def test_disabled_plugin_is_listed_but_not_imported(
     assert not marker.exists()
 
 
-def test_no_plugin_is_imported_if_plugins_are_disabled(
+def test_plugins_are_not_imported_if_the_setting_plugins_enabled_is_false(
     user: Path, tmp_path: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     marker = tmp_path / "ran"
@@ -470,7 +472,7 @@ def register(plugin):
     assert runtime.handle_function_call("shout", {"text": "secret"}) == '{"error":"not that word"}'
 
 
-def test_session_can_be_given_a_toolset_that_a_plugin_declares(
+def test_toolset_declared_by_a_plugin_can_be_granted_to_a_session(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(
@@ -516,7 +518,7 @@ def test_plugin_tool_that_replaces_a_built_in_tool_is_used_and_a_warning_is_logg
     assert "read_file" not in runtime.session(["file"]).granted()
 
 
-def test_tool_that_a_plugin_registers_as_built_in_core_tool_is_marked_as_plugin_tool(
+def test_tool_registered_by_a_plugin_with_a_built_in_source_is_marked_as_a_plugin_tool(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(
@@ -535,7 +537,7 @@ def register(plugin):
     assert not found.core
 
 
-def test_user_and_project_plugins_of_the_same_name_each_import_their_own_submodule(
+def test_user_and_project_plugins_with_equal_names_import_submodules_of_their_own_package(
     user: Path, project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     code = """
@@ -566,7 +568,7 @@ def test_changed_plugin_file_takes_effect_only_in_runtimes_opened_later(
     assert second.handle_function_call("which", {}) == '{"result":"newer"}'
 
 
-def test_plugin_object_without_a_runtime_lists_its_tools_hooks_and_toolsets() -> None:
+def test_plugin_object_without_a_runtime_contains_the_added_tools_hooks_and_toolsets() -> None:
     @tool(toolset="mine")
     def greet() -> str:
         return "hello"

@@ -37,7 +37,7 @@ def test_sample_mcp_server_for_all_services_lists_every_tool_of_the_sample_catal
     assert len(response["result"]["tools"]) == 277
 
 
-def test_record_created_through_the_sample_mcp_server_is_in_the_list_it_returns_next() -> None:
+def test_record_created_through_the_sample_mcp_server_appears_in_its_next_list_result() -> None:
     line = {"description": "x", "quantity": 1, "unit_price": 2}
     created, listed = ask(
         build_request(
@@ -60,19 +60,19 @@ def test_sample_server_reports_unknown_records_as_tool_errors_and_unknown_tools_
     assert method["error"]["code"] == -32601
 
 
-def test_sample_mcp_server_does_not_answer_notifications_and_answers_invalid_json_with_an_error() -> None:
+def test_sample_mcp_server_ignores_notifications_and_answers_invalid_json_with_an_error() -> None:
     assert ask({"jsonrpc": "2.0", "method": "notifications/initialized"}) == []
     responses = io.BytesIO()
     SampleServer().serve(io.BytesIO(b"{\n"), responses)
     assert json.loads(responses.getvalue())["error"]["code"] == -32600
 
 
-def test_sample_mcp_server_ends_without_an_answer_at_a_message_over_the_size_limit() -> None:
+def test_sample_mcp_server_exits_without_an_answer_after_a_message_above_the_size_limit() -> None:
     responses = io.BytesIO()
     SampleServer().serve(io.BytesIO(b" " * MAX_MESSAGE_BYTES + b"{}\n"), responses)
     assert responses.getvalue() == b""
 
 
-def test_error_for_an_unknown_sample_service_lists_the_existing_ones() -> None:
+def test_error_for_an_unknown_sample_service_lists_the_existing_services() -> None:
     with pytest.raises(ConfigError, match=r"there is no sample service 'nobody'\. The services are almanac,"):
         SampleServer(["nobody"])
