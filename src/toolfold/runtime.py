@@ -182,6 +182,7 @@ class Runtime:
         mcp.on_servers_changed = self._handle_changed_servers
         if parts.database is not None:
             mcp.follow_shared_pins(parts.database)
+            mcp.follow_shared_listings()
         dispatch.results.prune()
         self._close_readers = open_readers(config, self.events)  # last: it starts threads
 

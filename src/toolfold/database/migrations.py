@@ -350,6 +350,20 @@ CREATE INDEX usage_user ON usage (user_id, at) WHERE user_id != '';
 """,
         down="ALTER TABLE usage DROP COLUMN user_id;",
     ),
+    Migration(
+        19,
+        "tool lists of MCP servers",
+        # Only another list is a change: that a server still lists the same is not announced.
+        up="""
+CREATE TABLE tool_listings (
+    server TEXT NOT NULL, settings TEXT NOT NULL, checksum TEXT NOT NULL, content TEXT NOT NULL,
+    listed TIMESTAMPTZ NOT NULL, used DATE NOT NULL DEFAULT CURRENT_DATE, PRIMARY KEY (server, settings)
+);
+CREATE TRIGGER tool_listings_changed AFTER INSERT OR UPDATE OF checksum OR DELETE OR TRUNCATE ON tool_listings
+    FOR EACH STATEMENT EXECUTE FUNCTION send_change_notice('tool_listings');
+""",
+        down="DROP TABLE tool_listings;",
+    ),
 )
 LATEST = MIGRATIONS[-1].number
 

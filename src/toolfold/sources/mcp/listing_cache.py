@@ -1,7 +1,8 @@
 """Cache the tool lists of MCP servers on disk, so that tools are known before servers start.
 
 One file for each server and start configuration: with other arguments it is another server. Cached data is
-validated like data from the server. A file that cannot be read counts as missing.
+validated like data from the server. A file that cannot be read counts as missing. `shared_listings` stores
+the same lists in the database that replicas share.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from toolfold.config.atomic import replace_file
 from toolfold.config.servers import McpServerSettings
@@ -21,6 +24,21 @@ from toolfold.sources.mcp.tool_listing import Listing, parse_tools
 
 MAX_CACHE_FILE_BYTES = 50_000_000
 FORMAT_VERSION = 3
+LISTING_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""Errors that `parse_listing` raises for damaged data."""
+
+
+class ListingStore(Protocol):
+    """Stored tool lists of MCP servers, one for each server and start configuration."""
+
+    def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
+        """Return a server's stored tool list and its age in seconds, or None."""
+
+    def write(self, name: str, settings: McpServerSettings, listing: Listing, *, age_s: float = 0.0) -> None:
+        """Store a tool list that was read from its server `age_s` seconds ago."""
+
+    def delete(self, name: str) -> None:
+        """Delete all stored tool lists of a server."""
 
 
 class ListingCache:
@@ -36,31 +54,22 @@ class ListingCache:
             status = file.stat()
             if status.st_size > MAX_CACHE_FILE_BYTES:
                 return None
-            data = read_json(file.read_text("utf-8"))
-            return _parse_listing(data), max(0.0, time.time() - status.st_mtime)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return parse_listing(file.read_text("utf-8")), max(0.0, time.time() - status.st_mtime)
+        except (OSError, *LISTING_ERRORS):
             return None
 
-    def write(self, name: str, settings: McpServerSettings, listing: Listing) -> None:
+    def write(self, name: str, settings: McpServerSettings, listing: Listing, *, age_s: float = 0.0) -> None:
         """Store a server's tool list. Write errors are ignored, because the cache only saves time.
 
         The same listing gives the same content, so that files can be compared; the age is that of the file.
         """
-        plain: Json = {
-            "format": FORMAT_VERSION,
-            "tools": [tool.to_json() for tool in listing.tools],
-            "instructions": listing.instructions,
-            "resources": listing.has_resources,
-            "prompts": listing.has_prompts,
-            "protocol": listing.protocol,
-            "version": listing.version,
-            "problems": listing.problems,
-        }
         with contextlib.suppress(OSError, ToolfoldError):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            text = json.dumps(plain, ensure_ascii=False)
-            replace_file(self.listing_file(name, settings), text.encode(), mode=0o600)
-            self.listing_file(name, settings).with_suffix(".failed").unlink(missing_ok=True)
+            file = self.listing_file(name, settings)
+            replace_file(file, serialize_listing(listing, ascii_only=False).encode(), mode=0o600)
+            if age_s:
+                os.utime(file, (time.time(), time.time() - age_s))
+            file.with_suffix(".failed").unlink(missing_ok=True)
 
     def read_item_lists(self, name: str, settings: McpServerSettings) -> dict[str, list[Json]]:
         """Return a server's cached resources, templates and prompts, by the method that lists them."""
@@ -72,7 +81,7 @@ class ListingCache:
             if data["format"] != FORMAT_VERSION:
                 return {}
             return {method: [dict(item) for item in data["lists"][method]] for method in data["lists"]}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, *LISTING_ERRORS):
             return {}
 
     def write_item_lists(
@@ -117,9 +126,26 @@ class ListingCache:
         return self.listing_file(name, settings).with_suffix(".items.json")
 
 
-def _parse_listing(data: Json) -> Listing:
+def serialize_listing(listing: Listing, *, ascii_only: bool = True) -> str:
+    """Return a tool list as JSON text; the same list always gives the same text."""
+    plain: Json = {
+        "format": FORMAT_VERSION,
+        "tools": [tool.to_json() for tool in listing.tools],
+        "instructions": listing.instructions,
+        "resources": listing.has_resources,
+        "prompts": listing.has_prompts,
+        "protocol": listing.protocol,
+        "version": listing.version,
+        "problems": listing.problems,
+    }
+    return json.dumps(plain, ensure_ascii=ascii_only)
+
+
+def parse_listing(text: str) -> Listing:
+    """Return the tool list in a JSON text, with its tools validated. Raises one of LISTING_ERRORS."""
+    data: Json = read_json(text)
     if data["format"] != FORMAT_VERSION:
-        raise ValueError("the cache file has another format version")
+        raise ValueError("the stored tool list has another format version")
     tools, _ = parse_tools(data["tools"])
     return Listing(
         tools=tools,

@@ -39,6 +39,7 @@ from toolfold.sources.mcp.faults import NotStarted, RequestRejected, ServerFaile
 from toolfold.sources.mcp.isolation import is_per_client
 from toolfold.sources.mcp.item_lists import LIST_TIMEOUT_S, ItemLists, fetch_all_pages
 from toolfold.sources.mcp.listing_cache import ListingCache
+from toolfold.sources.mcp.listing_exchange import ListingExchange
 from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.scan import neutralise_text, scan_text
@@ -94,7 +95,8 @@ class McpServers:
     ) -> None:
         """Create supervisors for all servers; nothing is started yet.
 
-        With a `database`, tools that were accepted by any replica are accepted here.
+        With a `database`, tools that were accepted by any replica are accepted here, and tool lists that any
+        replica has read are used until a server is connected.
 
         With `client_names`, and always behind a gateway, tool names have no `mcp_` prefix, since clients add
         their own. Behind a gateway, servers may send elicitation and sampling requests to its clients.
@@ -113,6 +115,12 @@ class McpServers:
         self._has_client_names = behind_gateway or client_names
         self._names = self._build_names()
         self._cache = ListingCache(config.paths.cache_dir / "mcp")
+        self._exchange = (
+            None
+            if database is None
+            else ListingExchange(database, lambda: self._settings, self._adopt_listing)
+        )
+        """Exchanges tool lists with other replicas; None if all state is in files of this machine."""
         self._loop = BackgroundLoop()
         self._servers: Mapping[str, ServerSupervisor] = {
             name: self._create_supervisor(name, each) for name, each in self._settings.items()
@@ -155,7 +163,7 @@ class McpServers:
 
     def _open_server(self, name: str) -> None:
         settings, server = self._settings[name], self._servers[name]
-        cached = self._cache.read(name, settings)
+        cached = self._read_known_listing(name, settings)
         if cached is not None:
             server.use_cached_listing(cached[0])
             self._publish_tools(server, cached[0])
@@ -163,6 +171,16 @@ class McpServers:
             start = self._start_server(server)
             if cached is None and not self._cache.has_failed(name, settings):
                 self._starting[name] = start
+
+    def _read_known_listing(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
+        """Return the newest known tool list of a server and its age: this machine's or a replica's."""
+        own = self._cache.read(name, settings)
+        shared = self._exchange.read(name, settings) if self._exchange else None
+        if shared is None or (own is not None and own[1] < shared[1]):
+            return own
+        if own is None or own[0] != shared[0]:
+            self._cache.write(name, settings, shared[0], age_s=shared[1])
+        return shared
 
     def add(
         self,
@@ -585,6 +603,11 @@ class McpServers:
 
         database.on_change("pins", read_again)
 
+    def follow_shared_listings(self) -> None:
+        """Use the tool lists that other replicas read from their servers from now on."""
+        if self._exchange is not None:
+            self._exchange.follow()
+
     def publish_all_reviewed(self) -> None:
         """Register the tools that were waiting for review and have been accepted in another process."""
         for name in [name for name, held in tuple(self._held_tools.items()) if held]:
@@ -597,6 +620,8 @@ class McpServers:
             if self._closed:
                 return
             self._closed = True
+        if self._exchange is not None:
+            self._exchange.close()
         if self._loop.is_started:
             concurrent.futures.wait(tuple(self._closing), timeout=CLOSE_TIMEOUT_S)
             with contextlib.suppress(concurrent.futures.TimeoutError):
@@ -719,7 +744,18 @@ class McpServers:
             return
         self._cache.write(server.name, server.settings, listing)
         self._publish_tools(server, listing)
+        if self._exchange is not None:
+            self._exchange.offer(server.name, server.settings, listing)
         self._loop.call_soon(self._item_lists.refresh, server.name)
+
+    def _adopt_listing(self, name: str, settings: McpServerSettings, listing: Listing, age_s: float) -> None:
+        """Use a tool list that another replica has read from a server with the same settings."""
+        with self._change_lock:
+            server = self._servers.get(name)
+            if server is None or self._closed or self._settings.get(name) != settings:
+                return
+            self._cache.write(name, settings, listing, age_s=age_s)
+            self._loop.submit(server.adopt_listing(listing, partial(self._publish_tools, server)))
 
     def _publish_tools(self, server: ServerSupervisor, listing: Listing) -> None:
         """Register the server's tools that are trusted; none if the lock file cannot be read."""

@@ -142,6 +142,21 @@ class ServerSupervisor:
         """Use a tool list from an earlier run until the server is connected."""
         self.listing, self.is_legacy = listing, listing.protocol < FIRST_MODERN_PROTOCOL
 
+    async def adopt_listing(self, listing: Listing, publish: Callable[[Listing], None]) -> None:
+        """Use a tool list that another replica has read from the server, and call `publish` with it.
+
+        A connected server is asked for its list instead: its process may be another version.
+        """
+        if self.state_name == "up":
+            with contextlib.suppress(ServerFailed):
+                await self.refresh_listing()
+                return
+        async with self._publish_lock:
+            if self.state_name == "up" or self._closed or self._is_retired:
+                return
+            self.use_cached_listing(listing)
+            await asyncio.to_thread(publish, listing)
+
     async def get_connection(self) -> ServerConnection:
         """Return the open connection or open one; concurrent callers share one attempt."""
         if self._closed:
