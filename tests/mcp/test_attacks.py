@@ -43,7 +43,7 @@ def open_runtime_with(home: Path, servers: dict[str, Any], *, behind_gateway: bo
 
 
 @pytest.mark.parametrize("behind_gateway", [True, False])
-def test_tool_of_a_server_cannot_take_the_name_of_a_bridge_tool_or_of_another_servers_tool(
+def test_server_tool_cannot_replace_tool_search_or_a_tool_of_another_server_by_using_its_name(
     tmp_path: Path, behind_gateway: bool
 ) -> None:
     names = (
@@ -71,7 +71,7 @@ def test_tool_of_a_server_cannot_take_the_name_of_a_bridge_tool_or_of_another_se
 
 
 @given(st.sampled_from(["tool", "tool_", "TOOL", ""]), st.text(max_size=20), st.text("-_ ", max_size=3))
-def test_tool_name_with_any_server_prefix_never_equals_the_name_of_a_bridge_tool(
+def test_prefixed_tool_name_of_a_server_never_equals_a_reserved_name_like_tool_search(
     server: str, tool: str, between: str
 ) -> None:
     prefixes = {"s": f"{server}{between}"}
@@ -106,7 +106,7 @@ def count_accepted(limiter: NotificationLimiter, message: bytes, count: int) -> 
         b'{"method":"n","id":',
     ],
 )
-def test_notification_with_an_id_inside_its_data_still_counts_towards_the_notification_limit(
+def test_notification_whose_params_contain_an_id_key_counts_towards_the_notification_limit(
     message: bytes,
 ) -> None:
     assert (
@@ -138,7 +138,7 @@ def test_server_requests_above_the_limit_per_second_are_dropped_and_logged_as_re
     assert len(parsed) == count
 
 
-def test_requests_of_a_server_are_accepted_beyond_the_limit_for_its_notifications() -> None:
+def test_server_requests_are_not_limited_by_the_notification_limit() -> None:
     asked = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
     assert (
         count_accepted(NotificationLimiter(lambda _: None), asked, 3 * MAX_NOTIFICATIONS_PER_SECOND)
@@ -179,7 +179,7 @@ def test_opening_an_untrusted_cloned_project_does_not_start_the_mcp_servers_in_i
     assert not mark.exists()
 
 
-def test_lock_file_of_a_project_cannot_accept_tools_of_a_server_from_the_users_own_settings(
+def test_lock_file_of_a_project_cannot_accept_tools_of_a_server_in_the_user_settings(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
@@ -211,7 +211,7 @@ def test_suspicious_tool_needs_a_review_even_if_the_lock_file_of_the_project_acc
 
 
 @pytest.mark.thorough
-def test_tool_list_of_a_server_that_endlessly_announces_changes_is_fetched_with_growing_delays(
+def test_repeated_list_changed_notifications_of_a_server_are_handled_with_growing_delays(
     tmp_path: Path,
 ) -> None:
     with open_runtime_with(tmp_path, {"evil": attack_server_entry()}) as runtime:
@@ -226,7 +226,7 @@ def test_tool_list_of_a_server_that_endlessly_announces_changes_is_fetched_with_
         assert runtime.registry.snapshot().generation - before <= most
 
 
-def test_cli_commands_print_no_terminal_escape_sequences_from_texts_of_a_server(
+def test_cli_commands_remove_terminal_escape_sequences_from_text_of_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
@@ -262,7 +262,7 @@ def test_cli_commands_print_no_terminal_escape_sequences_from_texts_of_a_server(
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )
-def test_injection_across_the_boundary_of_two_separately_scanned_parts_of_a_long_result_is_marked(
+def test_injection_that_spans_two_scanned_chunks_of_a_long_result_is_marked(
     before: int,
 ) -> None:
     filler = "A note of the day. "
@@ -272,7 +272,7 @@ def test_injection_across_the_boundary_of_two_separately_scanned_parts_of_a_long
     assert "no instruction" in marked
 
 
-def test_injection_at_the_end_of_a_very_long_result_is_marked_and_its_middle_labelled_not_scanned() -> None:
+def test_injection_at_the_end_of_a_very_long_result_is_marked_although_the_middle_is_not_scanned() -> None:
     marked = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in marked[-1_000:]
     assert "not scanned" in marked

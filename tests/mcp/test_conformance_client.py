@@ -40,7 +40,7 @@ def test_mcp_client_of_toolfold_passes_each_scenario_of_the_mcp_conformance_suit
 
 
 @check_cases("revision", SCORED)
-def test_every_client_scenario_of_the_mcp_conformance_suite_is_in_the_list_of_tested_scenarios(
+def test_every_client_scenario_of_the_mcp_conformance_suite_is_tested(
     revision: str,
 ) -> None:
     package = Path(servers.conformance_command()[1]).parents[1]
@@ -52,7 +52,7 @@ def test_every_client_scenario_of_the_mcp_conformance_suite_is_in_the_list_of_te
     assert set(entries) == set(UNSCORED)
 
 
-def test_documentation_page_about_conformance_lists_failing_scenarios_with_reasons() -> None:
+def test_generated_conformance_page_lists_failing_scenarios_with_reasons() -> None:
     good = [make_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
     assert "No scored scenario fails." in render_section(good)
     failed = make_outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
@@ -67,7 +67,7 @@ def test_documentation_page_about_conformance_lists_failing_scenarios_with_reaso
     [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
-def test_conformance_scenario_with_warnings_or_errors_is_counted_as_not_passed(
+def test_conformance_scenario_with_warnings_errors_or_no_checks_does_not_pass(
     checks: dict[str, int], exit_code: int
 ) -> None:
     assert not make_outcome("2026-07-28", "tools_call", checks=checks, exit_code=exit_code).is_passed

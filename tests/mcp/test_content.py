@@ -95,7 +95,7 @@ def test_text_blocks_of_a_tool_result_are_joined_by_line_breaks() -> None:
         ([], {"a": 1}),
     ],
 )
-def test_tool_result_has_only_its_structured_value_if_its_text_repeats_that_value(
+def test_tool_result_omits_the_text_if_the_text_repeats_the_structured_value(
     texts: list[str], structured: Any
 ) -> None:
     assert read_result(*map(text, texts), structuredContent=structured).value == structured
@@ -112,21 +112,21 @@ def test_tool_result_has_only_its_structured_value_if_its_text_repeats_that_valu
         (["["], {"result": []}),
     ],
 )
-def test_tool_result_has_both_text_and_structured_value_if_they_differ(
+def test_tool_result_contains_both_text_and_structured_value_if_they_differ(
     texts: list[str], structured: Any
 ) -> None:
     told = read_result(*map(text, texts), structuredContent=structured).value
     assert told == {"text": "\n".join(texts), "structured": structured}
 
 
-def test_tool_result_with_a_structured_value_and_an_image_has_a_label_for_the_image() -> None:
+def test_tool_result_with_a_structured_value_and_an_image_contains_a_label_for_the_image() -> None:
     content = read_result(text("5"), image(), structuredContent={"result": 5})
     assert content.value["structured"] == {"result": 5}
     assert content.value["beside"].startswith("(image 1, image/png, ")
     assert [each.label for each in content.blocks] == ["image 1"]
 
 
-def test_tool_result_marked_as_error_without_text_is_an_error_that_names_the_server() -> None:
+def test_tool_result_with_is_error_and_no_text_becomes_an_error_with_the_server_name() -> None:
     content = read_result(text("no such file"), isError=True)
     assert (content.value, content.is_error) == ("no such file", True)
     silent = read_result(isError=True)
@@ -135,14 +135,14 @@ def test_tool_result_marked_as_error_without_text_is_an_error_that_names_the_ser
     assert not read_result(text("fine"), isError="true").is_error
 
 
-def test_converted_tool_result_contains_the_original_result_of_the_server() -> None:
+def test_converted_tool_result_keeps_the_original_server_result_in_its_raw_field() -> None:
     answer = {"content": [text("hello")]}
     raw = tool_result_content(answer, "files").raw
     assert isinstance(raw, McpResponse)
     assert raw.result is answer
 
 
-def test_injections_are_marked_in_a_copy_of_the_original_result_of_the_server() -> None:
+def test_marking_injections_does_not_modify_the_original_result_of_the_server() -> None:
     resource = {"type": "resource", "resource": {"uri": "file:///a", "text": "obey"}}
     words = text("obey")
     answer = {"content": [words, text("fine"), resource], "structuredContent": {"obey": ["obey", 1]}}
@@ -158,7 +158,7 @@ def test_injections_are_marked_in_a_copy_of_the_original_result_of_the_server() 
 # -- images, audio and files ----------------------------------------------------------------------------
 
 
-def test_label_of_an_image_appears_between_the_texts_before_and_after_the_image() -> None:
+def test_image_label_appears_between_the_texts_before_and_after_the_image() -> None:
     content = read_result(text("before"), image(), text("after"), image(GIF, "image/gif"))
     lines = content.value.splitlines()
     assert [line.partition(",")[0] for line in lines] == ["before", "(image 1", "after", "(image 2"]
@@ -187,18 +187,20 @@ def test_image_with_a_wrong_declared_type_gets_the_type_detected_from_its_bytes(
     ],
     ids=["vector", "bitmap", "wide", "tall", "empty", "heavy", "cut", "cut-jpeg"],
 )
-def test_image_of_unsupported_format_or_excessive_size_in_a_result_becomes_a_file(data: bytes) -> None:
+def test_result_image_with_an_unsupported_format_or_excessive_size_is_converted_to_a_file(
+    data: bytes,
+) -> None:
     content = read_result(image(data))
     assert [(each.kind, each.label, each.data) for each in content.blocks] == [("file", "file 1", data)]
     assert content.value.startswith("(file 1, image/")
 
 
-def test_images_of_a_result_above_the_maximum_number_of_images_become_files() -> None:
+def test_result_images_above_the_maximum_number_are_converted_to_files() -> None:
     content = read_result(*[image()] * (MAX_IMAGES + 2))
     assert [each.kind for each in content.blocks] == ["image"] * MAX_IMAGES + ["file"] * 2
 
 
-def test_audio_type_is_detected_from_its_bytes_or_else_taken_from_the_declared_type() -> None:
+def test_audio_media_type_is_detected_from_the_bytes_with_the_declared_type_as_fallback() -> None:
     (heard,) = read_result({"type": "audio", "data": encode_base64(WAV), "mimeType": "audio/x-wav"}).blocks
     assert (heard.kind, heard.mime_type, heard.label) == ("audio", "audio/wav", "audio 1")
     (odd,) = read_result({"type": "audio", "data": encode_base64(b"?"), "mimeType": "audio/midi"}).blocks
@@ -206,7 +208,7 @@ def test_audio_type_is_detected_from_its_bytes_or_else_taken_from_the_declared_t
 
 
 @check_cases("data", ["not base64!", "", None, 5, ["a"]])
-def test_image_with_invalid_base64_data_is_replaced_by_a_text_that_says_unreadable(data: Any) -> None:
+def test_image_with_invalid_base64_data_is_replaced_by_an_unreadable_note(data: Any) -> None:
     content = read_result({"type": "image", "data": data, "mimeType": "image/png"})
     assert content.blocks == ()
     assert "unreadable" in content.value
@@ -224,12 +226,12 @@ def resource(**content_text: Any) -> Json:
     return {"type": "resource", "resource": {"uri": "file:///notes.txt", **content_text}}
 
 
-def test_embedded_text_resource_in_a_result_becomes_its_text_below_a_line_with_its_uri() -> None:
+def test_embedded_text_resource_is_converted_to_a_uri_line_followed_by_the_text() -> None:
     content = read_result(resource(text="hello", mimeType="text/plain"))
     assert content.value == "(resource, file:///notes.txt, text/plain)\nhello"
 
 
-def test_embedded_binary_resource_becomes_text_or_image_or_audio_or_file_by_its_media_type() -> None:
+def test_embedded_binary_resource_is_converted_to_text_image_audio_or_file_by_media_type() -> None:
     kinds = [
         (read_result(resource(blob=encode_base64(b"a,b"), mimeType="text/csv; charset=utf-8")), ()),
         (read_result(resource(blob=encode_base64(b"{}"), mimeType="application/vnd.x+json")), ()),
@@ -246,11 +248,11 @@ def test_embedded_binary_resource_becomes_text_or_image_or_audio_or_file_by_its_
     assert kinds[-1][0].value == "(file 1, file:///notes.txt, application/octet-stream, 1 bytes)"
 
 
-def test_text_resource_with_invalid_base64_data_is_replaced_by_a_text_that_says_unreadable() -> None:
+def test_text_resource_with_invalid_base64_data_is_replaced_by_an_unreadable_note() -> None:
     assert "unreadable" in read_result(resource(blob="?", mimeType="text/plain")).value
 
 
-def test_resource_link_in_a_result_becomes_a_line_with_its_uri_type_and_title() -> None:
+def test_resource_link_in_a_result_is_converted_to_a_line_with_uri_type_and_title() -> None:
     link = {
         "type": "resource_link",
         "uri": "db://a",
@@ -262,11 +264,11 @@ def test_resource_link_in_a_result_becomes_a_line_with_its_uri_type_and_title() 
     assert read_result({"type": "resource_link", "uri": "db://a"}).value == "(resource link, db://a)"
 
 
-def test_content_block_of_unknown_type_is_replaced_by_a_text_that_names_the_type() -> None:
+def test_content_block_of_unknown_type_is_replaced_by_a_text_with_the_type_name() -> None:
     assert "'hologram'" in read_result({"type": "hologram", "data": "?"}).value
 
 
-def test_content_of_a_single_requested_resource_is_returned_without_a_heading_with_its_uri() -> None:
+def test_uri_heading_is_omitted_if_a_read_resource_result_contains_a_single_resource() -> None:
     contents = [{"uri": "file:///a", "text": "one"}]
     assert resource_content({"contents": contents}).value == "one"
     both = resource_content({"contents": [*contents, {"uri": "file:///b", "text": "two"}]}).value
@@ -342,7 +344,7 @@ odd_answers = st.fixed_dictionaries(
 
 @modest
 @given(odd_answers)
-def test_any_malformed_result_of_a_server_is_converted_to_content_that_can_be_written_as_json(
+def test_malformed_server_results_are_converted_to_json_serializable_content(
     answer: Json,
 ) -> None:
     contents = [tool_result_content(answer, "files"), resource_content(answer), prompt_content(answer)]
@@ -355,7 +357,7 @@ def test_any_malformed_result_of_a_server_is_converted_to_content_that_can_be_wr
 # -- types of the SDK -----------------------------------------------------------------------------------
 
 
-def test_tool_result_as_sdk_object_or_as_plain_mapping_is_converted_to_the_same_content() -> None:
+def test_sdk_result_object_and_equal_plain_mapping_are_converted_to_the_same_content() -> None:
     types = pytest.importorskip("mcp_types")
     answer = {
         "content": [

@@ -44,7 +44,7 @@ async def test_consecutive_calls_to_an_http_server_reuse_one_tcp_connection(
         assert server.connections == before
 
 
-async def test_call_that_the_server_redirects_to_another_url_of_its_origin_is_sent_there(
+async def test_call_follows_a_redirect_of_the_server_within_the_same_origin(
     tmp_path: Path,
 ) -> None:
     async with connected_server("moved", tmp_path) as (_, supervisor):
@@ -52,7 +52,7 @@ async def test_call_that_the_server_redirects_to_another_url_of_its_origin_is_se
         assert (await call_echo(supervisor, "again"))[0] == "again"
 
 
-async def test_cookie_that_a_server_sets_in_a_call_is_sent_with_the_next_call(tmp_path: Path) -> None:
+async def test_cookie_set_by_a_server_response_is_sent_with_the_next_call(tmp_path: Path) -> None:
     async with connected_server("cookie", tmp_path) as (server, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "baked"
         assert server.cookie == ""
@@ -60,7 +60,9 @@ async def test_cookie_that_a_server_sets_in_a_call_is_sent_with_the_next_call(tm
         assert server.cookie == "route=7"
 
 
-async def test_call_opens_a_new_connection_if_the_server_has_closed_the_previous_one(tmp_path: Path) -> None:
+async def test_call_opens_a_new_connection_if_the_server_closed_the_previous_connection(
+    tmp_path: Path,
+) -> None:
     async with connected_server("close-afterwards", tmp_path) as (server, supervisor):
         assert (await call_echo(supervisor, "now"))[0] == "closed"
         assert await asyncio.to_thread(server.has_closed_connection.wait, TIMEOUT_S)
@@ -68,7 +70,7 @@ async def test_call_opens_a_new_connection_if_the_server_has_closed_the_previous
         assert server.calls == 3
 
 
-async def test_call_with_very_long_arguments_and_a_very_long_result_arrive_complete(tmp_path: Path) -> None:
+async def test_very_long_call_arguments_and_results_are_transferred_completely(tmp_path: Path) -> None:
     async with connected_server("large-result", tmp_path) as (server, supervisor):
         sent = "y" * (MAX_DIRECT_REQUEST_BYTES + 1)
         assert (await call_echo(supervisor, sent))[0] == sent
@@ -77,7 +79,7 @@ async def test_call_with_very_long_arguments_and_a_very_long_result_arrive_compl
         assert server.calls == 4
 
 
-async def test_disconnecting_from_a_server_ends_tasks_that_still_read_an_endless_response(
+async def test_disconnecting_from_a_server_cancels_tasks_that_read_an_endless_response(
     tmp_path: Path,
 ) -> None:
     before = asyncio.all_tasks()
@@ -86,7 +88,7 @@ async def test_disconnecting_from_a_server_ends_tasks_that_still_read_an_endless
     assert [task for task in asyncio.all_tasks() - before if "_finish" in str(task.get_coro())] == []
 
 
-async def test_response_to_a_cancelled_call_is_not_used_for_a_later_message_on_the_connection() -> None:
+async def test_response_to_a_cancelled_call_is_not_used_for_a_later_request_on_the_same_connection() -> None:
     sending = asyncio.Event()
 
     async def send_slowly(*_: object) -> None:

@@ -124,7 +124,9 @@ def create_asking_server() -> MCPServer:
     return server
 
 
-async def test_elicitation_callback_gets_the_form_of_the_server_and_the_server_gets_its_reply() -> None:
+async def test_elicitation_callback_receives_the_form_of_the_server_and_its_reply_is_sent_to_the_server() -> (
+    None
+):
     elicit = ScriptedUser(ElicitationReply("accept", {"name": "Ada", "note": "not asked for"}))
     answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
@@ -145,7 +147,7 @@ async def test_elicitation_callback_gets_the_form_of_the_server_and_the_server_g
         (RuntimeError(SECRET), "cancel"),
     ],
 )
-async def test_elicitation_is_cancelled_if_its_callback_raises_and_declined_if_it_returns_no_form_values(
+async def test_elicitation_is_cancelled_if_its_callback_raises_or_returns_an_unsupported_value(
     said: Any, heard: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -155,7 +157,9 @@ async def test_elicitation_is_cancelled_if_its_callback_raises_and_declined_if_i
     assert SECRET not in caplog.text
 
 
-async def test_form_values_returned_by_an_async_elicitation_callback_are_sent_as_accepted() -> None:
+async def test_form_values_returned_by_an_async_elicitation_callback_are_sent_with_the_action_accept() -> (
+    None
+):
     async def elicit(request: ElicitationRequest) -> dict[str, str]:
         return {"name": request.server}
 
@@ -163,7 +167,9 @@ async def test_form_values_returned_by_an_async_elicitation_callback_are_sent_as
     assert answer == {"action": "accept", "content": {"name": "notes"}}
 
 
-async def test_elicitation_is_asked_again_after_an_invalid_reply_and_cancelled_after_three() -> None:
+async def test_elicitation_is_repeated_after_an_invalid_reply_and_cancelled_after_three_invalid_replies() -> (
+    None
+):
     elicit = ScriptedUser({"name": 5}, {}, {"name": "Ada"})
     assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME))["content"] == {
         "name": "Ada"
@@ -176,7 +182,7 @@ async def test_elicitation_is_asked_again_after_an_invalid_reply_and_cancelled_a
     }
 
 
-async def test_elicitation_that_is_asked_again_after_an_invalid_reply_is_not_marked_as_withdrawn() -> None:
+async def test_elicitation_repeated_after_an_invalid_reply_is_not_marked_as_withdrawn() -> None:
     withdrawn = []
 
     def elicit(request: ElicitationRequest) -> dict[str, Any]:
@@ -204,7 +210,7 @@ async def test_elicitation_without_a_reply_is_cancelled_and_withdrawn_after_the_
     over.set()
 
 
-async def test_elicitation_is_declined_without_asking_the_user_if_the_server_setting_says_decline() -> None:
+async def test_server_setting_elicitation_decline_declines_elicitations_without_asking_the_user() -> None:
     elicit = ScriptedUser()
     answer = await call_asking_tool(
         InteractionCallbacks(elicit=elicit), "ask", {"elicitation": "decline"}, schema=NAME
@@ -213,7 +219,9 @@ async def test_elicitation_is_declined_without_asking_the_user_if_the_server_set
     assert elicit.asked == []
 
 
-async def test_elicitation_and_sampling_are_not_declared_to_the_server_if_nobody_can_answer() -> None:
+async def test_elicitation_and_sampling_are_declared_only_if_callbacks_and_server_settings_allow_them() -> (
+    None
+):
     def sampler(request: SamplingRequest) -> str:
         return "x"
 
@@ -236,7 +244,7 @@ async def test_elicitation_and_sampling_are_not_declared_to_the_server_if_nobody
     assert set(denied) == {"elicitation"}
 
 
-async def test_elicitation_or_sampling_request_gets_an_error_if_there_are_no_callbacks_for_it() -> None:
+async def test_elicitation_and_sampling_requests_return_an_error_if_no_callbacks_are_set() -> None:
     assert "error" in await call_asking_tool(InteractionCallbacks(), "ask", schema=NAME)
     assert "error" in await call_asking_tool(InteractionCallbacks(), "think", text="hello")
 
@@ -254,7 +262,7 @@ async def test_elicitation_or_sampling_request_gets_an_error_if_there_are_no_cal
         {"type": "object", "properties": {"c": {"type": "string", "enum": [str(i) for i in range(501)]}}},
     ],
 )
-async def test_elicitation_form_with_unsupported_or_too_many_fields_gets_an_error_without_asking_the_user(
+async def test_elicitation_form_with_unsupported_or_too_many_fields_is_rejected_without_asking_the_user(
     schema: dict[str, Any],
 ) -> None:
     elicit = ScriptedUser()
@@ -302,7 +310,7 @@ async def test_elicitation_with_a_deceptive_or_invalid_url_is_refused(url: str) 
         ("http://127.0.0.1:8080/", "127.0.0.1", ""),
     ],
 )
-def test_elicitation_with_an_unencrypted_or_non_ascii_url_has_a_warning(
+def test_elicitation_request_with_an_unencrypted_or_non_ascii_url_contains_a_warning(
     url: str, host: str, warning: str
 ) -> None:
     request = parse_url_request("notes", "Please", url)
@@ -311,7 +319,7 @@ def test_elicitation_with_an_unencrypted_or_non_ascii_url_has_a_warning(
     assert bool(warning) == bool(request.warnings)
 
 
-def test_elicitation_form_that_asks_for_a_secret_has_a_warning() -> None:
+def test_elicitation_form_that_asks_for_a_secret_contains_a_warning() -> None:
     asked = {"properties": {"name": {"type": "string"}, "key": {"type": "string", "title": "API key"}}}
     assert [w.split("'")[1] for w in parse_form("notes", "", asked).warnings] == ["key"]
 
@@ -351,7 +359,7 @@ def test_every_kind_of_field_in_an_elicitation_form_is_parsed_with_its_choices()
     assert [c.label for c in fields["more"].choices] == ["The x"]
 
 
-def test_default_value_of_an_elicitation_field_is_sent_unless_the_reply_sets_it_to_none() -> None:
+def test_default_value_of_an_elicitation_field_is_sent_unless_the_reply_sets_the_field_to_none() -> None:
     request = parse_form("notes", "", ALL_KINDS)
     assert validate_values(request, {}) == {"age": 30, "sure": False, "tags": ["a"]}
     assert validate_values(request, {"age": None, "sure": True, "tags": ["b", "c"]}) == {
@@ -382,7 +390,7 @@ def test_default_value_of_an_elicitation_field_is_sent_unless_the_reply_sets_it_
         ("mail", "a" * 200_000 + "@example.com"),
     ],
 )
-def test_error_for_an_invalid_value_of_an_elicitation_field_names_the_field(name: str, value: Any) -> None:
+def test_error_for_an_invalid_elicitation_value_contains_the_field_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
         validate_values(parse_form("notes", "", ALL_KINDS), {name: value})
 
@@ -431,7 +439,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.dictionaries(_WORDS, _JSON), st.dictionaries(st.text(max_size=8), _JSON))
-def test_any_elicitation_form_and_reply_are_accepted_or_raise_value_error(
+def test_arbitrary_elicitation_forms_and_replies_raise_no_error_other_than_value_error(
     schema: dict[str, Any], values: dict[str, Any]
 ) -> None:
     try:
@@ -445,7 +453,7 @@ def test_any_elicitation_form_and_reply_are_accepted_or_raise_value_error(
 
 
 @given(st.text())
-def test_any_elicitation_url_is_parsed_with_its_host_or_refused(url: str) -> None:
+def test_arbitrary_elicitation_urls_are_parsed_with_an_ascii_host_or_raise_value_error(url: str) -> None:
     try:
         request = parse_url_request("notes", "?", url)
     except ValueError:
@@ -454,7 +462,7 @@ def test_any_elicitation_url_is_parsed_with_its_host_or_refused(url: str) -> Non
     assert request.url.startswith(("http", "HTTP", "Http"))
 
 
-async def test_concurrent_elicitations_are_asked_one_at_a_time_and_declined_if_too_many_are_queued() -> None:
+async def test_concurrent_elicitations_are_shown_one_at_a_time_and_declined_above_the_queue_limit() -> None:
     now, most, told_already = 0, 0, threading.Semaphore(0)
 
     def elicit(request: ElicitationRequest) -> dict[str, str]:
@@ -512,7 +520,7 @@ async def test_sampling_request_is_refused_if_the_user_does_not_approve_its_prom
     assert asked == []
 
 
-async def test_sampling_request_runs_without_asking_the_user_if_the_server_setting_says_allow() -> None:
+async def test_server_setting_sampling_allow_runs_sampling_requests_without_asking_the_user() -> None:
     answer = await call_asking_tool(
         InteractionCallbacks(sampler=lambda request: "fine"),
         "think",
@@ -522,7 +530,7 @@ async def test_sampling_request_runs_without_asking_the_user_if_the_server_setti
     assert answer["content"]["text"] == "fine"
 
 
-async def test_server_gets_an_error_without_details_if_the_sampling_callback_fails() -> None:
+async def test_failing_sampling_callback_returns_an_error_without_details_to_the_server() -> None:
     def failing(request: SamplingRequest) -> str:
         raise RuntimeError(SECRET)
 
@@ -533,7 +541,7 @@ async def test_server_gets_an_error_without_details_if_the_sampling_callback_fai
         assert answer == {"error": "The model gave no response.", "code": -32603}
 
 
-async def test_sampling_request_with_tools_or_too_much_text_gets_an_error_without_calling_the_model() -> None:
+async def test_sampling_request_with_tools_or_too_much_text_is_rejected_without_calling_the_model() -> None:
     asked: list[SamplingRequest] = []
     callbacks = InteractionCallbacks(sampler=asked.append)
     for request in ({"text": "x" * 500_000}, {"text": "x", "tools": True}, {"text": "x", "tokens": 0}):

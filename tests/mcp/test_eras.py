@@ -59,7 +59,7 @@ def token_server() -> Iterator[type[TokenServer]]:
         server.shutdown()
 
 
-async def test_call_of_a_tool_that_needs_a_login_fails_while_other_calls_to_the_server_succeed(
+async def test_call_of_a_tool_that_requires_a_login_fails_without_affecting_other_calls_to_the_server(
     open_test_runtime: RuntimeOpener, token_server: type[TokenServer]
 ) -> None:
     runtime = open_with_server(open_test_runtime, {"url": f"{token_server.url}/mcp"})
@@ -72,7 +72,7 @@ async def test_call_of_a_tool_that_needs_a_login_fails_while_other_calls_to_the_
 
 
 @pytest.mark.parametrize(("way", "path"), [("http", "/mcp"), ("sse", "/sse")])
-def test_call_succeeds_with_a_refreshed_token_after_the_server_stopped_accepting_the_old_one(
+def test_call_succeeds_with_a_refreshed_token_after_the_server_rejects_the_old_token(
     open_test_runtime: RuntimeOpener, token_server: type[TokenServer], way: str, path: str
 ) -> None:
     url = token_server.url + path

@@ -118,7 +118,9 @@ def test_user_and_project_servers_are_imported_from_the_files_of_claude_code(tmp
     assert result.remarks == ("it also has servers for 1 other project; run the import in their directories",)
 
 
-def test_oauth_client_id_secret_scopes_and_port_are_imported_from_client_files(tmp_path: Path) -> None:
+def test_oauth_client_id_secret_scopes_and_redirect_port_are_imported_from_client_config_files(
+    tmp_path: Path,
+) -> None:
     entry = {
         "type": "http",
         "url": "https://x.example/mcp",
@@ -139,7 +141,7 @@ def test_oauth_client_id_secret_scopes_and_port_are_imported_from_client_files(t
     }
 
 
-def test_variable_references_in_cursor_files_are_translated_to_those_of_toolfold(tmp_path: Path) -> None:
+def test_variable_references_in_cursor_files_are_translated_to_toolfold_syntax(tmp_path: Path) -> None:
     entry = {
         "command": "${userHome}/bin/server",
         "args": ["${workspaceFolder}/data", "${workspaceFolderBasename}", "a${/}b"],
@@ -157,7 +159,7 @@ def test_variable_references_in_cursor_files_are_translated_to_those_of_toolfold
     assert ".env" in found.remarks[0]
 
 
-def test_server_that_uses_the_workspace_folder_variable_is_not_imported_from_a_user_wide_file(
+def test_server_with_the_workspace_folder_variable_is_not_imported_from_a_user_config_file(
     tmp_path: Path,
 ) -> None:
     result = import_text(
@@ -197,7 +199,7 @@ def test_servers_are_imported_from_vscode_files_with_comments_and_inputs(tmp_pat
     assert "${command:pick}" in whys["odd"]
 
 
-def test_servers_are_imported_from_older_vscode_settings(tmp_path: Path) -> None:
+def test_servers_are_imported_from_the_settings_format_of_older_vscode_versions(tmp_path: Path) -> None:
     text = '{"editor.fontSize": 12, "mcp": {"servers": {"it": {"command": "x"}}}}'
     assert servers(import_text(tmp_path, "vscode", text, "settings.json")) == {"it": {"command": "x"}}
     assert servers(import_text(tmp_path, "vscode", '{"editor.fontSize": 12}', "settings.json")) == {}
@@ -320,7 +322,7 @@ def test_variable_reference_is_imported_unchanged_in_env_and_escaped_in_argument
     assert "Toolfold expands the variable" in found.remarks[0]
 
 
-def test_imported_timeout_is_reduced_to_the_allowed_maximum_and_a_negative_one_is_left_out(
+def test_imported_timeout_is_reduced_to_the_maximum_and_a_negative_timeout_is_ignored(
     tmp_path: Path,
 ) -> None:
     text = "[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 99999\ntool_timeout_sec = -1\n"
@@ -349,7 +351,7 @@ def test_imported_timeout_is_reduced_to_the_allowed_maximum_and_a_negative_one_i
     ],
     ids=str,
 )
-def test_invalid_server_entry_is_rejected_with_a_reason_and_the_others_are_imported(
+def test_invalid_server_entry_is_rejected_with_a_reason_and_other_entries_are_imported(
     tmp_path: Path, entry: Any
 ) -> None:
     text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
@@ -376,7 +378,7 @@ def test_invalid_server_entry_is_rejected_with_a_reason_and_the_others_are_impor
     ],
     ids=lambda value: value[:20],
 )
-def test_client_file_that_cannot_be_parsed_is_reported_and_gives_no_servers(
+def test_unparsable_client_config_file_is_reported_and_yields_no_servers(
     tmp_path: Path, name: str, text: str
 ) -> None:
     client: ClientName = guess_client(tmp_path / name) if name != "mcp.json" else "cursor"
@@ -385,7 +387,7 @@ def test_client_file_that_cannot_be_parsed_is_reported_and_gives_no_servers(
     assert (result.servers, result.rejected) == ((), ())
 
 
-def test_size_limit_of_client_files_is_higher_for_the_claude_code_file_which_contains_history(
+def test_size_limit_is_higher_for_the_claude_code_file_than_for_other_client_config_files(
     tmp_path: Path,
 ) -> None:
     text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
@@ -394,7 +396,7 @@ def test_size_limit_of_client_files_is_higher_for_the_claude_code_file_which_con
     assert "larger" in import_text(tmp_path, "claude-code", text, scope="project").problem
 
 
-def test_importing_from_a_path_that_is_not_a_regular_file_gives_an_error(tmp_path: Path) -> None:
+def test_importing_from_a_path_that_is_not_a_regular_file_reports_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a regular file"):
         read_document(tmp_path)
     assert read_client_file(
@@ -441,7 +443,9 @@ def test_configuration_files_of_all_client_programs_are_found_on_linux_macos_and
     assert all(read_client_file(each, home=home, project=project).servers == () for each in found)
 
 
-def test_client_files_are_found_in_directories_set_by_variables_like_codex_home(tmp_path: Path) -> None:
+def test_client_config_files_are_found_in_directories_set_by_variables_like_codex_home(
+    tmp_path: Path,
+) -> None:
     for name in ("codex/config.toml", "claude/.claude.json", "xdg/goose/config.yaml"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
@@ -454,14 +458,14 @@ def test_client_files_are_found_in_directories_set_by_variables_like_codex_home(
     assert [each.client_name for each in found] == ["claude-code", "codex", "goose"]
 
 
-def test_project_file_in_the_home_directory_is_not_found_if_the_home_directory_is_the_project(
+def test_project_config_file_in_the_home_directory_is_ignored(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".mcp.json").write_text("")
     assert find_config_files(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
 
 
-def test_client_program_is_guessed_from_the_path_of_its_configuration_file() -> None:
+def test_client_program_is_inferred_from_the_path_of_its_configuration_file() -> None:
     names = {
         "a/.vscode/mcp.json": "vscode",
         "a/.cursor/mcp.json": "cursor",
@@ -496,7 +500,7 @@ GATEWAYS = (
 
 
 @check_cases("words", GATEWAYS)
-def test_is_gateway_is_true_for_every_command_that_starts_or_connects_to_the_gateway(
+def test_is_gateway_returns_true_for_every_command_that_starts_or_connects_to_the_gateway(
     words: tuple[str, ...],
 ) -> None:
     settings = {"command": words[0], "args": list(words[1:])}
@@ -513,7 +517,7 @@ def test_is_gateway_is_true_for_every_command_that_starts_or_connects_to_the_gat
         (),
     ],
 )
-def test_is_gateway_is_false_for_commands_that_do_not_start_the_gateway(words: tuple[str, ...]) -> None:
+def test_is_gateway_returns_false_for_commands_that_do_not_start_the_gateway(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])} if words else {}
     assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -531,21 +535,21 @@ def test_is_gateway_is_false_for_commands_that_do_not_start_the_gateway(words: t
         ("http://127.0.0.1:99999/mcp", False),
     ],
 )
-def test_is_gateway_is_true_for_the_gateway_url_with_any_loopback_host_name_only(
+def test_is_gateway_returns_true_for_the_gateway_url_only_with_a_loopback_host(
     url: str, is_toolfold: bool
 ) -> None:
     assert is_gateway({"url": url}, ["http://0.0.0.0:8765/mcp"]) is is_toolfold
 
 
 @given(st.lists(st.text()), st.text(), st.text())
-def test_is_gateway_accepts_any_command_and_url_without_raising(
+def test_is_gateway_raises_no_error_for_arbitrary_commands_and_urls(
     args: list[str], command: str, url: str
 ) -> None:
     for settings in ({"command": command, "args": args}, {"url": f"http://{url}"}):
         assert is_gateway(settings, [f"http://{url}", command]) in (True, False)
 
 
-def test_server_that_two_client_programs_configure_identically_is_imported_once() -> None:
+def test_server_configured_identically_in_two_client_programs_is_imported_once() -> None:
     first, second = (
         make_server("cursor", "git", command="x"),
         make_server("vscode", "git", command="x", args=[]),
@@ -554,7 +558,7 @@ def test_server_that_two_client_programs_configure_identically_is_imported_once(
     assert (only.name, only.server, only.duplicate_sources) == ("git", first, (second.source,))
 
 
-def test_second_imported_server_of_the_same_name_gets_the_name_of_its_client_program_appended() -> None:
+def test_second_imported_server_with_the_same_name_gets_its_client_name_as_suffix() -> None:
     found = [make_server(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
     found[2] = make_server("vscode", "git", command="third")
     assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
@@ -616,7 +620,7 @@ def test_replace_secrets_replaces_plain_text_secrets_in_server_settings_by_varia
 
 
 @given(st.text())
-def test_any_name_is_normalised_to_a_valid_server_name(text: str) -> None:
+def test_arbitrary_names_are_normalised_to_valid_server_names(text: str) -> None:
     from toolfold.config.servers import McpSettings
 
     name = normalise_server_name(text)
@@ -625,14 +629,16 @@ def test_any_name_is_normalised_to_a_valid_server_name(text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
-def test_any_text_from_a_client_without_variable_references_is_unchanged_after_import(text: str) -> None:
+def test_text_of_a_client_without_variable_syntax_resolves_to_itself_after_import(text: str) -> None:
     remarks: list[str] = []
     assert resolve_references(Variables().translate(text, remarks), {}) == text
     assert remarks == []
 
 
 @given(st.text(alphabet=st.sampled_from("${}AB:-")), st.sampled_from(["none", "shell", "editor"]))
-def test_any_translated_variable_reference_of_a_client_file_can_be_resolved(text: str, style: Any) -> None:
+def test_translated_variable_references_of_a_client_config_file_can_always_be_resolved(
+    text: str, style: Any
+) -> None:
     try:
         mine = Variables(style).translate(text, [], is_value=True)
     except RejectedEntryError:
@@ -642,7 +648,7 @@ def test_any_translated_variable_reference_of_a_client_file_can_be_resolved(text
 
 
 @given(st.text(alphabet=st.sampled_from('"\\/*,{}[]:a1 \n')))
-def test_strip_comments_of_any_text_raises_no_error_and_never_lengthens_it(text: str) -> None:
+def test_strip_comments_raises_no_error_and_never_lengthens_arbitrary_text(text: str) -> None:
     assert len(strip_comments(text)) <= len(text)
 
 
@@ -653,7 +659,7 @@ def test_strip_comments_preserves_json_without_comments(value: Any) -> None:
 
 
 @given(JSON_VALUES)
-def test_json_document_with_comments_and_trailing_commas_is_parsed_like_the_plain_one(value: Any) -> None:
+def test_json_with_comments_and_trailing_commas_is_parsed_like_the_same_plain_json(value: Any) -> None:
     plain = json.dumps({"it": value}, indent=1)
     commented = plain.replace("\n", " // a comment, with a comma,\n").replace("\n}", ", /* } */\n}")
     assert repr(parse_document(commented, Path("x.json"))) == repr(parse_document(plain, Path("x.json")))
@@ -662,7 +668,9 @@ def test_json_document_with_comments_and_trailing_commas_is_parsed_like_the_plai
 @given(
     st.text(alphabet=st.sampled_from("[]{}=\"'\n#:-&*!|> a1.\\")), st.sampled_from(["json", "toml", "yaml"])
 )
-def test_any_client_file_parses_to_a_mapping_or_raises_config_error(text: str, suffix: str) -> None:
+def test_arbitrary_client_config_file_parses_to_a_mapping_or_raises_config_error(
+    text: str, suffix: str
+) -> None:
     try:
         held = parse_document(text, Path(f"x.{suffix}"))
     except ConfigError:
@@ -671,7 +679,7 @@ def test_any_client_file_parses_to_a_mapping_or_raises_config_error(text: str, s
 
 
 @given(JSON_VALUES, st.sampled_from(sorted(CLIENTS)))
-def test_any_json_value_as_server_entry_is_either_imported_or_rejected_without_an_error(
+def test_arbitrary_json_as_server_entry_is_imported_or_rejected_without_an_exception(
     tmp_path_factory: pytest.TempPathFactory, value: Any, client: ClientName
 ) -> None:
     key = servers_key(client)

@@ -105,7 +105,7 @@ async def test_listed_tool_without_an_input_schema_is_accepted(tmp_path: Path) -
     ],
     ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else None,
 )
-async def test_listed_tool_with_an_invalid_schema_or_name_is_dropped_with_a_reason_and_others_are_kept(
+async def test_listed_tool_with_an_invalid_schema_or_name_is_skipped_with_a_reason(
     tool: Any, reason: str, tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[tool, GOOD])
@@ -114,7 +114,7 @@ async def test_listed_tool_with_an_invalid_schema_or_name_is_dropped_with_a_reas
     assert reason in (tmp_path / "some.log").read_text()
 
 
-async def test_listed_tool_with_a_too_deeply_nested_schema_is_dropped_and_others_are_kept(
+async def test_listed_tool_with_a_too_deeply_nested_schema_is_skipped_and_other_tools_are_kept(
     tmp_path: Path,
 ) -> None:
     schema: dict[str, Any] = {"type": "object"}
@@ -141,7 +141,7 @@ async def test_listed_tool_with_a_too_deeply_nested_schema_is_dropped_and_others
     ],
     ids=json.dumps,
 )
-async def test_listed_tool_with_a_malformed_optional_field_is_kept_without_it_and_a_problem_is_reported(
+async def test_malformed_optional_field_of_a_listed_tool_is_removed_and_reported(
     fields: Any, tmp_path: Path
 ) -> None:
     async with open_supervisor(
@@ -154,7 +154,7 @@ async def test_listed_tool_with_a_malformed_optional_field_is_kept_without_it_an
         assert (await it.call_tool("odd", {})).is_error is not True
 
 
-async def test_second_tool_of_the_same_name_in_a_tool_list_is_dropped_and_a_problem_is_reported(
+async def test_second_tool_with_the_same_name_in_a_tool_list_is_skipped_and_reported(
     tmp_path: Path,
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
@@ -162,7 +162,7 @@ async def test_second_tool_of_the_same_name_in_a_tool_list_is_dropped_and_a_prob
     assert any("'good' twice" in each for each in listing.problems)
 
 
-async def test_malformed_tool_is_dropped_and_the_next_page_of_the_tool_list_is_read(tmp_path: Path) -> None:
+async def test_malformed_tool_is_skipped_and_the_next_page_of_the_tool_list_is_read(tmp_path: Path) -> None:
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
     listing = await fetch_listing(tmp_path, **{"tools/list": pages})
     assert [each.name for each in listing.tools] == ["good"]
@@ -180,7 +180,7 @@ async def test_malformed_tool_is_dropped_and_the_next_page_of_the_tool_list_is_r
     ],
     ids=json.dumps,
 )
-async def test_malformed_tool_list_result_gives_no_tools_and_a_problem_report_instead_of_an_error(
+async def test_malformed_tool_list_result_is_reported_and_yields_no_tools_without_an_exception(
     result: Any, problem: str, tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, **{"tools/list": result})
@@ -196,7 +196,7 @@ async def test_malformed_tool_list_result_gives_no_tools_and_a_problem_report_in
         ("prompts/list", {"name": "p"}, [{"description": "nameless"}, {"name": 7}, []]),
     ],
 )
-async def test_malformed_resource_or_prompt_in_a_list_is_dropped_and_the_others_are_kept(
+async def test_malformed_resource_or_prompt_in_a_list_is_skipped_and_other_entries_are_kept(
     method: str, good: Any, bad: list[Any], tmp_path: Path
 ) -> None:
     odd = {
@@ -218,14 +218,16 @@ async def test_malformed_resource_or_prompt_in_a_list_is_dropped_and_the_others_
     assert "has a malformed description, which is ignored" in log
 
 
-async def test_listed_resource_without_a_name_is_named_by_its_uri(tmp_path: Path) -> None:
+async def test_listed_resource_without_a_name_gets_its_uri_as_name(tmp_path: Path) -> None:
     settings = listing_settings(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
     async with open_supervisor(settings, tmp_path) as server:
         page = await server.send_request("resources/list", {})
     assert [each.name for each in page.resources] == ["a:b"]
 
 
-async def test_error_for_an_invalid_initialize_result_names_the_wrong_field(tmp_path: Path) -> None:
+async def test_error_for_an_invalid_initialize_result_contains_the_name_of_the_invalid_field(
+    tmp_path: Path,
+) -> None:
     settings = listing_settings(tmp_path, initialize={"serverInfo": {"name": 7}})
     async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
@@ -245,7 +247,7 @@ async def test_error_for_an_invalid_initialize_result_names_the_wrong_field(tmp_
     ],
     ids=json.dumps,
 )
-async def test_server_is_treated_as_having_resources_or_prompts_only_if_it_lists_some(
+async def test_has_resources_and_has_prompts_are_true_only_if_the_server_lists_valid_entries(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD], **results)
@@ -253,7 +255,7 @@ async def test_server_is_treated_as_having_resources_or_prompts_only_if_it_lists
     assert [each.name for each in listing.tools] == ["good"]
 
 
-def test_list_resources_and_read_resource_tools_exist_only_if_the_server_has_resources_and_rank_last(
+def test_generated_resource_tools_exist_only_if_the_server_has_resources_and_rank_last_in_search(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
@@ -296,7 +298,7 @@ envelopes = st.dictionaries(st.sampled_from(["nextCursor", "_meta", "ttlMs", "ca
     entries=st.lists(values, max_size=4) | values,
     envelope=envelopes,
 )
-def test_any_malformed_list_result_is_valid_for_the_protocol_after_its_repair(
+def test_repaired_malformed_list_result_always_conforms_to_the_protocol(
     method: str, protocol: str, entries: Any, envelope: Any
 ) -> None:
     result = {"resultType": "complete", **envelope, METHODS[method]: entries}
@@ -312,13 +314,13 @@ def test_any_malformed_list_result_is_valid_for_the_protocol_after_its_repair(
 @given(
     protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
 )
-def test_repair_list_result_does_not_change_results_of_methods_like_tools_call(
+def test_repair_list_result_does_not_change_results_of_tools_call_and_prompts_get(
     protocol: str, method: str, result: Any
 ) -> None:
     assert repair_list_result(method, protocol, result) is result
 
 
-def test_prompt_list_above_the_maximum_number_of_entries_is_truncated_and_the_rest_reported() -> None:
+def test_prompt_list_above_the_maximum_number_of_entries_is_truncated_and_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED

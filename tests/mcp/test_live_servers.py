@@ -50,7 +50,7 @@ def collect_changes(runtime: Runtime) -> list[str]:
     return changes
 
 
-def test_session_is_offered_the_tools_of_a_server_added_to_the_open_runtime_in_its_next_turn(
+def test_next_turn_of_a_session_offers_the_tools_of_a_server_added_to_the_open_runtime(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -63,7 +63,7 @@ def test_session_is_offered_the_tools_of_a_server_added_to_the_open_runtime_in_i
     assert changes == ["mcp.servers.two added"]
 
 
-def test_session_limited_to_one_server_cannot_use_a_server_added_later(
+def test_session_limited_to_one_server_cannot_call_tools_of_a_server_added_later(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -73,7 +73,7 @@ def test_session_limited_to_one_server_cannot_use_a_server_added_later(
     assert session.call_sync("mcp_two_echo", {"text": "hello"}).error
 
 
-def test_server_can_be_added_under_a_new_name_with_the_settings_object_of_another_server(
+def test_server_can_be_added_with_the_settings_object_of_another_server(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -106,7 +106,7 @@ def test_adding_a_server_raises_config_error_if_the_setting_mcp_enabled_is_false
         runtime.mcp.add("one", server_entry())
 
 
-def test_tools_of_running_servers_can_still_be_called_after_a_server_that_cannot_start_was_added(
+def test_adding_a_server_that_cannot_start_does_not_affect_tools_of_running_servers(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -136,7 +136,7 @@ def test_removing_a_server_from_an_open_runtime_stops_its_process_and_removes_it
     assert not runtime.mcp.remove("two")
 
 
-def test_call_in_progress_finishes_successfully_although_its_server_is_removed(
+def test_removing_a_server_does_not_interrupt_a_call_in_progress(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary, until = tmp_path / "diary", tmp_path / "until"
@@ -215,7 +215,7 @@ def test_tools_of_a_server_disappear_if_its_changed_command_cannot_start(
     wait_until(lambda: server_tools(runtime) == set())
 
 
-def test_tools_get_the_same_names_whether_their_server_is_added_later_or_configured_at_start(
+def test_tool_names_do_not_depend_on_whether_the_server_is_added_later_or_configured_at_start(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     """Servers `a` (tool `b_echo`) and `a_b` (tool `echo`) both claim the name `mcp_a_b_echo`."""
@@ -239,7 +239,7 @@ def test_tool_can_be_called_after_its_server_was_removed_and_added_again(
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_tools_of_a_slow_server_are_not_registered_if_it_was_removed_before_it_listed_them(
+def test_tools_of_a_slow_server_removed_before_its_first_tool_list_are_not_registered(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     until = tmp_path / "until"

@@ -80,7 +80,7 @@ def stored(runtime: Runtime) -> int:
         ("integers", "has a number of more than 1,000 digits"),
     ],
 )
-async def test_call_fails_if_the_message_of_the_server_has_too_many_json_values_or_too_long_numbers(
+async def test_call_fails_if_the_server_response_contains_too_many_json_values_or_too_long_numbers(
     runtime: Runtime, server: str, kind: str, problem: str
 ) -> None:
     before = stored(runtime)
@@ -90,7 +90,7 @@ async def test_call_fails_if_the_message_of_the_server_has_too_many_json_values_
 
 
 @pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
-async def test_tool_result_with_too_many_content_blocks_is_truncated_and_stores_few_files(
+async def test_tool_result_with_too_many_content_blocks_is_truncated_and_stores_only_few_files(
     runtime: Runtime, kind: str
 ) -> None:
     before = stored(runtime)
@@ -106,7 +106,7 @@ async def test_tool_result_with_too_many_content_blocks_is_truncated_and_stores_
 @pytest.mark.parametrize(
     "kind", ["newlines", "tabs", "escapes", "zero-width", "surrogates", "csv", "prose", "json text"]
 )
-async def test_very_long_tool_result_is_truncated_and_its_whole_text_stored_in_one_file(
+async def test_very_long_tool_result_is_truncated_and_its_full_text_is_stored_in_one_file(
     runtime: Runtime, kind: str
 ) -> None:
     before = stored(runtime)
@@ -163,7 +163,7 @@ async def test_call_fails_if_a_server_sent_event_has_too_many_json_values(
 
 
 @pytest.mark.parametrize("kind", ["comments", "blank events", "tiny events"])
-async def test_call_succeeds_although_the_event_stream_contains_many_comments_or_empty_events(
+async def test_call_succeeds_if_the_event_stream_contains_many_comments_or_empty_events(
     runtime: Runtime, kind: str
 ) -> None:
     result = await load(runtime, kind, server="web", scale=0.05)
@@ -182,11 +182,11 @@ async def test_call_fails_if_the_http_server_sends_endless_response_headers(runt
     assert result.error
 
 
-def test_list_of_response_bodies_under_test_contains_chunks_comments_and_events() -> None:
+def test_tested_response_bodies_include_tiny_chunks_comments_and_empty_events() -> None:
     assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
 
 
-def test_truncate_result_shortens_a_list_of_contents_above_the_limit_and_says_how_many_were_dropped() -> None:
+def test_truncate_result_shortens_content_lists_above_the_limit_and_states_the_number_removed() -> None:
     result: dict[str, Any] = {
         "contents": [{}] * (MAX_PARTS + 2),
         "messages": [{}] * MAX_PARTS,

@@ -27,12 +27,12 @@ def lock(tmp_path: Path) -> LockFile:
     return LockFile(tmp_path / LOCK_FILE)
 
 
-def test_tool_accepted_by_the_user_is_read_back_unchanged_from_the_lock_file(lock: LockFile) -> None:
+def test_accepted_tool_is_read_unchanged_from_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert LockFile(lock.file).pins("files") == {"read": Pin(make_tool().fingerprint, make_tool())}
 
 
-def test_lock_file_returns_none_for_an_unknown_server_and_an_empty_mapping_for_one_without_tools(
+def test_lock_file_returns_none_for_an_unknown_server_but_not_for_a_server_without_tools(
     lock: LockFile,
 ) -> None:
     lock.pin_new_server("empty", [])
@@ -40,7 +40,7 @@ def test_lock_file_returns_none_for_an_unknown_server_and_an_empty_mapping_for_o
     assert lock.pins("unknown") is None
 
 
-def test_lock_file_has_the_same_bytes_whatever_order_tools_were_accepted_in(tmp_path: Path) -> None:
+def test_lock_file_content_does_not_depend_on_the_order_in_which_tools_were_accepted(tmp_path: Path) -> None:
     one, other = LockFile(tmp_path / "one" / LOCK_FILE), LockFile(tmp_path / "other" / LOCK_FILE)
     tools = [make_tool("b", inputSchema={"type": "object", "x": 1, "a": 2}), make_tool("a")]
     swapped = [make_tool("a"), make_tool("b", inputSchema={"a": 2, "x": 1, "type": "object"})]
@@ -58,7 +58,7 @@ def test_invisible_characters_of_a_tool_description_are_escaped_in_the_lock_file
     assert b"\\u200b" in lock.file.read_bytes()
 
 
-def test_tool_schemas_with_equal_json_values_have_equal_fingerprints_and_others_do_not() -> None:
+def test_tool_fingerprints_are_equal_if_and_only_if_their_schemas_are_equal_json_values() -> None:
     def fingerprint_of(schema: Any) -> str:
         return make_tool(inputSchema=schema).fingerprint
 
@@ -77,7 +77,7 @@ def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: L
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_pin_new_server_does_not_replace_the_accepted_tools_of_a_server_that_is_already_in_the_lock_file(
+def test_pin_new_server_does_not_replace_accepted_tools_of_a_server_in_the_lock_file(
     lock: LockFile,
 ) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])
@@ -85,7 +85,7 @@ def test_pin_new_server_does_not_replace_the_accepted_tools_of_a_server_that_is_
     assert pins["read"].tool == make_tool("read")
 
 
-def test_accepted_tools_are_read_again_after_another_process_changed_or_deleted_the_lock_file(
+def test_lock_file_is_reloaded_after_another_process_changed_or_deleted_it(
     lock: LockFile,
 ) -> None:
     lock.accept("files", [make_tool()])
@@ -97,7 +97,9 @@ def test_accepted_tools_are_read_again_after_another_process_changed_or_deleted_
     assert other.pins("files") is None
 
 
-def test_removing_a_server_from_the_lock_file_returns_whether_it_was_listed(lock: LockFile) -> None:
+def test_removing_a_server_from_the_lock_file_returns_whether_the_file_contained_the_server(
+    lock: LockFile,
+) -> None:
     lock.accept("files", [make_tool()])
     assert lock.forget("files")
     assert lock.pins("files") is None
@@ -189,7 +191,7 @@ def _accept_tool(file: Path, name: str) -> None:
     LockFile(file).accept("files", [make_tool(name)])
 
 
-def test_lock_file_contains_all_tools_that_several_processes_accepted_concurrently(lock: LockFile) -> None:
+def test_lock_file_contains_all_tools_accepted_concurrently_by_several_processes(lock: LockFile) -> None:
     names = [f"tool{number}" for number in range(6)]
     workers = [multiprocessing.Process(target=_accept_tool, args=(lock.file, name)) for name in names]
     for each in workers:
@@ -199,9 +201,7 @@ def test_lock_file_contains_all_tools_that_several_processes_accepted_concurrent
     assert sorted(lock.pins("files") or ()) == names
 
 
-def test_lock_file_of_a_server_is_in_the_directory_of_the_settings_file_that_defines_it(
-    home: Path, tmp_path: Path
-) -> None:
+def test_lock_file_is_next_to_the_settings_file_that_defines_the_server(home: Path, tmp_path: Path) -> None:
     (home / "config.yaml").write_text("mcp: {servers: {mine: {command: one}}}\n")
     (tmp_path / "toolfold.yaml").write_text("mcp: {servers: {ours: {command: two}}}\n")
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
@@ -226,7 +226,7 @@ values = st.recursive(
     schema=st.dictionaries(words, values, max_size=4),
     annotations=st.dictionaries(words, values, max_size=3),
 )
-def test_any_tool_is_written_to_the_lock_file_and_read_back_unchanged(
+def test_arbitrary_tools_are_unchanged_after_writing_and_reading_the_lock_file(
     tmp_path_factory: pytest.TempPathFactory, name: str, description: str, schema: Any, annotations: Any
 ) -> None:
     tool = {"name": name, "description": description, "inputSchema": schema, "annotations": annotations}

@@ -13,7 +13,7 @@ LONG = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params
 MAX_PIPE_BYTES = 500_000
 
 
-async def test_cancelled_writes_to_a_server_that_does_not_read_do_not_fill_the_write_buffer() -> None:
+async def test_cancelled_writes_to_a_server_that_does_not_read_do_not_exceed_the_write_buffer_limit() -> None:
     reading, writing = os.pipe()
     loop = asyncio.get_running_loop()
     with os.fdopen(reading, "rb"):
@@ -31,7 +31,7 @@ async def test_cancelled_writes_to_a_server_that_does_not_read_do_not_fill_the_w
         transport.abort()
 
 
-async def test_messages_to_a_server_that_reads_slowly_arrive_in_the_order_they_were_sent() -> None:
+async def test_messages_to_a_slowly_reading_server_arrive_in_the_order_they_were_sent() -> None:
     reading, writing = os.pipe()
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=MAX_PIPE_BYTES)

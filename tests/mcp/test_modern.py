@@ -67,7 +67,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.thorough(keep=1)
-def test_server_is_used_with_the_newest_protocol_revision_and_a_tool_it_adds_appears(
+def test_tool_added_by_a_server_with_the_newest_protocol_revision_is_offered_to_the_session(
     open_test_runtime: RuntimeOpener, entry: dict[str, Any]
 ) -> None:
     runtime = open_test_runtime({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S})
@@ -81,7 +81,7 @@ def test_server_is_used_with_the_newest_protocol_revision_and_a_tool_it_adds_app
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
 
 
-def test_tool_added_between_the_first_tool_list_and_the_subscription_to_changes_appears(
+def test_tool_added_between_the_first_tool_list_and_the_change_subscription_is_offered(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     program = tmp_path / "changing.py"
@@ -94,7 +94,7 @@ def test_tool_added_between_the_first_tool_list_and_the_subscription_to_changes_
 
 
 @pytest.mark.thorough
-def test_subscription_to_tool_list_changes_is_reopened_after_it_was_interrupted(
+def test_interrupted_subscription_to_tool_list_changes_is_reopened(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))

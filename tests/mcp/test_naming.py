@@ -34,7 +34,7 @@ def tool(names: ToolNames, server: str, own: str) -> Tool:
     return replace(made, original_name=known.original)
 
 
-def test_mcp_tool_has_names_for_clients_and_agents_made_of_server_name_and_tool_name() -> None:
+def test_names_of_an_mcp_tool_for_clients_and_agents_combine_server_name_and_tool_name() -> None:
     assert ToolNames(["github"]).names_of("github", "create_issue").all == (
         "github_create_issue",
         "mcp_github_create_issue",
@@ -50,7 +50,7 @@ def test_prefix_setting_of_a_server_changes_tool_names_for_gateway_clients_but_n
     assert is_accepted(names.names_of("web", "get").client)
 
 
-def test_tool_name_for_gateway_clients_never_starts_with_mcp_like_the_tool_names_for_agents() -> None:
+def test_tool_name_for_gateway_clients_never_starts_with_the_agent_prefix_mcp() -> None:
     names = ToolNames(["mcp", "mcp_hub", "free", "github"], prefixes={"free": "", "hub": "mcp_"})
     agent = names.names_of("github", "delete").agent
     assert agent == "mcp_github_delete"
@@ -65,7 +65,7 @@ def test_tool_name_for_gateway_clients_never_starts_with_mcp_like_the_tool_names
         assert is_accepted(client)
 
 
-def test_find_own_name_returns_the_servers_name_of_a_tool_for_every_prefixed_spelling() -> None:
+def test_find_own_name_returns_the_unprefixed_tool_name_for_every_prefixed_spelling() -> None:
     names = ToolNames(["git"])
     for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):
         assert names.find_own_name("git", spelling, ["pull", "push"]) == "push"
@@ -78,15 +78,13 @@ def test_find_own_name_returns_the_servers_name_of_a_tool_for_every_prefixed_spe
 @example("s" * 40, "t" * 40)
 @example("s", "\ud800")
 @example("s", "a/b.c:d e")
-def test_any_server_and_tool_name_give_a_combined_name_that_model_providers_accept(
-    server: str, own: str
-) -> None:
+def test_combined_server_and_tool_names_are_always_accepted_by_model_providers(server: str, own: str) -> None:
     names = ToolNames([server]).names_of(server, own)
     assert is_accepted(names.client)
     assert is_accepted(names.agent)
 
 
-def test_tool_name_that_two_servers_claim_goes_to_the_server_with_the_longer_name() -> None:
+def test_ambiguous_tool_name_of_two_servers_is_assigned_to_the_server_with_the_longer_name() -> None:
     names = ToolNames(["a", "a_b"])
     assert names.names_of("a_b", "c").agent == "mcp_a_b_c"
     assert names.names_of("a", "b_c").agent.startswith("mcp_a_b_c_")
@@ -97,7 +95,7 @@ def test_tool_name_that_two_servers_claim_goes_to_the_server_with_the_longer_nam
 @given(st.lists(st.tuples(alike, alike), unique=True, min_size=1, max_size=20), st.randoms())
 @example([("a", "b_a"), ("a_b", "a")], Random(0))
 @example([("a__b", "a"), ("a", "b__a")], Random(0))
-def test_tools_of_any_servers_get_unique_names_that_do_not_depend_on_the_order_of_servers(
+def test_tool_names_are_unique_across_servers_and_independent_of_the_order_of_servers(
     offered: list[tuple[str, str]], random: Random
 ) -> None:
     listed = [server for server, _ in offered]
@@ -112,7 +110,7 @@ def test_tools_of_any_servers_get_unique_names_that_do_not_depend_on_the_order_o
 @given(servers, tools, tools)
 @example("s", "a.b", "a_b")
 @example("s", "a" * 100, "a" * 101)
-def test_two_tools_of_one_server_never_get_the_same_name_even_if_they_differ_in_one_character(
+def test_tools_of_one_server_with_different_original_names_never_get_the_same_name(
     server: str, one: str, other: str
 ) -> None:
     assume(one != other)
@@ -120,7 +118,7 @@ def test_two_tools_of_one_server_never_get_the_same_name_even_if_they_differ_in_
     assert names.names_of(server, one).agent != names.names_of(server, other).agent
 
 
-def test_mcp_tool_is_found_by_mcp_server_and_tool_name_joined_with_double_underscores() -> None:
+def test_mcp_tool_is_found_by_its_double_underscore_name_mcp__server__tool() -> None:
     registry, names = Registry(), ToolNames(["git.hub", "a", "a_b"])
     for server, own in [("git.hub", "issue/create"), ("a", "b_c"), ("a_b", "c")]:
         registry.add(tool(names, server, own))

@@ -31,7 +31,7 @@ async def no_events() -> AsyncIterator[Any]:
     yield
 
 
-async def test_resource_subscription_that_opens_while_the_connection_closes_is_closed_too() -> None:
+async def test_resource_subscription_opened_while_the_connection_closes_is_closed() -> None:
     server = Server()
     subscriptions = ResourceSubscriptions(server.listen, lambda _uri: None)
     subscribing = asyncio.create_task(subscriptions.set_subscribed("note://a", subscribe=True))

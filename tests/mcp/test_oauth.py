@@ -143,7 +143,7 @@ async def test_tool_of_a_protected_server_can_be_called_after_one_oauth_login(no
     assert len(notes.browser.visited) == 1
 
 
-def test_runtime_reports_a_missing_oauth_login_and_later_refreshes_the_expired_token(
+def test_runtime_reports_a_missing_oauth_login_and_refreshes_an_expired_token_after_the_login(
     there: OAuthSetup, open_test_runtime: RuntimeOpener
 ) -> None:
     runtime = open_test_runtime({"mcp": {"servers": {"notes": {"url": there.url}}}})
@@ -177,7 +177,7 @@ async def test_oauth_login_sends_a_pkce_challenge_and_the_url_of_the_server_as_r
     assert exchange.form["code_verifier"] not in notes.browser.visited[0]
 
 
-async def test_interactive_request_without_a_login_opens_the_login_page_and_is_repeated_after_it(
+async def test_interactive_request_without_a_login_opens_the_login_page_and_succeeds_after_the_login(
     notes: NotesServer,
 ) -> None:
     assert await notes.send_request(interactive=True) == 200
@@ -185,7 +185,9 @@ async def test_interactive_request_without_a_login_opens_the_login_page_and_is_r
     assert await notes.send_request(interactive=False) == 200  # another process uses the same login
 
 
-async def test_error_for_a_request_without_a_stored_login_names_the_login_command(notes: NotesServer) -> None:
+async def test_error_for_a_request_without_a_stored_login_contains_the_login_command(
+    notes: NotesServer,
+) -> None:
     with pytest.raises(NeedsLogin) as raised:
         await notes.send_request()
     assert str(raised.value) == (
@@ -195,7 +197,7 @@ async def test_error_for_a_request_without_a_stored_login_names_the_login_comman
     assert notes.there.auth_server.requests == []
 
 
-async def test_error_for_an_interactive_login_without_a_browser_names_the_login_command(
+async def test_error_for_an_interactive_login_without_a_browser_contains_the_login_command(
     notes: NotesServer,
 ) -> None:
     assert find_browser({}) is None
@@ -232,7 +234,7 @@ async def test_login_file_is_readable_only_by_its_owner_and_separate_for_each_is
     assert notes.files() not in ([], [file])
 
 
-async def test_login_file_readable_by_others_is_restricted_to_its_owner_and_a_damaged_one_is_not_used(
+async def test_login_file_readable_by_others_is_restricted_and_a_damaged_login_file_is_ignored(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()
@@ -292,7 +294,7 @@ async def test_concurrent_requests_with_an_expired_oauth_token_refresh_it_only_o
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_rejected_token_refresh_requires_a_new_login_and_is_not_retried(
+async def test_rejected_oauth_token_refresh_requires_a_new_login_and_is_not_retried(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -309,7 +311,7 @@ async def test_rejected_token_refresh_requires_a_new_login_and_is_not_retried(
     assert notes.status() is None
 
 
-async def test_token_that_the_server_rejects_right_after_a_refresh_is_not_refreshed_again(
+async def test_token_rejected_directly_after_a_refresh_is_not_refreshed_again(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()
@@ -322,7 +324,7 @@ async def test_token_that_the_server_rejects_right_after_a_refresh_is_not_refres
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_stored_login_can_still_be_used_after_a_token_refresh_failed_with_status_503(
+async def test_stored_login_remains_usable_after_a_token_refresh_failed_with_status_503(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()
@@ -334,7 +336,7 @@ async def test_stored_login_can_still_be_used_after_a_token_refresh_failed_with_
     assert await notes.send_request() == 200
 
 
-async def test_login_registers_a_new_oauth_client_if_the_issuer_no_longer_knows_the_old_one(
+async def test_login_registers_a_new_oauth_client_if_the_issuer_no_longer_knows_the_old_client(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()
@@ -366,7 +368,7 @@ async def test_second_login_registers_a_new_oauth_client_if_the_old_redirect_por
     assert len(notes.there.auth_server.requests_to("/register")) == 2
 
 
-async def test_login_error_names_the_configured_redirect_port_that_is_already_in_use(
+async def test_login_error_contains_the_configured_redirect_port_that_is_already_in_use(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -375,7 +377,7 @@ async def test_login_error_names_the_configured_redirect_port_that_is_already_in
             await NotesServer(there, tmp_path, redirect_port=port).log_in()
 
 
-async def test_login_that_the_user_denies_raises_an_error_and_stores_nothing(
+async def test_login_denied_by_the_user_raises_an_error_and_stores_no_login(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     notes.there.issuer.refuses = "consent"
@@ -386,7 +388,7 @@ async def test_login_that_the_user_denies_raises_an_error_and_stores_nothing(
     assert "Traceback" not in caplog.text
 
 
-async def test_forged_login_redirects_get_an_error_status_and_the_real_login_still_succeeds(
+async def test_forged_login_redirects_are_rejected_and_do_not_prevent_the_real_login(
     notes: NotesServer,
 ) -> None:
     statuses: list[int] = []
@@ -429,7 +431,7 @@ async def test_login_can_be_finished_by_pasting_the_redirect_url_from_a_browser_
         await notes.log_in(lambda address: "http://127.0.0.1/callback?code=x&state=y")
 
 
-async def test_error_for_a_login_page_that_cannot_be_opened_does_not_contain_its_url(
+async def test_error_for_a_login_page_that_cannot_be_opened_does_not_contain_the_url_of_the_page(
     notes: NotesServer,
 ) -> None:
     def broken(address: str) -> None:
@@ -565,7 +567,7 @@ async def test_insufficient_scope_error_starts_a_login_that_also_requests_the_mi
     assert set(now.scopes) == {"notes:read", "notes:write"}
 
 
-async def test_scopes_that_the_server_found_missing_are_requested_at_the_next_login(
+async def test_next_login_requests_the_scopes_that_the_server_reported_as_missing(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()
@@ -577,7 +579,7 @@ async def test_scopes_that_the_server_found_missing_are_requested_at_the_next_lo
     assert set(notes.browser.query()["scope"].split()) == {"notes:read", "notes:write"}
 
 
-async def test_server_that_reports_insufficient_scope_again_after_a_login_causes_no_further_login(
+async def test_repeated_insufficient_scope_error_after_a_login_starts_no_further_login(
     notes: NotesServer,
 ) -> None:
     provider = create_auth(
@@ -638,7 +640,7 @@ async def test_authorization_header_from_the_settings_is_not_replaced_by_the_oau
     assert len(notes.browser.visited) == 1
 
 
-async def test_login_at_a_new_oauth_issuer_sends_no_tokens_or_client_ids_of_the_previous_issuer(
+async def test_login_at_a_new_oauth_issuer_sends_no_token_or_client_id_of_the_previous_issuer(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()
@@ -673,14 +675,14 @@ async def test_oauth_metadata_with_a_wrong_issuer_or_without_encryption_or_pkce_
     assert notes.files() == []
 
 
-async def test_login_redirect_that_names_a_different_oauth_issuer_is_rejected(notes: NotesServer) -> None:
+async def test_login_redirect_with_a_different_oauth_issuer_is_rejected(notes: NotesServer) -> None:
     notes.there.issuer.iss = "https://attacker.example"
     with pytest.raises(NotStarted, match="iss mismatch"):
         await notes.log_in()
     assert notes.there.auth_server.requests_to("/token") == []
 
 
-async def test_protected_resource_metadata_that_name_another_resource_are_rejected(
+async def test_protected_resource_metadata_for_a_different_resource_are_rejected(
     notes: NotesServer,
 ) -> None:
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
@@ -704,7 +706,7 @@ async def test_protected_resource_metadata_that_name_another_resource_are_reject
         {},
     ],
 )
-async def test_oauth_tokens_appear_in_no_error_and_no_log(
+async def test_errors_and_logs_contain_no_oauth_tokens(
     notes: NotesServer, body: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "mcp")
@@ -725,7 +727,9 @@ async def test_oversized_response_of_an_oauth_issuer_is_rejected(notes: NotesSer
         await notes.log_in()
 
 
-async def test_error_for_an_oauth_issuer_that_does_not_answer_names_the_issuer(notes: NotesServer) -> None:
+async def test_error_for_an_oauth_issuer_that_does_not_respond_contains_the_issuer_host(
+    notes: NotesServer,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
@@ -735,7 +739,7 @@ async def test_error_for_an_oauth_issuer_that_does_not_answer_names_the_issuer(n
         await notes.log_in()
 
 
-async def test_login_at_a_server_that_does_not_answer_raises_an_error_that_says_so(tmp_path: Path) -> None:
+async def test_login_error_states_that_the_server_does_not_respond(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     settings = parse_server_settings({"url": f"http://127.0.0.1:{port}/mcp"})
@@ -783,7 +787,7 @@ async def test_logout_deletes_the_stored_login_even_if_the_issuer_fails_to_revok
     assert notes.files() == []
 
 
-async def test_error_for_a_client_secret_that_refers_to_an_unset_variable_names_the_variable(
+async def test_error_for_a_client_secret_with_an_unset_variable_contains_the_variable_name(
     notes: NotesServer,
 ) -> None:
     settings = parse_server_settings(
@@ -859,7 +863,7 @@ def test_oauth_requests_to_unencrypted_or_internal_urls_are_refused(
         ("https://127.0.0.1/", "http://127.0.0.1:8/mcp", True),
     ],
 )
-async def test_login_requests_are_not_sent_to_internal_addresses_in_any_spelling(
+async def test_login_request_of_a_public_server_to_an_internal_address_is_refused_in_every_notation(
     url: str, server: str, allowed: bool
 ) -> None:
     if allowed:
@@ -869,7 +873,7 @@ async def test_login_requests_are_not_sent_to_internal_addresses_in_any_spelling
             await require_allowed_address(url, server)
 
 
-async def test_login_is_refused_if_the_server_names_a_metadata_service_as_its_oauth_issuer(
+async def test_login_is_refused_if_the_oauth_issuer_of_the_server_is_a_cloud_metadata_service(
     notes: NotesServer,
 ) -> None:
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
@@ -881,7 +885,7 @@ async def test_login_is_refused_if_the_server_names_a_metadata_service_as_its_oa
 
 
 @given(st.text(), st.text(min_size=1))
-def test_parsing_any_text_as_a_login_redirect_gives_a_response_or_value_error(
+def test_parsing_arbitrary_text_as_a_login_redirect_raises_no_error_other_than_value_error(
     address: str, state: str
 ) -> None:
     for tried in (
@@ -897,7 +901,7 @@ def test_parsing_any_text_as_a_login_redirect_gives_a_response_or_value_error(
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), _JSON))
-def test_login_file_with_any_json_content_is_read_or_ignored_without_an_error(
+def test_reading_a_login_file_with_arbitrary_json_raises_no_error(
     content: dict[str, Any],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -913,7 +917,7 @@ def test_login_redirect_with_a_repeated_query_parameter_is_rejected() -> None:
         parse_redirect("?state=s&state=s&code=a", "s")
 
 
-def test_oauth_token_counts_as_expired_thirty_seconds_before_its_expiry() -> None:
+def test_oauth_token_is_treated_as_expired_30_seconds_before_its_expiry() -> None:
     assert compute_fresh_until(1000.0, 3600) == 1000 + 3600 - 30
     assert compute_fresh_until(1000.0, 10) == 1000 + 9
     assert compute_fresh_until(1000.0, None) is None

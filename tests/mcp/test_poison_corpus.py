@@ -46,7 +46,7 @@ def test_files_of_the_injection_corpus_match_the_hashes_in_its_readme(half: str)
 
 
 @check_cases("half", HALVES)
-def test_both_halves_of_the_injection_corpus_have_enough_well_formed_cases(half: str) -> None:
+def test_each_half_of_the_injection_corpus_contains_at_least_250_well_formed_cases(half: str) -> None:
     rows = read_cases(half)
     expected = Counter(case["expect"] for case in rows)
     assert expected.keys() == {"flag", "clean"}
@@ -65,7 +65,7 @@ def test_both_halves_of_the_injection_corpus_have_enough_well_formed_cases(half:
     assert malformed == []
 
 
-def test_both_halves_of_the_injection_corpus_have_nearly_equal_numbers_of_cases_of_each_kind() -> None:
+def test_both_halves_of_the_injection_corpus_contain_nearly_equal_numbers_of_cases_per_kind() -> None:
     seen, held = (Counter((case["kind"], case["expect"]) for case in read_cases(half)) for half in HALVES)
     assert seen.keys() == held.keys()
     assert seen.total() == held.total()
@@ -82,7 +82,7 @@ def test_readme_of_the_injection_corpus_lists_the_actual_number_of_cases() -> No
     }
 
 
-def test_no_case_of_the_injection_corpus_is_in_both_halves() -> None:
+def test_two_halves_of_the_injection_corpus_have_no_case_in_common() -> None:
     seen, held = (read_cases(half) for half in HALVES)
     ids = Counter(case["id"] for case in [*seen, *held])
     assert ids.most_common(1)[0][1] == 1
@@ -94,7 +94,7 @@ def test_no_case_of_the_injection_corpus_is_in_both_halves() -> None:
     assert shared == 0
 
 
-def test_no_case_in_the_held_out_half_of_the_injection_corpus_nearly_repeats_one_of_the_other_half() -> None:
+def test_held_out_half_of_the_injection_corpus_contains_no_near_duplicates_of_the_other_half() -> None:
     seen, held = (
         [(case["kind"], case["id"], word_triples(model_visible_text(case))) for case in read_cases(half)]
         for half in HALVES

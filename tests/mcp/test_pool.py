@@ -105,7 +105,7 @@ def test_cached_tool_list_is_not_used_after_the_arguments_of_the_server_changed(
     wait_until(lambda: callable_tools(runtime) == {"mcp_files_echo"})
 
 
-def test_tools_of_a_server_are_listed_anew_if_their_cache_file_is_damaged(
+def test_tools_of_a_server_are_listed_again_if_the_tool_list_cache_file_is_damaged(
     open_test_runtime: RuntimeOpener, home: Path
 ) -> None:
     open_test_runtime(mcp_config(files=server_entry())).close()
@@ -152,7 +152,7 @@ def test_hanging_call_does_not_delay_calls_to_another_server(
     assert [each.error for each in asyncio.run(both())] == [None] * 5
 
 
-def test_second_runtime_does_not_wait_for_a_server_that_exceeded_wait_seconds_before(
+def test_second_runtime_does_not_wait_for_a_server_that_exceeded_wait_seconds_in_the_first_runtime(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
@@ -188,7 +188,7 @@ def test_tool_that_a_server_adds_during_a_call_is_offered_in_a_later_turn_of_the
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
-def test_tool_that_a_server_adds_after_its_first_listing_cannot_be_used_until_a_person_accepts_it(
+def test_tool_added_by_a_server_after_its_first_listing_is_unusable_until_a_person_accepts_it(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("changing-list")))
@@ -229,7 +229,7 @@ def test_call_is_refused_after_a_program_other_than_toolfold_changed_the_lock_fi
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
-def test_no_tool_of_a_server_can_be_used_while_its_lock_file_is_invalid(
+def test_tools_of_a_server_are_unusable_while_its_lock_file_is_invalid(
     open_test_runtime: RuntimeOpener, home: Path, content: str
 ) -> None:
     settings = mcp_config(files=server_entry())
@@ -291,7 +291,7 @@ def test_secret_from_the_settings_is_redacted_in_the_error_of_a_server_call(
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
-def test_error_of_a_call_that_crashed_the_server_says_that_it_may_or_may_not_have_taken_effect(
+def test_error_of_a_call_that_crashed_the_server_states_that_the_call_may_have_taken_effect(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("crash")))
@@ -314,7 +314,7 @@ def test_one_session_can_call_tools_of_stdio_and_http_and_sse_servers(
         runtime.close()
 
 
-def test_only_tools_that_the_settings_include_and_do_not_exclude_are_registered(
+def test_server_settings_include_and_exclude_determine_the_registered_tools(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
@@ -334,7 +334,7 @@ def test_server_with_the_setting_enabled_false_is_not_started(
     assert (server_states(runtime), diary_lines(diary)) == ({}, Counter())
 
 
-def test_closing_the_runtime_ends_running_and_starting_and_unresponsive_server_processes(
+def test_closing_the_runtime_ends_running_starting_and_unresponsive_server_processes(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"

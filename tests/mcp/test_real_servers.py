@@ -78,7 +78,7 @@ def value(result: ToolResult) -> Any:
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", CALLED)
-def test_session_is_offered_all_known_tools_of_a_real_mcp_server(name: str, tmp_path: Path) -> None:
+def test_all_known_tools_of_a_real_mcp_server_are_offered_to_the_session(name: str, tmp_path: Path) -> None:
     with open_single_server(name, tmp_path) as session:
         offered = session.assemble().offered_names
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
@@ -122,7 +122,7 @@ def test_prompts_of_the_real_everything_server_are_listed_and_filled_with_argume
     assert "Lisbon" in json.dumps(value(everything.call_sync("mcp_it_get_prompt", asked)))
 
 
-def test_call_to_the_real_everything_server_without_a_required_argument_gives_an_error_that_names_it(
+def test_call_to_the_real_everything_server_reports_a_missing_required_argument_by_name(
     everything: Session,
 ) -> None:
     assert "message" in (everything.call_sync("mcp_it_echo", {}).error or "")
@@ -170,7 +170,7 @@ def test_progress_notifications_of_a_real_server_are_received_and_extend_the_cal
     assert heard == sorted(heard)
 
 
-def test_file_written_through_the_real_filesystem_server_can_be_read_through_it(tmp_path: Path) -> None:
+def test_real_filesystem_server_reads_a_file_that_it_wrote(tmp_path: Path) -> None:
     with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "note.txt"
         written = session.call_sync(
@@ -186,7 +186,7 @@ def test_file_written_through_the_real_filesystem_server_can_be_read_through_it(
 
 
 @pytest.mark.thorough
-def test_audio_file_read_by_the_real_filesystem_server_is_audio_in_the_result(tmp_path: Path) -> None:
+def test_real_filesystem_server_returns_an_audio_file_as_audio_content(tmp_path: Path) -> None:
     with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "beep.wav"
         with wave.open(str(file), "wb") as sound:
@@ -210,7 +210,7 @@ def test_entity_stored_in_the_real_memory_server_is_found_by_its_search(tmp_path
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
-def test_git_status_of_two_real_git_servers_shows_a_new_file(
+def test_git_status_calls_to_two_real_git_servers_return_a_new_file(
     tmp_path: Path, name: str, argument: str
 ) -> None:
     with open_single_server(name, tmp_path) as session:
@@ -221,7 +221,7 @@ def test_git_status_of_two_real_git_servers_shows_a_new_file(
 
 
 @pytest.mark.thorough
-def test_git_status_of_a_real_git_server_over_http_shows_a_change(tmp_path: Path) -> None:
+def test_git_status_call_to_a_real_git_server_over_http_returns_a_changed_file(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with servers.git_over_http(place, tmp_path / "log") as listening:

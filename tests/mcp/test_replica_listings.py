@@ -92,7 +92,7 @@ def stored_version(runtime: Runtime) -> tuple[str, str]:
     return row["checksum"], row["writer"]
 
 
-def test_replica_lists_tools_that_another_has_read_without_starting_the_server(
+def test_replica_uses_the_tool_list_stored_by_another_replica_without_starting_the_server(
     open_replica: ReplicaOpener, listing: Path
 ) -> None:
     one = open_replica("one", listing_entry(listing))
@@ -106,7 +106,7 @@ def test_replica_lists_tools_that_another_has_read_without_starting_the_server(
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
-def test_list_that_changes_on_one_replica_is_used_by_the_other_within_a_second(
+def test_tool_list_change_on_one_replica_reaches_the_other_replica_within_seconds(
     open_replica: ReplicaOpener, listing: Path, is_connected: bool
 ) -> None:
     entry = listing_entry(listing, trust="off")
@@ -125,7 +125,7 @@ def test_list_that_changes_on_one_replica_is_used_by_the_other_within_a_second(
     wait_until(lambda: callable_tools(two) == {"mcp_notes_write"})
 
 
-def test_replica_that_starts_while_the_server_is_down_lists_its_tools_and_connects_when_one_is_called(
+def test_replica_started_while_the_server_is_down_lists_its_tools_and_connects_at_a_later_call(
     open_replica: ReplicaOpener,
 ) -> None:
     with serve_in_thread() as server:
@@ -142,7 +142,7 @@ def test_replica_that_starts_while_the_server_is_down_lists_its_tools_and_connec
         assert call(two, "mcp_notes_echo", text="hello") == {"result": "hello"}
 
 
-def test_replica_whose_server_failed_to_start_adopts_the_list_of_another(
+def test_replica_whose_server_failed_to_start_uses_the_tool_list_of_another_replica(
     open_replica: ReplicaOpener, listing: Path, tmp_path: Path
 ) -> None:
     entry = listing_entry("${LISTING}")
@@ -152,7 +152,7 @@ def test_replica_whose_server_failed_to_start_adopts_the_list_of_another(
     wait_until(lambda: callable_tools(two) == {"mcp_notes_read"})
 
 
-def test_tools_of_an_adopted_list_are_held_for_review_like_those_from_a_server(
+def test_new_and_changed_tools_in_a_tool_list_of_another_replica_need_a_review(
     open_replica: ReplicaOpener, listing: Path
 ) -> None:
     one = open_replica("one", listing_entry(listing))
@@ -168,7 +168,7 @@ def test_tools_of_an_adopted_list_are_held_for_review_like_those_from_a_server(
     assert {each.reason for each in three.mcp.held_tools("notes")} == {"changed", "new"}
 
 
-def test_suspicious_tool_of_a_new_server_in_an_adopted_list_is_held(
+def test_suspicious_tool_in_a_tool_list_of_another_replica_needs_a_review(
     open_replica: ReplicaOpener, listing: Path
 ) -> None:
     poisoned = {
@@ -185,7 +185,7 @@ def test_suspicious_tool_of_a_new_server_in_an_adopted_list_is_held(
     assert [each.tool.name for each in two.mcp.held_tools("notes")] == ["write"]
 
 
-def test_connected_replica_keeps_the_list_of_its_own_process_and_the_lists_do_not_alternate(
+def test_connected_replica_keeps_the_tool_list_of_its_own_server_process(
     open_replica: ReplicaOpener, listing: Path, tmp_path: Path
 ) -> None:
     entry, other = listing_entry("${LISTING}", trust="off"), tmp_path / "other.json"
@@ -204,7 +204,7 @@ def test_connected_replica_keeps_the_list_of_its_own_process_and_the_lists_do_no
     assert (callable_tools(one), callable_tools(two)) == ({"mcp_notes_read"}, {"mcp_notes_write"})
 
 
-def test_replica_uses_its_servers_while_the_database_is_down_and_shares_their_lists_afterwards(
+def test_tool_list_changed_while_the_database_is_down_is_shared_after_the_database_restarts(
     open_replica: ReplicaOpener, listing: Path
 ) -> None:
     with run_postgres() as postgres:
@@ -223,7 +223,7 @@ def test_replica_uses_its_servers_while_the_database_is_down_and_shares_their_li
         wait_until(lambda: callable_tools(two) == {"mcp_notes_read", "mcp_notes_write"})
 
 
-def test_damaged_shared_list_does_not_keep_a_replica_from_its_server(
+def test_replica_ignores_a_damaged_shared_tool_list_and_starts_its_server(
     open_replica: ReplicaOpener, listing: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = open_replica("one", listing_entry(listing))
@@ -237,7 +237,7 @@ def test_damaged_shared_list_does_not_keep_a_replica_from_its_server(
     wait_until(lambda: stored_version(one)[1] != "")
 
 
-async def test_list_that_a_server_shows_to_one_user_is_not_shared(
+async def test_tool_list_of_a_server_process_of_one_user_is_not_shared_between_replicas(
     open_replica: ReplicaOpener, listing: Path, tmp_path: Path
 ) -> None:
     entry = listing_entry("${user:LISTING}", credentials="per-user", trust="off")
@@ -261,7 +261,7 @@ async def test_list_that_a_server_shows_to_one_user_is_not_shared(
     assert "secret_of_ann" not in row["content"]
 
 
-def test_without_a_database_no_listing_is_shared(
+def test_tool_lists_are_not_shared_without_a_postgresql_database(
     open_replica: ReplicaOpener, listing: Path, postgres: PostgresServer
 ) -> None:
     two = open_replica("two", listing_entry(listing), store="sqlite")

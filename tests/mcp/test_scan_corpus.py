@@ -82,7 +82,7 @@ def test_injection_scan_reaches_the_required_detection_and_false_positive_rates_
 
 
 @check_cases("half", ["seen", "held"])
-def test_fingerprints_of_two_tool_versions_in_the_corpus_differ_only_if_their_content_differs(
+def test_fingerprints_of_tool_versions_in_the_corpus_differ_exactly_if_their_content_differs(
     half: str,
 ) -> None:
     total, right = count_correct(half)
@@ -117,7 +117,7 @@ def find_grave_alone() -> dict[str, tuple[ScanFinding, ...]]:
 
 
 @check_cases(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
-def test_most_poisoned_tools_of_the_corpus_need_a_review_and_few_harmless_ones_do(
+def test_most_poisoned_and_at_most_8_percent_of_harmless_corpus_tools_need_a_review(
     half: str, floor: float
 ) -> None:
     held: Counter[bool] = Counter()
@@ -161,7 +161,7 @@ def test_at_most_half_a_percent_of_the_tools_of_each_benchmark_catalog_need_a_re
     assert held <= 0.005 * len(found)
 
 
-def test_at_most_two_percent_of_the_tools_of_real_servers_have_grave_injection_findings() -> None:
+def test_at_most_two_percent_of_the_tools_of_real_servers_have_severe_injection_findings() -> None:
     tools = load_real_tools()
     alone = find_grave_alone()
     print(f"{len(alone)} of {len(tools)} have grave findings", sorted(alone))
@@ -169,7 +169,7 @@ def test_at_most_two_percent_of_the_tools_of_real_servers_have_grave_injection_f
 
 
 @pytest.mark.thorough
-def test_at_most_two_percent_of_the_tools_of_real_servers_have_grave_findings_if_scanned_together() -> None:
+def test_at_most_two_percent_of_real_server_tools_have_severe_findings_if_scanned_together() -> None:
     tools = load_real_tools()
     together: dict[str, list[ListedTool]] = {}
     for server, offer in tools:

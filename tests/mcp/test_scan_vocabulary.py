@@ -21,16 +21,16 @@ def names_in(file: str) -> list[str]:
     return sorted(tomllib.loads((SCAN_DIR / file).read_text(encoding="utf-8")))
 
 
-def test_phrase_groups_of_the_injection_scanner_are_exactly_the_features_of_its_classifier() -> None:
+def test_phrase_groups_of_the_injection_scanner_equal_the_features_of_its_classifier() -> None:
     assert set(load_phrases()) == set(load_classifier().group_indices)
 
 
-def test_injection_scanner_rules_use_all_existing_phrase_groups_and_no_others() -> None:
+def test_injection_scanner_rules_use_every_phrase_group_and_no_undefined_phrase_group() -> None:
     used = {name for match in GROUP_USES.findall(RULES) for name in re.findall(r'"(\w+)"', match)}
     assert used == set(load_phrases())
 
 
-def test_no_phrase_of_the_injection_scanner_is_empty() -> None:
+def test_every_phrase_of_the_injection_scanner_is_non_empty() -> None:
     assert [name for name, phrases in load_phrases().items() if not all(phrases)] == []
 
 

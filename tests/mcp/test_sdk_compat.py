@@ -102,12 +102,12 @@ def test_every_private_name_of_the_mcp_sdk_that_toolfold_uses_exists_in_the_inst
     assert is_there, advice(entry.used_by, entry.purpose, f"{entry.owner} has no {entry.name}")
 
 
-def test_every_compatibility_function_listed_as_user_of_a_private_sdk_name_exists() -> None:
+def test_every_function_listed_as_user_of_a_private_mcp_sdk_name_exists() -> None:
     functions = {entry.used_by.partition(" ")[0] for entry in PRIVATE_NAMES}
     assert functions <= set(sdk_compat.__all__)
 
 
-def test_missing_private_name_of_the_mcp_sdk_raises_an_error_that_names_it() -> None:
+def test_missing_private_name_of_the_mcp_sdk_raises_an_error_with_that_name() -> None:
     with pytest.raises(SourceError, match="_dispatcher"):
         repair_list_results(SimpleNamespace(), lambda: "2025-11-25", lambda _: None)
     with pytest.raises(SourceError, match="send_raw_request"):
@@ -149,7 +149,7 @@ def private_uses(file: Path) -> Iterator[str]:
             yield f"override of {node.name}"
 
 
-def test_private_sdk_names_are_used_in_the_compatibility_module_only() -> None:
+def test_private_names_of_the_mcp_sdk_are_used_only_in_the_compatibility_module() -> None:
     found = {
         f"{file.relative_to(SOURCES)}: {use}"
         for file in SOURCES.rglob("*.py")
@@ -163,7 +163,7 @@ def test_private_sdk_names_are_used_in_the_compatibility_module_only() -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_wrapper_around_the_sdk_send_function_sees_every_request_and_can_change_its_result(
+async def test_wrapper_around_the_sdk_send_function_receives_every_request_and_can_change_the_result(
     mode: Any,
 ) -> None:
     methods: list[str] = []
@@ -231,7 +231,7 @@ async def test_get_connection_returns_the_connection_of_an_sdk_server_session(mo
     assert hasattr(found[0], "exit_stack"), advice_for("_connection", problem)
 
 
-async def test_sdk_session_manager_calls_the_methods_that_a_subclass_overrides() -> None:
+async def test_sdk_session_manager_calls_the_overridden_methods_of_a_subclass() -> None:
     events: list[str] = []
 
     class RecordingManager(make_hookable_manager(StreamableHTTPSessionManager)):  # type: ignore[misc]
@@ -303,7 +303,7 @@ async def error_of(transport: Any) -> BaseException:
     ],
     ids=["stream-ends-early", "stream-of-garbage", "broken-json"],
 )
-async def test_exception_of_the_sdk_for_a_broken_stream_or_unparsable_message_is_recognized(
+async def test_mcp_sdk_exception_for_a_broken_stream_or_unparsable_message_is_recognized(
     fault: str, recognize: Callable[[Any], bool]
 ) -> None:
     with serve_in_thread(fault) as server:
@@ -313,7 +313,7 @@ async def test_exception_of_the_sdk_for_a_broken_stream_or_unparsable_message_is
     assert recognize(error), advice(recognize.__name__, purpose, problem)
 
 
-async def test_exception_of_the_sdk_for_an_oversized_event_is_recognized_by_is_event_too_large() -> None:
+async def test_is_event_too_large_recognizes_the_mcp_sdk_exception_for_an_oversized_event() -> None:
     with serve_in_thread("huge-event") as server:
         transport = streamable_http_client(server.url(), max_sse_event_size=100_000)
         error = await error_of(transport)
@@ -322,7 +322,7 @@ async def test_exception_of_the_sdk_for_an_oversized_event_is_recognized_by_is_e
     assert sdk_compat.is_event_too_large(error), advice("is_event_too_large", purpose, problem)
 
 
-async def test_exception_of_the_sdk_for_a_closed_connection_is_recognized_by_is_connection_closed() -> None:
+async def test_is_connection_closed_recognizes_the_mcp_sdk_exception_for_a_closed_connection() -> None:
     command = StdioServerParameters(command=sys.executable, args=[str(SERVER), "--fault", "crash"])
     error = await error_of(stdio_client(command))
     problem = f"the error of its client for a server that exits is {error!r}"
@@ -330,7 +330,7 @@ async def test_exception_of_the_sdk_for_a_closed_connection_is_recognized_by_is_
     assert sdk_compat.is_connection_closed(error), advice("is_connection_closed", purpose, problem)
 
 
-async def test_exception_of_the_sdk_for_a_result_that_violates_its_output_schema_is_recognized() -> None:
+async def test_mcp_sdk_exception_for_a_result_that_violates_the_output_schema_is_recognized() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     async def list_tools(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
@@ -347,13 +347,13 @@ async def test_exception_of_the_sdk_for_a_result_that_violates_its_output_schema
     assert recognize(error), advice(recognize.__name__, purpose, problem)
 
 
-def test_functions_that_recognize_sdk_errors_return_false_for_unrelated_exceptions() -> None:
+def test_functions_that_recognize_mcp_sdk_errors_return_false_for_unrelated_exceptions() -> None:
     recognizers = [getattr(sdk_compat, name) for name in sdk_compat.__all__ if name.startswith("is_")]
     assert len(recognizers) == 5
     assert not [each for each in recognizers for error in (None, ValueError("x")) if each(error)]
 
 
-def test_request_carries_the_opentelemetry_trace_context_of_its_caller_if_there_is_one() -> None:
+def test_request_contains_the_opentelemetry_trace_context_of_its_caller_only_if_one_is_active() -> None:
     with trace_request("tools/call", 1, {"name": "echo"}) as untraced:
         assert untraced.context == {}
     parent = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1)))
@@ -361,7 +361,7 @@ def test_request_carries_the_opentelemetry_trace_context_of_its_caller_if_there_
         assert traced.context["traceparent"].startswith(f"00-{1:032x}-")
 
 
-async def test_server_that_skips_unused_tracing_still_continues_the_trace_of_a_request() -> None:
+async def test_skip_unused_tracing_preserves_the_trace_context_of_a_request() -> None:
     seen: list[int] = []
 
     async def call(_ctx: Any, _params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:

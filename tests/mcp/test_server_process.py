@@ -73,7 +73,7 @@ def is_running(pid: int) -> bool:
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 
 
-async def test_server_process_that_exits_when_its_stdin_closes_can_finish_its_work(
+async def test_server_process_can_finish_its_work_after_its_stdin_is_closed(
     log: ServerLog, tmp_path: Path
 ) -> None:
     child = await start_script(log, f"cat >/dev/null; echo goodbye >{tmp_path}/said")
@@ -95,7 +95,7 @@ async def test_server_process_that_ignores_signals_and_the_end_of_stdin_is_kille
 
 @linux
 @pytest.mark.parametrize("prefix", ["", "setsid ", "nohup "])
-async def test_child_processes_of_a_server_process_are_killed_with_it(
+async def test_child_processes_of_a_server_process_are_killed_with_the_server_process(
     log: ServerLog, tmp_path: Path, prefix: str
 ) -> None:
     file = tmp_path / "pids"
@@ -131,7 +131,9 @@ async def test_server_process_is_killed_even_if_the_task_that_closes_it_is_cance
 
 @linux
 @linux
-async def test_cancelled_start_of_a_server_process_leaves_no_open_pipe_and_no_process(log: ServerLog) -> None:
+async def test_cancelling_the_start_of_a_server_process_leaves_no_open_pipe_and_no_process(
+    log: ServerLog,
+) -> None:
     def count_open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -235,7 +237,7 @@ async def test_server_process_gets_only_the_environment_variables_given_to_it(
     ("command", "cwd", "says"),
     [("no-such-program", None, "Install it"), ("sh", "no-such-folder", "does not exist")],
 )
-async def test_error_for_a_server_says_that_its_program_or_working_directory_does_not_exist(
+async def test_start_error_states_that_the_program_or_working_directory_of_the_server_does_not_exist(
     log: ServerLog, tmp_path: Path, command: str, cwd: str | None, says: str
 ) -> None:
     folder = tmp_path / cwd if cwd else None
@@ -255,7 +257,7 @@ async def test_server_command_with_a_relative_path_is_started_from_the_working_d
     await child.close()
 
 
-async def test_description_of_a_server_exit_has_exit_code_and_last_log_lines_without_secrets(
+async def test_describe_exit_returns_the_exit_code_and_last_log_lines_of_a_server_without_secrets(
     log: ServerLog,
 ) -> None:
     child = await start_script(log, "echo cannot log in with a-secret-value >&2; exit 9")
@@ -311,7 +313,7 @@ async def test_endless_server_log_line_is_truncated(log: ServerLog, tmp_path: Pa
     assert len(lines[0]) < 5_000
 
 
-async def test_server_log_file_that_is_a_symlink_is_not_written_to(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_is_not_written_through_a_symlink(log: ServerLog, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "some.log").symlink_to(tmp_path / "elsewhere")
     log.note("words")

@@ -34,7 +34,9 @@ async def test_redirect_of_a_server_to_another_host_is_not_followed(status: int,
 
 
 @pytest.mark.parametrize("endpoint", ["{url}/messages", "//{host}/messages"])
-async def test_message_endpoint_on_another_host_is_not_used(endpoint: str, tmp_path: Path) -> None:
+async def test_message_endpoint_of_an_sse_server_on_another_host_is_refused(
+    endpoint: str, tmp_path: Path
+) -> None:
     with serve_upstream() as internal, serve_upstream() as server:
         host = internal.url.removeprefix("http://")
         event = f"event: endpoint\ndata: {endpoint.format(url=internal.url, host=host)}\n\n"
@@ -47,7 +49,7 @@ async def test_message_endpoint_on_another_host_is_not_used(endpoint: str, tmp_p
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Added: 1", "a\nX-Added: 1", "a\0b", "a\r\n\r\nGET / HTTP/1.1"])
-async def test_line_break_in_the_value_of_a_configured_header_is_never_sent(
+async def test_configured_http_header_with_a_line_break_in_its_value_is_never_sent(
     value: str, tmp_path: Path
 ) -> None:
     with serve_upstream() as server, contextlib.suppress(ValueError):  # it may be refused as a setting

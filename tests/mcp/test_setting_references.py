@@ -55,7 +55,7 @@ def test_variable_reference_in_a_setting_is_replaced_by_the_value_of_the_variabl
     assert resolve_references(text, {"A": "one", "EMPTY": "", "POINTS": "${A}"}) == expected
 
 
-def test_error_for_a_reference_to_an_unset_variable_names_the_variable_and_shows_no_values() -> None:
+def test_error_for_a_reference_to_an_unset_variable_contains_its_name_and_no_values() -> None:
     with pytest.raises(ConfigError, match="the environment variable MISSING is not set") as raised:
         resolve_references("${PRESENT} ${MISSING}", {"PRESENT": SECRET})
     assert SECRET not in str(raised.value)
@@ -71,7 +71,7 @@ def test_error_for_a_malformed_variable_reference_shows_the_valid_forms(text: st
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
-def test_any_setting_text_with_variable_references_is_resolved_or_raises_config_error(
+def test_arbitrary_text_with_variable_references_is_resolved_or_raises_config_error(
     text: str, environment: dict[str, str]
 ) -> None:
     try:
@@ -88,7 +88,7 @@ def test_keyring_reference_is_split_at_its_last_slash_into_service_and_user_name
     )
 
 
-def test_error_for_a_reference_to_a_missing_keyring_password_names_the_command_to_add_it() -> None:
+def test_error_for_a_missing_keyring_password_contains_the_command_to_add_the_password() -> None:
     with pytest.raises(ConfigError, match="keyring set work/mail you"):
         resolve_references("${keyring:work/mail/you}", {}, keyring=fake_keyring)
 
@@ -100,7 +100,7 @@ def test_keyring_reference_is_resolved_by_the_installed_python_package_keyring(
     assert resolve_references("${keyring:github/me}", {}) == "github+me"
 
 
-def test_error_for_a_keyring_that_cannot_be_read_does_not_repeat_the_message_of_its_backend(
+def test_error_for_an_unreadable_keyring_does_not_contain_the_message_of_the_keyring_backend(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def locked(service: str, name: str) -> str:
@@ -112,7 +112,7 @@ def test_error_for_a_keyring_that_cannot_be_read_does_not_repeat_the_message_of_
     assert SECRET not in str(raised.value)
 
 
-def test_error_for_a_keyring_reference_says_how_to_install_the_missing_package_keyring(
+def test_error_for_a_keyring_reference_explains_how_to_install_the_missing_package_keyring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
@@ -120,7 +120,7 @@ def test_error_for_a_keyring_reference_says_how_to_install_the_missing_package_k
         resolve_references("${keyring:github/me}", {})
 
 
-def test_server_gets_variables_like_path_and_home_but_no_api_keys_or_unknown_variables() -> None:
+def test_server_environment_contains_path_and_home_but_no_api_keys_or_unknown_variables() -> None:
     environment = {
         "PATH": "/bin",
         "HOME": "/h",
@@ -133,7 +133,7 @@ def test_server_gets_variables_like_path_and_home_but_no_api_keys_or_unknown_var
     assert given == {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "SSL_CERT_FILE": "/c"}
 
 
-def test_server_gets_the_variables_named_in_pass_env_and_those_set_in_env() -> None:
+def test_server_environment_contains_variables_listed_in_pass_env_and_set_in_env() -> None:
     server = stdio_settings(env={"TOKEN": "${OURS}", "HOME": "/elsewhere"}, pass_env=["REGION", "NOT_THERE"])
     given = build_environment(server, {"HOME": "/h", "OURS": SECRET, "REGION": "north"})
     assert given == {"HOME": "/elsewhere", "REGION": "north", "TOKEN": SECRET}
@@ -168,7 +168,7 @@ def test_invalid_environment_variable_name_in_server_settings_is_refused(name: s
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_variable_that_is_not_named_in_the_settings_is_never_passed_to_servers(
+def test_environment_variable_not_listed_in_the_settings_is_never_passed_to_servers(
     environment: dict[str, str],
 ) -> None:
     given = build_environment(
@@ -177,7 +177,7 @@ def test_variable_that_is_not_named_in_the_settings_is_never_passed_to_servers(
     assert given == {}
 
 
-def test_mcp_server_process_gets_no_environment_variables_other_than_its_configured_ones() -> None:
+def test_server_process_receives_only_its_configured_environment_variables() -> None:
     given = build_environment(stdio_settings(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
     told = subprocess.run(["/usr/bin/env"], env=given, capture_output=True, text=True, check=True)
     assert told.stdout == "ONLY=this\n"
@@ -214,7 +214,7 @@ def test_passed_environment_variable_named_api_key_is_treated_as_a_secret() -> N
     assert secrets_of(stdio_settings(pass_env=["API_KEY", "REGION", "MISSING"]), environment) == (SECRET,)
 
 
-def test_home_directory_that_a_variable_reference_inserts_is_not_treated_as_a_secret() -> None:
+def test_home_directory_from_a_variable_reference_is_not_treated_as_a_secret() -> None:
     assert (
         secrets_of(
             stdio_settings(args=["${HOME}/notes", "${SHORT}"]), {"HOME": "/home/somebody", "SHORT": "on"}
@@ -223,7 +223,7 @@ def test_home_directory_that_a_variable_reference_inserts_is_not_treated_as_a_se
     )
 
 
-def test_list_of_secrets_leaves_out_variable_references_that_cannot_be_resolved() -> None:
+def test_list_of_secrets_omits_unresolvable_variable_references() -> None:
     server = stdio_settings(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
     assert secrets_of(server, {"PRESENT": SECRET}) == (SECRET,)
 

@@ -81,12 +81,12 @@ def test_every_tool_recorded_from_real_servers_has_a_name_that_model_providers_a
         assert tool.name.startswith("mcp_")
 
 
-def test_names_of_tools_recorded_from_real_servers_are_not_shortened_or_changed() -> None:
+def test_names_of_tools_recorded_from_real_servers_are_used_unchanged_after_the_server_prefix() -> None:
     odd = [tool.name for tool in snapshot().values() if tool.name != f"mcp_{tool.server}_{tool.own_name}"]
     assert odd == []
 
 
-def test_tools_recorded_from_real_servers_are_registered_with_their_whole_description_and_schema() -> None:
+def test_tools_recorded_from_real_servers_are_registered_with_full_description_and_parameters() -> None:
     for server, answer in recorded_results().items():
         for said in answer["tools"]:
             tool = snapshot().find(f"mcp__{server}__{said['name']}")
@@ -103,7 +103,7 @@ def retriever() -> Retriever:
     return Retriever(LightEmbedder(), lambda: Ranker.shipped("light"), None)
 
 
-def test_every_tool_recorded_from_real_servers_ranks_first_for_a_message_with_its_name(
+def test_every_tool_recorded_from_real_servers_ranks_first_for_a_message_that_contains_its_name(
     retriever: Retriever,
 ) -> None:
     for name in snapshot():
@@ -122,7 +122,7 @@ def test_every_tool_recorded_from_real_servers_ranks_first_for_a_message_with_it
         ("draw a pie chart", "antv-chart", "generate_pie_chart"),
     ],
 )
-def test_tool_that_a_simple_message_needs_ranks_among_the_first_five_of_all_recorded_tools(
+def test_tool_needed_for_a_simple_message_ranks_among_the_first_five_of_all_recorded_tools(
     retriever: Retriever, message: str, server: str, own: str
 ) -> None:
     wanted = snapshot().find(f"mcp__{server}__{own}")
@@ -186,7 +186,7 @@ def validation_error(validate: Validation, tool: Tool, args: Json) -> str:
     return str(caught.value)
 
 
-def test_validation_error_for_a_recorded_tool_names_the_missing_required_argument() -> None:
+def test_validation_error_for_a_recorded_tool_contains_the_name_of_the_missing_argument() -> None:
     validate = Validation()
     for tool in snapshot().values():
         args = example(tool.parameters, tool.parameters)

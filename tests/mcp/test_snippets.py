@@ -39,11 +39,11 @@ def servers(text: str) -> Any:
         f'// in your settings\n"git": {BARE}',
     ],
 )
-def test_every_common_form_of_a_json_server_snippet_from_readmes_is_parsed(text: str) -> None:
+def test_common_forms_of_json_server_snippets_in_readmes_are_parsed(text: str) -> None:
     assert servers(text) == {"git": ENTRY}
 
 
-def test_server_without_a_name_in_a_pasted_snippet_is_named_by_its_command_or_url() -> None:
+def test_unnamed_server_in_a_pasted_snippet_is_named_after_its_command_or_url() -> None:
     assert servers(BARE) == {"uvx-mcp-server-git": ENTRY}
     assert list(servers('{"url": "https://x.example"}')) == ["https://x.example"]
     assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]
@@ -60,7 +60,7 @@ def test_pasted_snippet_without_servers_is_rejected(text: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=60), st.text(alphabet='{}[]":,mcp \n', max_size=40)))
-def test_any_text_pasted_as_a_snippet_gives_servers_or_a_config_error(text: str) -> None:
+def test_arbitrary_text_pasted_as_a_snippet_returns_servers_or_raises_config_error(text: str) -> None:
     found: Any = {}
     with contextlib.suppress(ConfigError):
         found = servers(text)

