@@ -34,7 +34,7 @@ def notes(file: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_tool_allowed_with_approvals_allow_is_listed_and_runs_until_it_is_revoked(
+def test_tool_allowed_with_approvals_allow_runs_until_the_permission_is_revoked(
     notes: Path, toolfold: Toolfold
 ) -> None:
     refused = toolfold("call", DELETE, '{"text": "draft"}')

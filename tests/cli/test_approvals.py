@@ -88,14 +88,14 @@ class TestPrompt:
         assert answer_question(f"{key}\n", request()) is answer
         assert answer_question(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_approval_question_is_repeated_after_an_unknown_answer_and_denies_the_call_after_three(
+    def test_approval_question_is_repeated_until_the_third_unknown_answer_denies_the_call(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("\n", request()) is Answer.DENY
         assert answer_question("what\nok\nsure\n", request()) is Answer.DENY
         assert answer_question("ok\no\n", request()) is Answer.ONCE
 
-    def test_answer_yes_to_an_approval_question_allows_this_call_only(
+    def test_answer_yes_to_an_approval_question_allows_only_this_call(
         self, answer_question: AnswerQuestion
     ) -> None:
         assert answer_question("y\n", request()) is Answer.ONCE
@@ -342,7 +342,7 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_approvals_list_describes_allowed_rules_and_rule_groups_and_revoke_removes_them(
+    def test_approvals_list_describes_allowed_rules_and_rule_groups_and_approvals_revoke_removes_them(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
@@ -386,7 +386,7 @@ class TestList:
 
 
 class TestRevoke:
-    def test_approvals_revoke_removes_entries_by_number_or_text_or_all_entries(
+    def test_approvals_revoke_removes_allowed_commands_by_number_or_by_text_or_all_at_once(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file
@@ -397,7 +397,7 @@ class TestRevoke:
         assert read_file_value(file, "command_allowlist") is None
         assert "nothing to remove" in toolfold("approvals", "revoke", "--all").out
 
-    def test_approvals_revoke_of_an_unknown_entry_is_an_error(self, toolfold: Toolfold) -> None:
+    def test_approvals_revoke_fails_for_an_unknown_entry(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
         assert "there is no entry 'rm z'" in done.err
@@ -405,12 +405,12 @@ class TestRevoke:
 
 
 class TestTest:
-    def test_approvals_test_says_that_a_harmless_command_would_run(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_reports_that_a_harmless_command_would_run(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "test", "git status")
         assert done.code == 0
         assert done.out.startswith("runs, decided by: nothing found")
 
-    def test_approvals_test_says_that_a_dangerous_command_would_need_approval(
+    def test_approvals_test_reports_that_a_dangerous_command_would_need_approval(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("approvals", "test", "cd sub && rm -rf build")
@@ -419,7 +419,7 @@ class TestTest:
         for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
             assert text in done.out
 
-    def test_approvals_test_says_that_a_blocked_command_is_refused_in_every_mode(
+    def test_approvals_test_reports_that_a_blocked_command_is_refused_in_every_approval_mode(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("--set", "approval.mode=off", "approvals", "test", "rm -rf /")
@@ -471,10 +471,12 @@ class TestTest:
 
 
 class TestLog:
-    def test_approvals_log_without_any_decision_names_the_log_file(self, toolfold: Toolfold) -> None:
+    def test_approvals_log_without_any_decision_prints_the_path_of_the_log_file(
+        self, toolfold: Toolfold
+    ) -> None:
         assert "approvals.jsonl" in toolfold("approvals", "log").out
 
-    def test_approvals_log_shows_the_latest_decisions_and_filters_by_refusal_and_session(
+    def test_approvals_log_prints_the_latest_decisions_and_can_filter_by_refusal_or_session(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         for what in ("a", "b", "c"):

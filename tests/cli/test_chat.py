@@ -102,7 +102,7 @@ class TestTurn:
         )
 
     @pytest.mark.thorough
-    def test_chat_shows_a_tool_call_while_it_runs_and_marks_it_as_done_when_it_ends(
+    def test_chat_shows_a_running_tool_call_and_marks_the_call_as_done_when_it_ends(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         model = write_script(call("terminal", command="while [ ! -e go ]; do sleep 0.1; done"), "It went.")
@@ -168,7 +168,7 @@ class TestQuestions:
         assert ("✗ refused" in chat.text) is exists
         assert "That was it." in chat.text
 
-    def test_keys_typed_before_an_approval_question_appears_do_not_answer_it(
+    def test_keys_typed_before_an_approval_question_appears_do_not_answer_the_question(
         self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path, project: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -269,7 +269,7 @@ class TestInterruption:
         assert victim.exists()
 
     @pytest.mark.thorough
-    def test_ctrl_c_at_a_question_of_an_mcp_server_cancels_it_and_the_chat_continues(
+    def test_ctrl_c_at_an_elicitation_of_an_mcp_server_cancels_the_elicitation_and_the_chat_continues(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
         command = json.dumps({"command": sys.executable, "args": [FAULT_SERVER, "--fault", "asks-back"]})
@@ -287,7 +287,7 @@ class TestInterruption:
         assert "Fine." in chat.text
 
     @pytest.mark.thorough
-    def test_ctrl_c_at_the_prompt_clears_the_input_and_pressed_twice_leaves_the_chat(
+    def test_ctrl_c_at_the_chat_prompt_clears_the_input_and_a_second_ctrl_c_ends_the_chat(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("Hello."))
@@ -329,7 +329,7 @@ def is_running(pid: int) -> bool:
 
 class TestInput:
     @pytest.mark.thorough
-    def test_chat_message_typed_with_alt_enter_or_a_backslash_has_several_lines(
+    def test_alt_enter_or_a_trailing_backslash_adds_a_line_to_the_chat_message(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("Seen."))
@@ -449,7 +449,7 @@ class TestCommands:
         assert "It names hosts." in chat.text
 
     @pytest.mark.thorough
-    def test_slash_command_undo_removes_the_last_turn_and_restores_its_message_for_editing(
+    def test_slash_command_undo_removes_the_last_turn_and_puts_its_message_into_the_input_line(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("First answer.", "Second answer."))
@@ -505,7 +505,7 @@ class TestCommands:
 
 
 class TestTerminals:
-    def test_escape_sequences_in_texts_of_models_and_tools_do_not_reach_the_terminal(
+    def test_escape_sequences_in_model_and_tool_output_are_not_sent_to_the_terminal(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         attack = "\x1b[2J\x1b]0;owned\x07\x1b[31mred\x9b5m\u202etxt\x08\x08\r"
@@ -537,7 +537,7 @@ class TestTerminals:
         assert not codes & {str(number) for number in (*range(30, 39), *range(40, 49), *range(90, 98))}
 
     @pytest.mark.thorough
-    def test_tool_call_is_cut_to_one_line_in_a_narrow_terminal(
+    def test_chat_truncates_a_tool_call_to_one_line_in_a_narrow_terminal(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(
@@ -596,7 +596,7 @@ class TestPlain:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("line", ["/", "/help"])
-    def test_single_slash_lists_the_chat_commands_like_slash_help(
+    def test_chat_input_of_a_single_slash_lists_the_slash_commands(
         self, line: str, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         model = write_script("Not asked.")
@@ -649,7 +649,7 @@ class TestFirstStart:
             (("--model", "anthropic:claude-sonnet-4-6"), "there is no key"),
         ],
     )
-    def test_chat_without_a_usable_model_prints_the_problem_and_three_ways_to_continue(
+    def test_chat_without_a_usable_model_prints_the_problem_and_three_solutions(
         self, options: tuple[str, ...], problem: str, environment: dict[str, str], project: Path
     ) -> None:
         done = subprocess.run(
@@ -669,7 +669,7 @@ class TestFirstStart:
 
 class TestDemo:
     @pytest.mark.thorough
-    def test_demo_answers_suggested_messages_and_asks_for_approval_before_it_deletes_data(
+    def test_chat_demo_answers_suggested_messages_and_asks_for_approval_before_deleting_data(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -693,7 +693,7 @@ class TestDemo:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("answer", [f"deny{ENTER}", CTRL_D], ids=["deny", "Ctrl-D"])
-    def test_demo_model_says_that_the_user_declined_the_call(
+    def test_chat_demo_model_answers_that_the_user_declined_the_call(
         self, answer: str, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -785,7 +785,9 @@ class TestMarkdownStream:
     )
 
     @check_cases("size", [1, 2, 7, 24, 1_000])
-    def test_markdown_blocks_do_not_depend_on_how_the_stream_splits_the_text(self, size: int) -> None:
+    def test_markdown_blocks_do_not_depend_on_how_the_streamed_text_is_split_into_chunks(
+        self, size: int
+    ) -> None:
         stream, blocks = MarkdownStream(), list[str]()
         for start in range(0, len(self.TEXT), size):
             blocks += stream.add(self.TEXT[start : start + size])
@@ -802,7 +804,7 @@ class TestMarkdownStream:
         "markup",
         ["{}", "# {}", "- {}", "[pier]({})", "![{}](pier.png)", "| {} |\n|---|\n| {} |", "```{}\nx\n```"],
     )
-    def test_html_entities_for_control_characters_in_markdown_do_not_reach_the_terminal(
+    def test_html_entities_for_control_characters_in_markdown_are_not_sent_to_the_terminal(
         self, markup: str
     ) -> None:
         console = Console(file=io.StringIO(), force_terminal=False, width=200)

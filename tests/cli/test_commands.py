@@ -53,7 +53,9 @@ def test_toolfold_without_arguments_prints_its_commands_and_first_steps_for_new_
         assert command in done.out
 
 
-def test_unknown_toolfold_command_exits_with_code_2_and_names_the_command(toolfold: Toolfold) -> None:
+def test_unknown_toolfold_command_exits_with_code_2_and_prints_the_unknown_command(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold("tolls")
     assert done.code == 2
     assert "tolls" in done.err
@@ -135,7 +137,7 @@ def test_tools_show_suggests_a_similar_name_for_a_misspelt_tool(toolfold: Toolfo
     assert "read_file" in done.err
 
 
-def test_tool_disabled_with_tools_disable_cannot_be_called_until_it_is_enabled(toolfold: Toolfold) -> None:
+def test_tool_disabled_with_tools_disable_cannot_be_called_until_tools_enable(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "patch").code == 0
     off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert off["patch"] == "off"
@@ -155,14 +157,16 @@ def test_tools_disable_with_the_name_of_a_toolset_disables_all_its_tools(toolfol
     assert rows["todo"] == "available"
 
 
-def test_disabling_an_unknown_tool_is_refused_and_writes_nothing(toolfold: Toolfold, home: Path) -> None:
+def test_tools_disable_fails_for_an_unknown_tool_and_writes_no_settings(
+    toolfold: Toolfold, home: Path
+) -> None:
     done = toolfold("tools", "disable", "pacth")
     assert done.code == 4
     assert "patch" in done.err
     assert not list(home.rglob("config.yaml"))
 
 
-def test_tools_enable_of_a_tool_that_is_already_enabled_is_an_error(toolfold: Toolfold) -> None:
+def test_tools_enable_fails_for_a_tool_that_is_already_enabled(toolfold: Toolfold) -> None:
     done = toolfold("tools", "enable", "patch")
     assert done.code == 1
     assert "patch is not disabled" in done.err
@@ -190,7 +194,7 @@ def test_text_that_a_plugin_prints_is_not_mixed_into_json_output(
     assert row["state"] == "loaded"
 
 
-def test_toolfold_call_of_an_unknown_tool_is_an_error(toolfold: Toolfold) -> None:
+def test_toolfold_call_fails_for_an_unknown_tool(toolfold: Toolfold) -> None:
     done = toolfold("call", "raed_file", "{}")
     assert done.code == 4
     assert "read_file" in done.err
@@ -205,13 +209,13 @@ def test_tools_list_with_option_toolsets_lists_each_toolset_with_its_tools(toolf
     assert "toolfold-editor" in toolfold("tools", "list", "--toolsets").out
 
 
-def test_tools_list_of_an_unknown_toolset_is_an_error_with_a_suggestion(toolfold: Toolfold) -> None:
+def test_tools_list_fails_for_an_unknown_toolset_and_suggests_a_similar_name(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list", "--toolset", "fiel")
     assert done.code == 4
     assert "file" in done.err
 
 
-def test_toolfold_call_writes_a_file_and_another_call_reads_it(toolfold: Toolfold) -> None:
+def test_file_written_by_one_toolfold_call_can_be_read_by_another_call(toolfold: Toolfold) -> None:
     written = toolfold("call", "write_file", '{"path": "notes/a.txt", "content": "hello\\n"}')
     assert written.code == 0
     assert Path("notes/a.txt").read_text() == "hello\n"
@@ -288,7 +292,9 @@ def test_plugin_in_a_project_directory_is_loaded_only_after_the_user_trusts_the_
     assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
 
 
-def test_error_for_a_bad_setting_names_key_file_line_and_a_similar_key(toolfold: Toolfold) -> None:
+def test_error_for_an_invalid_setting_contains_its_key_file_line_and_a_similar_key(
+    toolfold: Toolfold,
+) -> None:
     Path("toolfold.yaml").write_text("tools:\n  tool_search:\n    threshold_pc: 5\n")
     done = toolfold("tools", "list")
     assert done.code == 3

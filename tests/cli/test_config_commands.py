@@ -92,7 +92,7 @@ def test_config_edit_saves_valid_settings(
     assert Path("toolfold.yaml").read_text() == "# mine\ntools:\n  rag_top_k: 6\n"
 
 
-def test_config_edit_rejects_invalid_settings_and_keeps_the_file(
+def test_config_edit_rejects_invalid_settings_and_leaves_the_file_unchanged(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 6\n")

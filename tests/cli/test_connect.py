@@ -157,7 +157,7 @@ class TestEveryClient:
         assert read_all_files(person) == before
         assert "nothing to undo" in toolfold("connect", client, "--undo", "--yes").out
 
-    def test_second_connect_of_the_same_client_program_changes_nothing(
+    def test_second_connect_of_the_same_client_program_changes_no_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--yes")
@@ -167,7 +167,7 @@ class TestEveryClient:
         assert "already" in done.out
         assert read_all_files(person) == before
 
-    def test_connect_without_confirmation_shows_the_change_and_writes_nothing(
+    def test_connect_without_confirmation_prints_the_planned_change_and_writes_no_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -407,7 +407,7 @@ class TestCommand:
         ],
         ids=str,
     )
-    def test_connect_with_conflicting_options_is_a_usage_error(
+    def test_connect_with_conflicting_options_exits_with_a_usage_error(
         self, person: Path, toolfold: Toolfold, words: tuple[str, ...]
     ) -> None:
         before = read_all_files(person)
@@ -416,7 +416,7 @@ class TestCommand:
         assert TOKEN not in done.err
         assert read_all_files(person) == before
 
-    def test_connect_to_a_gateway_on_another_machine_without_a_token_gives_a_warning(
+    def test_connect_warns_if_a_gateway_on_another_machine_is_used_without_a_token(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
@@ -471,7 +471,7 @@ class TestCommand:
         assert "is already restored" in done.out
         assert read_all_files(person) == before
 
-    def test_connect_undo_is_refused_if_the_backup_file_was_changed_unless_keep_changes_is_given(
+    def test_connect_undo_refuses_a_changed_backup_file_unless_keep_changes_is_given(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--yes")

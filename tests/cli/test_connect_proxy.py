@@ -140,7 +140,7 @@ def test_connect_proxy_undo_with_keep_changes_keeps_later_edits_of_the_settings_
     assert ROOT not in file.read_text()
 
 
-def test_connect_to_the_proxy_without_confirmation_writes_nothing(person: Path, toolfold: Toolfold) -> None:
+def test_connect_proxy_without_confirmation_writes_no_file(person: Path, toolfold: Toolfold) -> None:
     done = toolfold("connect", "claude-code", "--proxy")
     assert done.code == 1
     assert '+    "ANTHROPIC_BASE_URL": "http://127.0.0.1:8765"' in done.out

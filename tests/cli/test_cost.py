@@ -99,7 +99,7 @@ def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolf
 
 
 @pytest.mark.thorough
-def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both(
+def test_cost_with_options_catalog_and_sample_counts_the_tools_of_both_catalogs(
     toolfold: Toolfold, catalog: str
 ) -> None:
     def cost(*options: str) -> Any:
@@ -163,7 +163,7 @@ def test_cost_json_contains_only_the_requested_models(toolfold: Toolfold, catalo
     assert {model for model, _ in rows(done)} == {"gpt-4o"}
 
 
-def test_cost_for_a_model_without_prices_is_a_usage_error(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_for_a_model_without_prices_exits_with_a_usage_error(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--model", "nobody")
     assert done.code == 2
     assert "gpt-5.4" in done.err
@@ -205,7 +205,7 @@ def test_cost_with_option_conversation_computes_the_cost_of_a_recorded_conversat
         '{"user": 1, "pause": "long"}',
     ],
 )
-def test_error_for_a_recorded_conversation_names_the_invalid_line(
+def test_cost_error_contains_the_number_of_the_invalid_line_in_a_recorded_conversation(
     toolfold: Toolfold, catalog: str, tmp_path: Path, line: str
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -225,7 +225,7 @@ def test_cost_rejects_a_recorded_conversation_without_user_messages(
     assert "no message" in done.err
 
 
-def test_cost_plot_without_matplotlib_names_the_missing_package(
+def test_cost_plot_without_matplotlib_reports_the_missing_package(
     toolfold: Toolfold, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

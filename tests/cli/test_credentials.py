@@ -120,7 +120,7 @@ def test_rotate_key_without_option_add_is_refused_if_replicas_share_a_database(t
     assert "rotate-key --add" in done.err
 
 
-def test_rotate_key_fails_without_loss_if_the_key_of_a_stored_credential_is_not_configured(
+def test_rotate_key_fails_without_data_loss_if_the_key_of_a_stored_credential_is_missing(
     store: Toolfold, toolfold: Toolfold, home: Path
 ) -> None:
     store("secret", "git", "TOKEN", "--user", "ann")

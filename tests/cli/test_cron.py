@@ -54,7 +54,7 @@ def test_cron_preview_prints_the_next_times_of_a_schedule_without_adding_a_job(t
         (("edit", "nothing"), "nothing to change"),
     ],
 )
-def test_invalid_schedules_and_names_are_rejected_with_the_reason(
+def test_cron_commands_reject_invalid_arguments_with_a_reason(
     toolfold: Toolfold, arguments: tuple[str, ...], problem: str
 ) -> None:
     done = toolfold("cron", *arguments)

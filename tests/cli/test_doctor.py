@@ -89,7 +89,7 @@ def test_doctor_reports_how_many_tools_are_listed_to_gateway_clients_and_how_man
     assert "0 tools are listed, 40 are behind tool_search" in line
 
 
-def test_doctor_says_how_to_configure_a_model_if_none_is_configured(toolfold: Toolfold) -> None:
+def test_doctor_explains_how_to_configure_a_model_if_no_model_is_configured(toolfold: Toolfold) -> None:
     (line,) = find_lines(toolfold("doctor", "--json"), "model", "info")
     assert line.endswith("→ toolfold config set agent.model PROVIDER:MODEL")
 
@@ -126,7 +126,7 @@ def test_doctor_reports_that_no_servers_are_configured_and_how_to_add_one(toolfo
     assert "toolfold connect" in find_lines(done, "clients", "ok")[0]
 
 
-def test_doctor_reports_failing_and_hanging_servers_and_still_checks_a_working_one(
+def test_doctor_reports_failing_and_hanging_servers_without_skipping_a_working_server(
     small: SmallServer, toolfold: Toolfold
 ) -> None:
     change_setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
@@ -146,7 +146,7 @@ def test_doctor_reports_a_server_that_does_not_respond_within_the_time_given_by_
     assert "did not respond within 0.5 s" in find_lines(done, "servers", "fail")[0]
 
 
-def test_doctor_warns_of_a_server_that_takes_long_to_start(
+def test_doctor_warns_about_a_slowly_starting_server(
     small: SmallServer, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
@@ -183,7 +183,7 @@ def test_doctor_does_not_start_disabled_servers(toolfold: Toolfold) -> None:
     assert "mcp.enabled is false" in find_lines(toolfold("doctor", "--json"), "servers", "warn")[0]
 
 
-def test_doctor_names_the_setting_that_contains_a_secret_but_does_not_print_the_secret(
+def test_doctor_reports_the_name_of_a_setting_with_a_secret_without_printing_the_secret(
     toolfold: Toolfold, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = "only-in-the-environment"
@@ -210,7 +210,7 @@ def test_doctor_names_the_setting_that_contains_a_secret_but_does_not_print_the_
     assert "config.yaml can be read by other users" in find_lines(done, "files", "fail")[0]
 
 
-def test_doctor_reports_files_that_others_can_read_or_write_with_the_chmod_command_to_run(
+def test_doctor_prints_a_chmod_command_for_files_that_other_users_can_read_or_write(
     toolfold: Toolfold, home: Path
 ) -> None:
     toolfold("token", "add", "laptop")
@@ -229,7 +229,7 @@ def test_doctor_reports_files_that_others_can_read_or_write_with_the_chmod_comma
     ]
 
 
-def test_doctor_warns_of_disabled_approval_and_trust_settings_and_prints_commands_to_enable_them(
+def test_doctor_warns_about_disabled_approval_and_trust_and_prints_the_commands_to_enable_them(
     toolfold: Toolfold,
 ) -> None:
     change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
@@ -251,7 +251,7 @@ def test_doctor_reports_a_failure_if_other_machines_can_reach_the_gateway_withou
     assert "other machines; 1 token issued" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_doctor_reports_a_model_proxy_whose_settings_name_an_unknown_provider(toolfold: Toolfold) -> None:
+def test_doctor_reports_an_unknown_provider_in_the_model_proxy_settings(toolfold: Toolfold) -> None:
     assert "tools are folded" in find_lines(toolfold("doctor", "--json"), "proxy", "ok")[0]
     change_setting("proxy.upstreams", {"*": {"provider": "opnai"}})
     assert (
@@ -260,7 +260,7 @@ def test_doctor_reports_a_model_proxy_whose_settings_name_an_unknown_provider(to
     )
 
 
-def test_doctor_warns_of_a_base_url_variable_that_points_to_a_model_proxy_that_is_not_running(
+def test_doctor_warns_about_a_base_url_variable_that_points_to_a_stopped_model_proxy(
     toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
@@ -300,7 +300,7 @@ def test_doctor_recommends_the_sandbox_backend_if_it_is_available_but_not_config
     ]
 
 
-def test_doctor_reports_a_failure_if_the_configured_terminal_backend_lacks_a_setting(
+def test_doctor_reports_a_missing_setting_of_the_configured_terminal_backend(
     toolfold: Toolfold,
 ) -> None:
     change_setting("terminal.backend", "ssh")

@@ -37,7 +37,7 @@ def install_programs(directory: Path, **texts: str) -> str:
 
 
 class TestList:
-    def test_env_list_shows_every_backend_and_marks_the_configured_one(self, toolfold: Toolfold) -> None:
+    def test_env_list_shows_every_backend_and_marks_the_configured_backend(self, toolfold: Toolfold) -> None:
         found = {each["name"]: each for each in toolfold("env", "list", "--json").json}
         assert {"local", "sandbox"} <= found.keys()
         assert [name for name, each in found.items() if each["configured"]] == ["local"]
@@ -237,7 +237,7 @@ class TestShell:
         await opened.expect_exit(0)
 
     @pytest.mark.thorough
-    async def test_pressing_the_detach_key_three_times_kills_an_unresponsive_env_shell(
+    async def test_pressing_the_detach_key_three_times_ends_an_unresponsive_env_shell(
         self, screen: Screen
     ) -> None:
         opened, token = await OpenShell.open_on(screen), f"token{secrets.token_hex(8)}"

@@ -206,7 +206,7 @@ def test_eval_prints_an_id_with_a_lone_surrogate_as_a_json_escape(
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_eval_with_an_empty_queries_file_is_an_error(
+def test_eval_fails_for_an_empty_queries_file(
     run_eval: RunEval, queries: Path, options: tuple[str, ...]
 ) -> None:
     queries.write_text("\n")
@@ -215,7 +215,7 @@ def test_eval_with_an_empty_queries_file_is_an_error(
     assert "queries.jsonl contains no messages" in " ".join(done.err.split())
 
 
-def test_eval_with_an_empty_catalog_is_an_error(run_eval: RunEval, catalog: Path) -> None:
+def test_eval_fails_for_an_empty_catalog(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_text("\n")
     done = run_eval("--json")
     assert (done.code, done.out) == (1, "")
@@ -283,7 +283,7 @@ def test_eval_report_contains_recall_mrr_and_ndcg_for_all_messages_and_per_messa
     assert [row.split()[:2] for row in rows[1:3]] == [["odd", "2"], ["plain", "2"]]
 
 
-def test_eval_report_has_a_recall_column_for_the_number_of_tools_given_by_option_k(run_eval: RunEval) -> None:
+def test_eval_report_contains_a_recall_column_for_the_k_given_by_option_k(run_eval: RunEval) -> None:
     header = report_lines(run_eval("--k", "3"))[2]
     assert header.split()[2:6] == ["R@1", "R@3", "R@5", "R@8"]
 
@@ -308,7 +308,7 @@ def test_eval_report_contains_rates_of_wrong_selections_and_tokens_and_cpu_time_
     assert any(re.fullmatch(r"CPU time per message \S+ ms p50, \S+ ms p99", row) for row in rows)
 
 
-def test_eval_report_says_that_recall_cannot_be_measured_if_no_message_needs_a_tool(
+def test_eval_report_states_that_recall_cannot_be_measured_if_no_message_needs_a_tool(
     run_eval: RunEval, queries: Path
 ) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
@@ -336,7 +336,7 @@ def test_eval_report_lists_needed_tools_missing_from_the_catalog_at_the_end_of_t
     assert text.endswith("not in the catalog")
 
 
-def test_eval_report_says_that_a_needed_tool_is_not_among_the_candidates_of_the_message(
+def test_eval_report_states_that_a_needed_tool_is_not_among_the_candidates_of_the_message(
     run_eval: RunEval, queries: Path
 ) -> None:
     own = {"candidates": ["send_email"], "scope": "own_candidates_only"}
@@ -380,7 +380,7 @@ def test_eval_report_shows_ranks_of_needed_tools_beyond_50_as_more_than_50(
     )
 
 
-def test_eval_report_points_out_a_message_that_names_a_tool_other_than_the_expected_one(
+def test_eval_report_mentions_that_a_message_contains_the_name_of_an_unexpected_tool(
     run_eval: RunEval, queries: Path
 ) -> None:
     queries.write_text(
@@ -406,7 +406,7 @@ def test_eval_report_escapes_control_characters_of_messages_and_tool_names(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize(("name", "start"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.PDF", b"%PDF")])
-def test_eval_with_option_plot_writes_a_file_in_the_format_of_its_suffix(
+def test_eval_with_option_plot_writes_an_image_in_the_format_of_the_file_suffix(
     run_eval: RunEval, tmp_path: Path, name: str, start: bytes
 ) -> None:
     done = run_eval("--plot", str(tmp_path / name))
@@ -415,7 +415,9 @@ def test_eval_with_option_plot_writes_a_file_in_the_format_of_its_suffix(
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_eval_plot_has_a_curve_per_mode_and_labelled_axes(run_eval: RunEval, tmp_path: Path) -> None:
+def test_eval_plot_contains_one_curve_per_search_mode_and_labelled_axes(
+    run_eval: RunEval, tmp_path: Path
+) -> None:
     done = run_eval("--mode", "keyword", "--json", "--plot", str(tmp_path / "o.svg"))
     assert len(parse_lines(done)) == len(QUERIES)
     drawn = (tmp_path / "o.svg").read_text("utf-8")
@@ -444,7 +446,7 @@ def test_eval_rejects_an_unwritable_plot_file_before_any_search(
     assert done.out == ""
 
 
-def test_eval_plot_without_matplotlib_names_the_missing_package(
+def test_eval_plot_without_matplotlib_reports_the_missing_package(
     run_eval: RunEval, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -500,7 +502,9 @@ def test_progress_bar_of_eval_is_never_mixed_with_json_lines(
         '{"id": "x", "query": "y", "gold": [], "scope": "own_candidates_only"}',
     ],
 )
-def test_error_for_invalid_eval_queries_names_the_line(run_eval: RunEval, queries: Path, broken: str) -> None:
+def test_error_for_an_invalid_eval_queries_file_contains_the_line_number(
+    run_eval: RunEval, queries: Path, broken: str
+) -> None:
     queries.write_text(lines(QUERIES[:1]) + broken)
     done = run_eval("--json")
     assert done.code == 1
@@ -508,13 +512,15 @@ def test_error_for_invalid_eval_queries_names_the_line(run_eval: RunEval, querie
     assert done.out == ""
 
 
-def test_eval_without_a_catalog_or_queries_is_a_usage_error(toolfold: Toolfold, catalog: Path) -> None:
+def test_eval_without_a_catalog_or_queries_file_exits_with_a_usage_error(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     assert toolfold("eval").code == 2
     assert toolfold("eval", "--catalog", str(catalog)).code == 2
     assert toolfold("eval", "--catalog", str(catalog), "--queries", "nowhere.jsonl").code == 2
 
 
-def test_error_for_an_invalid_eval_catalog_names_the_line(run_eval: RunEval, catalog: Path) -> None:
+def test_error_for_an_invalid_eval_catalog_contains_the_line_number(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_bytes(catalog.read_bytes() + b'{"function": {"name": "\xff"}}\n')
     done = run_eval("--json")
     assert done.code == 1
@@ -569,7 +575,7 @@ def test_eval_selects_no_tool_for_a_message_of_thanks_at_the_end_of_a_conversati
         [{"role": "user", "tools": "t"}],
     ],
 )
-def test_error_for_an_invalid_conversation_history_in_eval_queries_names_the_line(
+def test_error_for_an_invalid_conversation_history_in_eval_queries_contains_the_line_number(
     run_eval: RunEval, queries: Path, history: Any
 ) -> None:
     write_conversation(queries, history=history)

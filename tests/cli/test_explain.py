@@ -60,13 +60,15 @@ def test_explain_selects_rag_top_k_tools_in_addition_to_pinned_tools(
     assert out["why"]
 
 
-def test_explain_in_eager_mode_shows_every_tool_as_sent(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_in_eager_mode_marks_every_tool_as_sent_to_the_model(
+    toolfold: Toolfold, catalog: str
+) -> None:
     report = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "eager", "--json").json
     assert {*report["selected"]} == {each["name"] for each in report["tools"]}
     assert report["tokens_sent"] == report["tokens_all"]
 
 
-def test_explain_in_tool_search_mode_shows_built_in_tools_and_tool_search_tools_as_sent(
+def test_explain_in_tool_search_mode_marks_built_in_and_search_tools_as_sent_to_the_model(
     toolfold: Toolfold, catalog: str
 ) -> None:
     report = toolfold(
@@ -95,7 +97,9 @@ def test_explain_shortens_the_table_of_tools_unless_the_option_all_is_given(tool
     assert len(every.out.splitlines()) > 277 > len(few.out.splitlines())
 
 
-def test_explain_error_names_the_invalid_line_of_the_catalog_file(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_explain_error_contains_the_number_of_the_invalid_catalog_line(
+    toolfold: Toolfold, tmp_path: Path
+) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_text('{"type": "function"\n')
     done = toolfold("explain", MESSAGE, "--catalog", str(file))
@@ -179,7 +183,7 @@ class TestConversations:
             ("", "no message with the role `user`"),
         ],
     )
-    def test_explain_with_an_invalid_history_is_an_error(
+    def test_explain_fails_for_an_invalid_history_file(
         self, toolfold: Toolfold, tmp_path: Path, written: str, problem: str
     ) -> None:
         file = tmp_path / "history.json"
@@ -188,7 +192,7 @@ class TestConversations:
         assert done.code == 1
         assert problem in " ".join(done.err.split())
 
-    def test_explain_without_a_message_is_a_usage_error(self, toolfold: Toolfold) -> None:
+    def test_explain_without_a_message_exits_with_a_usage_error(self, toolfold: Toolfold) -> None:
         done = toolfold("explain")
         assert done.code == 2
         assert "missing MESSAGE or --history" in done.err

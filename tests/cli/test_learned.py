@@ -25,7 +25,7 @@ def learned(home: Path) -> Path:
     return home
 
 
-def test_list_of_learned_messages_shows_their_tool_client_and_number_of_uses(
+def test_learned_list_prints_tool_client_and_use_count_of_each_learned_message(
     toolfold: Toolfold, learned: Path
 ) -> None:
     rows = toolfold("learned", "list", "--json").json
@@ -41,7 +41,7 @@ def test_list_of_learned_messages_shows_their_tool_client_and_number_of_uses(
     assert MESSAGES[0] not in shown
 
 
-def test_learned_forget_removes_one_message_or_all_messages_of_a_tool_or_client_or_all_messages(
+def test_learned_forget_removes_one_message_or_messages_of_a_tool_or_client_or_all_messages(
     toolfold: Toolfold, learned: Path
 ) -> None:
     number = toolfold("learned", "list", "search_files", "--json").json[0]["number"]

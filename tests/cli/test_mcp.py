@@ -159,7 +159,7 @@ class TestAdd:
         }
         assert '"read"' in (home / "toolfold.lock").read_text()
 
-    def test_mcp_add_without_a_terminal_adds_nothing_unless_the_option_yes_is_given(
+    def test_mcp_add_without_a_terminal_adds_no_server_unless_the_option_yes_is_given(
         self, toolfold: Toolfold
     ) -> None:
         done = toolfold("mcp", "add", "x", "some-command")
@@ -204,7 +204,7 @@ class TestAdd:
         ],
         ids=str,
     )
-    def test_mcp_add_without_a_name_names_the_server_after_its_package(
+    def test_mcp_add_without_a_name_uses_the_package_name_as_server_name(
         self, toolfold: Toolfold, words: tuple[str, ...], name: str
     ) -> None:
         done = toolfold("mcp", "add", "--no-test", "--yes", *words)
@@ -249,7 +249,9 @@ class TestAdd:
         listed = toolfold("mcp", "list", "--json")
         assert TOKEN not in listed.out
 
-    def test_mcp_add_in_project_is_refused_if_the_settings_contain_a_secret(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_with_option_in_project_is_refused_if_the_settings_contain_a_secret(
+        self, toolfold: Toolfold
+    ) -> None:
         words = ("--in-project", "--env", f"API_TOKEN={TOKEN}", "--yes", "run")
         assert toolfold("mcp", "add", "x", *words).code == 1
         assert not Path("toolfold.yaml").exists()
@@ -279,7 +281,7 @@ class TestAdd:
         ],
         ids=str,
     )
-    def test_invalid_arguments_of_mcp_add_are_usage_errors(
+    def test_mcp_add_with_invalid_arguments_exits_with_a_usage_error(
         self, toolfold: Toolfold, words: tuple[str, ...]
     ) -> None:
         assert toolfold("mcp", "add", "--yes", *words).code == 2
@@ -437,7 +439,7 @@ class TestChange:
 
 
 class TestTest:
-    def test_mcp_test_reports_a_failing_server_and_still_tests_a_working_one(
+    def test_mcp_test_reports_a_failing_server_without_skipping_a_working_server(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)
@@ -525,7 +527,7 @@ class TestReview:
         assert "toolfold mcp review small" in toolfold("mcp", "test").out
         return small
 
-    def test_control_characters_in_tool_names_are_escaped_in_mcp_commands(
+    def test_control_characters_in_tool_names_are_escaped_in_the_output_of_mcp_commands(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         toolfold("mcp", "add", "small", "--yes", *small.command)
@@ -538,7 +540,7 @@ class TestReview:
                 assert not set("\r\x1b\x9b\u202e") & set(shown)
         assert "small_x_1_tool_accepted_2K_1A_evil_" in toolfold("mcp", "review").out
 
-    def test_mcp_review_without_a_terminal_shows_changes_and_accepts_nothing(
+    def test_mcp_review_without_a_terminal_shows_changes_and_accepts_no_tools(
         self, changed: SmallServer, toolfold: Toolfold
     ) -> None:
         held = toolfold("mcp", "review", "--json").json
@@ -586,7 +588,7 @@ class TestReview:
             runtime.mcp.refresh_listing("small")
             assert runtime.mcp.held_tools("small") == ()
 
-    def test_mcp_review_warns_of_an_accepted_tool_with_suspicious_text(
+    def test_mcp_review_warns_about_an_accepted_tool_with_suspicious_text(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         small.set_tools(
@@ -689,7 +691,7 @@ class TestImport:
         assert toolfold("mcp", "import", "git-claude-code", "--yes").code == 0
         assert set(servers()) == {"git", "git-claude-code"}
 
-    def test_mcp_import_in_project_skips_a_server_with_a_secret_in_its_arguments(
+    def test_mcp_import_with_option_in_project_skips_a_server_with_a_secret_in_its_arguments(
         self, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         file = tmp_path / "some.json"
@@ -791,7 +793,7 @@ class TestImport:
         assert "Please answer" in shown
         assert list(servers()) == ["My-Web"]
 
-    def test_mcp_import_says_that_there_is_nothing_to_import_if_no_client_program_is_installed(
+    def test_mcp_import_reports_that_nothing_can_be_imported_if_no_client_program_is_installed(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -822,7 +824,7 @@ class TestLogin:
         assert done.code == 1
         assert "cannot be reached" in done.err
 
-    def test_mcp_logout_says_that_there_was_no_stored_login(self, toolfold: Toolfold) -> None:
+    def test_mcp_logout_reports_that_no_login_was_stored(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "web", "http://127.0.0.1:9/mcp")
         assert "there was no stored login" in toolfold("mcp", "logout", "web").out
         assert toolfold("mcp", "logout", "other").code == 4

@@ -124,7 +124,7 @@ def test_mcp_logs_with_option_follow_prints_log_lines_of_gateways_started_later(
             assert line.startswith("gateway: ")
 
 
-def test_mcp_logs_with_option_gateway_says_that_there_is_no_log_output_yet(
+def test_mcp_logs_with_option_gateway_reports_that_the_gateway_has_no_log_output_yet(
     home: Path, toolfold: Toolfold
 ) -> None:
     done = toolfold("mcp", "logs", "--gateway")

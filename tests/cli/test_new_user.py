@@ -68,7 +68,7 @@ def test_enrich_estimates_the_cost_of_example_messages_without_a_configured_mode
     assert toolfold("enrich", "tallyhouse_get_invoice", "--sample", "--yes").code == 3
 
 
-def test_cron_add_warns_of_a_missing_model_and_cron_list_shows_the_failed_job(
+def test_cron_add_warns_about_a_missing_model_and_cron_list_shows_the_failed_job(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script("Done.")
@@ -83,7 +83,7 @@ def test_cron_add_warns_of_a_missing_model_and_cron_list_shows_the_failed_job(
     assert f"toolfold cron show {jobs['bad']['id']}" in shown.err
 
 
-def test_audit_log_report_uses_the_singular_for_one_entry_and_the_plural_for_two(
+def test_audit_log_report_uses_the_singular_for_one_entry_and_the_plural_for_two_entries(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _print_report(ChainReport(entries=1, first=1), "approvals.jsonl")

@@ -149,7 +149,7 @@ def test_gateway_does_not_start_if_the_option_toolset_names_an_unknown_toolset(
         ("127.0.0.1", "Choose another port with --port."),
     ],
 )
-def test_gateway_bind_error_names_the_address_or_port_as_the_cause(
+def test_gateway_bind_error_states_whether_the_address_or_the_port_is_the_cause(
     host: str, advice: str, toolfold: Toolfold
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

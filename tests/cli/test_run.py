@@ -44,7 +44,7 @@ def test_run_with_option_quiet_prints_only_the_answer(toolfold: Toolfold, write_
     assert (done.code, done.out, done.err) == (0, "Hello.\n", "")
 
 
-def test_run_with_option_json_prints_every_event_as_one_line(
+def test_run_with_option_json_prints_every_event_as_one_json_line(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script(call("todo", todos=[]), "An answer with \u2028 and \x1b[31m in it.")
@@ -242,7 +242,7 @@ class TestApproval:
 
     @pytest.mark.thorough(keep=1)
     @pytest.mark.parametrize("command", ["rm -rf /", "mkfs.ext4 /dev/sda"])
-    def test_run_with_option_yes_does_not_run_always_blocked_commands(
+    def test_run_with_option_yes_refuses_commands_that_are_always_blocked(
         self, command: str, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         model = write_script(call("terminal", command=command), "No.")
@@ -250,7 +250,7 @@ class TestApproval:
         assert done.code == 7
         assert "✗ refused:" in done.err
 
-    def test_run_with_option_yes_still_refuses_commands_that_change_toolfold_settings(
+    def test_run_with_option_yes_refuses_commands_that_change_toolfold_settings(
         self, toolfold: Toolfold, write_script: WriteScript, home: Path
     ) -> None:
         model = write_script(call("terminal", command=f"echo x >> {home}/config.yaml"), "No.")

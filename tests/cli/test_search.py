@@ -46,7 +46,7 @@ def test_search_ranks_the_tool_named_in_the_message_first(toolfold: Toolfold, ca
     assert "named in the message" in first
 
 
-def test_search_with_option_json_prints_one_list_of_tools_in_order_of_rank(
+def test_search_with_option_json_prints_one_json_list_of_tools_sorted_by_rank(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     done = toolfold(*LIGHT, "search", "send an email to Anna", "--catalog", str(catalog), "--json")
@@ -132,7 +132,9 @@ def test_search_escapes_control_characters_in_tool_names_of_a_catalog(
 
 
 @pytest.mark.parametrize("message", ["", " \n\t"])
-def test_search_for_an_empty_message_says_that_the_message_is_empty(toolfold: Toolfold, message: str) -> None:
+def test_search_with_an_empty_message_reports_that_the_message_is_empty(
+    toolfold: Toolfold, message: str
+) -> None:
     done = toolfold(*LIGHT, "search", message)
     assert done.code == 0
     assert "the message is empty" in done.out
@@ -236,7 +238,7 @@ def test_search_in_rerank_mode_calls_the_reranker_only_if_it_is_enabled_in_the_s
 @pytest.mark.parametrize(
     "options", [("--mode", "magic"), ("--limit", "0"), ("--limit", "51"), ("--catalog", "nowhere.jsonl")]
 )
-def test_search_with_an_invalid_mode_limit_or_catalog_is_a_usage_error(
+def test_search_with_an_invalid_mode_limit_or_catalog_exits_with_a_usage_error(
     toolfold: Toolfold, options: tuple[str, str]
 ) -> None:
     done = toolfold("search", "hello", *options)
@@ -245,7 +247,9 @@ def test_search_with_an_invalid_mode_limit_or_catalog_is_a_usage_error(
     assert done.out == ""
 
 
-def test_search_error_names_the_invalid_line_of_the_catalog_file(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_error_contains_the_number_of_the_invalid_catalog_line(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     catalog.write_text(lines([definition("a", "b")]) + "{oops\n")
     done = toolfold(*LIGHT, "search", "hello", "--catalog", str(catalog), "--json")
     assert done.code == 1

@@ -41,7 +41,7 @@ def test_sessions_list_shows_the_newest_session_first(
     assert "\x1b[31m are" not in printed
 
 
-def test_sessions_list_without_sessions_says_how_to_start_one(toolfold: Toolfold) -> None:
+def test_sessions_list_without_sessions_explains_how_to_start_a_session(toolfold: Toolfold) -> None:
     assert "toolfold chat" in toolfold("sessions", "list").out
 
 
@@ -91,7 +91,7 @@ def test_sessions_export_makes_an_existing_file_readable_only_by_its_owner(
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_sessions_export_to_an_unwritable_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_fails_for_an_unwritable_path(toolfold: Toolfold, session_id: str) -> None:
     done = toolfold("sessions", "export", session_id, "-o", "missing/session.md")
     assert done.code == 1
     assert "cannot be written" in done.err
@@ -141,7 +141,7 @@ def test_session_name_last_selects_the_newest_session_with_messages(
     assert toolfold("sessions", "show", "last", "--json").json["id"] == session_id
 
 
-def test_session_name_last_is_an_error_if_no_session_has_messages(toolfold: Toolfold) -> None:
+def test_session_name_last_fails_if_no_session_has_messages(toolfold: Toolfold) -> None:
     done = toolfold("sessions", "show", "last")
     assert done.code == 4
     assert "no stored session with messages" in done.err

@@ -7,7 +7,7 @@ import json
 from tests.cli.conftest import Toolfold
 
 
-def test_token_add_prints_the_new_token_and_token_list_hides_it(toolfold: Toolfold) -> None:
+def test_new_token_is_printed_by_token_add_and_not_by_token_list(toolfold: Toolfold) -> None:
     token = toolfold("token", "add", "laptop").out.strip()
     assert token.startswith("tf_")
     listed = json.loads(toolfold("token", "list", "--json").out)

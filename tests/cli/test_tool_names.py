@@ -101,7 +101,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_call_refusal_and_approval_commands_print_the_listed_name_for_every_tool_name_spelling(
+def test_refused_calls_and_approvals_output_use_the_listed_tool_name_for_every_spelling(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)
@@ -129,7 +129,7 @@ def test_tool_names_in_settings_are_accepted_with_or_without_the_prefix_mcp(file
         assert "forbids" in (session.call_sync("mcp_notes_echo", {"text": "hello"}).error or "")
 
 
-def test_mcp_test_and_tools_list_print_equal_tool_names_for_two_servers_with_the_same_prefix(
+def test_mcp_test_prints_the_same_tool_names_as_tools_list_if_two_servers_have_the_same_prefix(
     file: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")], "prefix": "read_"}

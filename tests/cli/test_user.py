@@ -82,7 +82,7 @@ def test_token_revoke_fails_and_lists_allowed_tools_of_the_client_that_could_not
     assert json.loads(toolfold("token", "list", "--json").out) == []
 
 
-def test_user_or_team_remove_without_a_terminal_is_refused_unless_the_option_yes_is_given(
+def test_user_remove_and_team_remove_without_a_terminal_require_the_option_yes(
     toolfold: Toolfold,
 ) -> None:
     toolfold("user", "add", "ann")
