@@ -144,7 +144,7 @@ def test_request_without_a_token_is_refused_after_the_first_token_is_created(tok
     assert send_request(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_request_without_a_token_is_still_refused_after_all_tokens_are_revoked(tokens: Tokens) -> None:
+def test_request_without_a_token_is_refused_even_after_all_tokens_are_revoked(tokens: Tokens) -> None:
     tokens.add("narrow")
     tokens.revoke("narrow")
     assert send_request(local_policy(tokens), LOCAL)[0] == 401

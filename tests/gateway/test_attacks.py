@@ -391,7 +391,7 @@ async def test_log_messages_that_a_server_sends_during_a_call_reach_only_the_cal
     assert not received["b"] or received["b"] == ["the balance of b"]
 
 
-async def test_forwarded_elicitation_names_its_server_and_excess_concurrent_elicitations_are_declined(
+async def test_forwarded_elicitation_contains_the_server_name_and_excess_elicitations_are_declined(
     tmp_path: Path,
 ) -> None:
     asked: list[str] = []

@@ -123,7 +123,7 @@ async def test_client_with_a_wrong_token_cannot_connect(two_servers: RunningGate
             await client.list_tools()
 
 
-async def test_mcp_session_opened_with_one_token_cannot_be_used_with_another_token_or_without_one(
+async def test_mcp_session_opened_with_one_token_cannot_be_used_with_another_token_or_without_a_token(
     two_servers: RunningGateway,
 ) -> None:
     import httpx2

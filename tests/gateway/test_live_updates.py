@@ -95,7 +95,7 @@ async def test_mcp_and_config_commands_change_the_tool_list_of_a_running_gateway
 
 @pytest.mark.thorough(keep=1)
 @each_transport
-async def test_running_gateway_applies_an_edited_settings_file_and_ignores_an_invalid_one(
+async def test_running_gateway_applies_an_edited_settings_file_and_ignores_an_invalid_settings_file(
     tmp_path: Path, transport: str
 ) -> None:
     home, changes = tmp_path / "home", ListChanges()

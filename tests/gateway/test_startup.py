@@ -221,7 +221,7 @@ def test_gateway_answers_list_requests_during_startup_with_the_lists_recorded_in
 
 
 @pytest.mark.thorough
-def test_client_without_initialize_handshake_gets_the_recorded_tool_list_during_gateway_startup(
+def test_client_without_initialize_handshake_receives_the_recorded_tool_list_during_startup(
     home: GatewayHome,
 ) -> None:
     with home.start() as gateway:

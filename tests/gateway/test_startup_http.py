@@ -179,7 +179,7 @@ def raw_client(port: int) -> Iterator[RawClient]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_http_client_gets_the_recorded_tool_list_during_startup_and_its_call_waits_for_startup(
+async def test_http_client_receives_the_recorded_tool_list_during_startup_and_its_call_waits(
     home: HttpGatewayHome, revision: str
 ) -> None:
     with home.start():

@@ -132,7 +132,7 @@ async def test_unsubscribing_ends_only_the_subscription_of_this_client_to_this_r
         assert set(other.received) == {b}
 
 
-async def test_client_gets_updates_of_a_resource_whose_server_is_slow_to_confirm_the_subscription(
+async def test_client_receives_resource_updates_even_if_the_server_confirms_the_subscription_late(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "SUBSCRIBE_TIMEOUT_S", 0.0)
@@ -280,7 +280,7 @@ async def wait_until_unsubscribed(client: Client) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_subscribing_to_an_unknown_resource_is_an_error(served: RunningGateway) -> None:
+async def test_subscribing_to_an_unknown_resource_returns_an_error(served: RunningGateway) -> None:
     async with connect_subscriber(served, "legacy") as one:
         with pytest.raises(MCPError, match="was not found"):
             await one.subscribe("third+note://secret")

@@ -232,7 +232,7 @@ async def test_read_file_refuses_toolfold_files_that_contain_users_tokens_creden
         assert "secret.txt" not in found
 
 
-def test_user_with_access_to_one_tool_only_cannot_list_or_read_resources_of_its_server(
+def test_user_with_access_to_only_one_tool_cannot_list_or_read_resources_of_its_server(
     tenants: Tenants,
 ) -> None:
     user = tenants.served.tokens.users.add_user("carl")

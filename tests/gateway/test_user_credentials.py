@@ -72,7 +72,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("server", ["local", "web"])
-async def test_mcp_server_gets_the_stored_credentials_of_the_user_who_makes_the_call(
+async def test_mcp_server_receives_the_stored_credentials_of_the_calling_user(
     setup: Setup, server: str, revision: str
 ) -> None:
     for user in ("ann", "bob", "ann"):
@@ -137,7 +137,7 @@ async def test_changed_credentials_apply_to_the_next_call_and_removed_credential
             setup.credentials.set(user_id, server, "TOKEN", f"secret-of-bob-{server}")
 
 
-async def test_open_client_session_can_still_call_tools_after_the_credential_encryption_key_was_rotated(
+async def test_rotating_the_credential_encryption_key_does_not_interrupt_open_client_sessions(
     setup: Setup,
 ) -> None:
     config = setup.gateway.runtime.config
