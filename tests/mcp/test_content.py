@@ -168,7 +168,7 @@ def test_image_label_appears_between_the_texts_before_and_after_the_image() -> N
     )
 
 
-def test_image_with_a_wrong_declared_type_gets_the_type_detected_from_its_bytes() -> None:
+def test_image_type_is_detected_from_the_bytes_if_the_declared_type_is_wrong() -> None:
     (shown,) = read_result(image(GIF, "image/jpeg")).blocks
     assert (shown.kind, shown.mime_type) == ("image", "image/gif")
 

@@ -253,7 +253,7 @@ def test_tool_call_is_refused_if_the_lock_file_becomes_invalid_while_the_runtime
     assert diary_lines(diary)["call"] == 0
 
 
-def test_server_process_gets_configured_environment_variables_but_no_api_keys_of_the_user(
+def test_server_process_receives_configured_environment_variables_but_no_api_keys_of_the_user(
     open_test_runtime: RuntimeOpener, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")

@@ -213,7 +213,7 @@ def test_server_processes_end_when_the_toolfold_process_that_started_them_is_kil
     assert not left
 
 
-async def test_server_process_gets_only_the_environment_variables_given_to_it(
+async def test_server_process_receives_only_the_environment_variables_passed_to_its_start(
     log: ServerLog, tmp_path: Path
 ) -> None:
     child = await start_script(
