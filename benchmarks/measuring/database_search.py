@@ -10,11 +10,14 @@ the database, if they run on this machine.
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from measuring.fresh import peak_memory
+from measuring.variants import load_tools
 from toolfold.database import Database, open_database
 from toolfold.registry import Snapshot
 from toolfold.retrieval.database_index import CANDIDATES, DatabaseIndex
@@ -40,7 +44,6 @@ from toolfold.retrieval.shared_catalog import (
     find_nearest_ids,
 )
 from toolfold.retrieval.shared_vectors import SharedVectors
-from toolfold.sources.catalog import load_catalog
 
 NEAREST = 10
 READ_STEP = 20_000
@@ -50,7 +53,7 @@ Answer = dict[str, Any]
 
 def run(job: Answer) -> Answer:
     """Publish the tools of a catalog, search for messages, and return all figures."""
-    tools = Snapshot({tool.name: tool for tool in load_catalog(Path(job["catalog"]))}, 0)
+    tools = Snapshot(load_tools(Path(job["catalog"]), job.get("size")), 0)
     answer: Answer = {"tools": len(tools), "memory_of_catalog_mb": peak_memory()}
     light = job["model"] == "light"
     embedder: Embedder = LightEmbedder() if light else MultilingualEmbedder()
@@ -66,13 +69,11 @@ def run(job: Answer) -> Answer:
         shared_vectors=shared,
         database_index=index,
     )
-    before = time.perf_counter(), time.process_time()
-    retriever.find(tools, "warm up", mode="hybrid", limit=1)
-    answer["publish_s"] = round(time.perf_counter() - before[0], 1)
-    answer["publish_cpu_s"] = round(time.process_time() - before[1], 1)
+    answer |= measure_publishing(retriever, database, tools)
     answer |= measure_searches(retriever, database, tools, job["messages"], None, "all")
     names = sorted(tools)
-    for name, granted in (("tenth", names[::10]), ("few", names[:1_000])):
+    of_servers = [name for toolset in sorted(tools.toolsets)[::10] for name in tools.toolsets[toolset]]
+    for name, granted in (("servers", of_servers), ("tenth", names[::10]), ("few", names[:1_000])):
         answer |= measure_searches(retriever, database, tools, job["messages"], frozenset(granted), name)
     answer["memory_mb"] = peak_memory()
     catalog = SharedCatalog(database, index.words)
@@ -83,6 +84,44 @@ def run(job: Answer) -> Answer:
     retriever.close()
     database.close()
     return answer
+
+
+def measure_publishing(retriever: Retriever, database: Database, tools: Snapshot) -> Answer:
+    """Return wall-clock and CPU times of publishing all tools, and of its steps."""
+    steps: dict[str, float] = {}
+    with ExitStack() as stack:
+        for name in ("add_tools", "finish", "add_vectors", "build_index"):
+            stack.enter_context(add_up_time(SharedCatalog, name, steps))
+        stack.enter_context(add_up_time(DatabaseIndex, "_embed", steps))
+        before = time.perf_counter(), time.process_time(), read_database_cpu(database)
+        retriever.find(tools, "warm up", mode="hybrid", limit=1)
+        wall, cpu = time.perf_counter() - before[0], time.process_time() - before[1]
+    return {
+        "publish_s": round(wall, 1),
+        "publish_cpu_s": round(cpu, 1),
+        "publish_database_cpu_s": round((read_database_cpu(database) - before[2]) / 1000, 1),
+        "steps_s": {name.strip("_"): round(seconds, 1) for name, seconds in steps.items()},
+    }
+
+
+@contextmanager
+def add_up_time(owner: type, name: str, steps: dict[str, float]) -> Iterator[None]:
+    """Add the wall-clock time of each call of a method to `steps` while the block runs."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def call(*values: Any) -> Any:
+        before = time.perf_counter()
+        try:
+            return method(*values)
+        finally:
+            steps[name] = steps.get(name, 0.0) + time.perf_counter() - before
+
+    setattr(owner, name, call)
+    try:
+        yield
+    finally:
+        setattr(owner, name, method)
 
 
 def measure_searches(
@@ -184,6 +223,8 @@ def find_nearest(database: Database, table: VectorTable, vector: Any, scope: Sco
 
 
 def main() -> None:
+    logging.basicConfig(format="    %(message)s")
+    logging.getLogger("toolfold.retrieval").setLevel(logging.INFO)  # reports progress
     job, answer = map(Path, sys.argv[1:])
     answer.write_text(json.dumps(run(json.loads(job.read_text()))))
 

@@ -99,20 +99,33 @@ def _build_index(catalog: Path, home: Path, model: str, messages: Sequence[str])
     return known
 
 
-def fresh(catalog: Path, home: Path, model: str, messages: Sequence[str], *, change: bool = False) -> Figures:
-    """Run a measurement in its own process."""
+def fresh(
+    catalog: Path,
+    home: Path,
+    model: str,
+    messages: Sequence[str],
+    *,
+    change: bool = False,
+    size: int | None = None,
+) -> Figures:
+    """Run a measurement in its own process; with `size`, of so many tools, variants included."""
     home.mkdir(parents=True, exist_ok=True)
     job = {"catalog": str(catalog), "home": str(home.resolve()), "model": model, "messages": list(messages)}
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "job.json"), Path(folder, "answer.json")
-        asked.write_text(json.dumps(job | {"change": change}))
+        asked.write_text(json.dumps(job | {"change": change, "size": size}))
         subprocess.run(
             [sys.executable, str(FRESH), str(asked), str(answered)],
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": make_path(FRESH.parent.parent)},
             check=True,
         )
         answer: Figures = json.loads(answered.read_text())
         return answer
+
+
+def make_path(folder: Path) -> str:
+    """Return PYTHONPATH with a directory in front of what it contains now."""
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
 
 
 def server_tools(folder: Path) -> list[Row]:

@@ -275,22 +275,30 @@ class TestGrant:
         found = in_database.answer(TOOLS, "export an invoice", mode="hybrid", limit=8, granted=frozenset())
         assert found.hits == ()
 
-    @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+    @pytest.mark.parametrize("share", [0.05, 0.5, 0.95, 1.0])
+    @pytest.mark.parametrize("max_listed", [3, 100])
     def test_sql_condition_selects_exactly_the_granted_tools(
-        self, monkeypatch: pytest.MonkeyPatch, share: float
+        self, database: Database, monkeypatch: pytest.MonkeyPatch, share: float, max_listed: int
     ) -> None:
-        monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", 3)
+        monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", max_listed)
         generator = np.random.default_rng(7)
         ids, toolsets = np.arange(1, 401), generator.integers(0, 9, 400)
         mask = generator.random(400) < share
         others = np.column_stack((np.arange(1_000, 1_050), generator.integers(0, 12, 50)))
-        scope = make_scope_filter(ids, toolsets, mask, others)
-        inside = set(map(int, scope.toolsets.strip("{}").split(","))) if scope.toolsets != "{}" else set()
-        without = set(map(int, filter(None, scope.without.strip("{}").split(","))))
-        extra = set(map(int, filter(None, scope.others.strip("{}").split(","))))
-        rows = [*zip(ids.tolist(), toolsets.tolist(), strict=True), *map(tuple, others.tolist())]
-        found = {each for each, of in rows if (of in inside and each not in without) or each in extra}
-        assert found == set(ids[mask].tolist())
+        condition, values = make_scope_filter(ids, toolsets, mask, others).condition("id")
+        values["ids"], values["sets"] = (
+            [*ids.tolist(), *others[:, 0].tolist()],
+            [
+                *toolsets.tolist(),
+                *others[:, 1].tolist(),
+            ],
+        )
+        rows = database.query(
+            "SELECT id FROM unnest(%(ids)s::bigint[], %(sets)s::bigint[]) AS rows (id, toolset)"
+            f" WHERE {condition}",
+            values,
+        )
+        assert {row["id"] for row in rows} == set(ids[mask].tolist())
 
 
 NASTY = (
@@ -383,6 +391,43 @@ class TestReplicas:
         assert removed == len(TOOLS)
         counts = database.query("SELECT sum(abs(tools)) AS n FROM catalog_terms")
         assert int(counts[0]["n"]) == 0
+
+    def test_many_tools_are_loaded_without_word_indexes_which_exist_when_they_are_searched(
+        self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shared_catalog, "MIN_BULK_TOOLS", 10)
+        during: list[bool] = []
+        add = SharedCatalog.add_tools
+
+        def add_and_check(catalog: SharedCatalog, *values: Any) -> dict[bytes, int]:
+            during.append(catalog.is_finished())
+            return add(catalog, *values)
+
+        monkeypatch.setattr(SharedCatalog, "add_tools", add_and_check)
+        found = open_retriever().find(TOOLS, "export the invoice of the clinic", mode="hybrid", limit=1)
+        assert found[0].name == "clinic_export_invoice"
+        assert during == [False]
+        assert SharedCatalog(database, WordTokenizer()).is_finished()
+
+    def test_word_indexes_of_a_load_that_was_interrupted_are_built_by_the_next_replica(
+        self, open_retriever: Open, database: Database
+    ) -> None:
+        open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
+        for name in shared_catalog.WORD_INDEXES:
+            database.execute(f"DROP INDEX {name}")
+        catalog = SharedCatalog(database, WordTokenizer())
+        assert not catalog.is_finished()
+        open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
+        assert catalog.is_finished()
+
+    def test_word_indexes_stay_while_tools_are_added_to_those_of_other_replicas(
+        self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shared_catalog, "MIN_BULK_TOOLS", 10)
+        open_retriever().find(Snapshot({"one": make_tool("one", "First")}, 1), "x", mode="keyword", limit=1)
+        catalog = SharedCatalog(database, WordTokenizer())
+        catalog.prepare(TOOLS.ordered, len(TOOLS))
+        assert catalog.is_finished()
 
     def test_tool_called_for_a_message_is_found_in_the_database_for_a_similar_message(
         self, database: Database, tmp_path: Path

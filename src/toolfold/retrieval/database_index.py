@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from toolfold.database import Database, DatabaseError
 from toolfold.errors import ToolfoldError
 from toolfold.model import Tool
+from toolfold.retrieval.catalog_rows import Ids
 from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, OutageLog
 from toolfold.retrieval.exact import list_mentions
 from toolfold.retrieval.index import CatalogSample, Index, embedded_messages, embedding_text, tool_checksum
@@ -34,7 +35,6 @@ from toolfold.retrieval.shared_catalog import (
     SEARCH_TIMEOUT_S,
     CandidateQuery,
     FoundRows,
-    Ids,
     NearestQuery,
     ScopeFilter,
     SharedCatalog,
@@ -65,6 +65,9 @@ MAX_CACHED_GRANTS = 64
 RETRY_INTERVAL_S = 2.0
 """Time after a failed search in which the database is not asked again."""
 PUBLISH_RETRY_S = 5.0
+LOG_INTERVAL_S = 10.0
+LOGGED_TOOLS = 10_000
+"""If more tools are published, the log tells how far that is."""
 REFRESH_INTERVAL_S = 86_400.0
 """How often stored tools are marked as used, so that other processes do not remove them."""
 _EMBED_BATCH = 64
@@ -110,6 +113,8 @@ class _PublishedTools:
     """One row per tool: the numbers of its toolset and of its server."""
     others: NDArray[np.int64]
     """Tools of other processes: number and toolset."""
+    last_id: int = 0
+    """Highest number of a tool in the database when `others` was read."""
     table: VectorTable | None = None
     embedded: int = 0
     order: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -166,6 +171,7 @@ class DatabaseIndex:
         self._publish_at = self._refresh_at = self._wait_left_s = 0.0
         self._thread: threading.Thread | None = None
         self._progress = (0, 0)
+        self._log_at = 0.0
         self._problem = ""
         self._retry_at = 0.0
         self._outage_log = OutageLog("tools in the database are found by keywords only")
@@ -351,17 +357,22 @@ class DatabaseIndex:
             return
         embedder = self._embedder if published.table else None
         table = self._catalog.find_vectors(embedder.name) if embedder else None
-        others = self._find_others(published.ids, published.others)
+        others, last_id = self._find_others(published.ids, published.others, published.last_id)
         with self._lock:
             if self._published is published:
-                self._published = replace(published, others=others, table=table or published.table, grants={})
+                self._published = replace(
+                    published, others=others, last_id=last_id, table=table or published.table, grants={}
+                )
 
-    def _find_others(self, ids: Ids, known: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids and toolsets of all tools that other processes have stored."""
-        last = max(int(ids.max(initial=0)) if len(known) else 0, int(known[:, 0].max(initial=0)))
-        added, toolsets = self._catalog.list_tools(last)
+    def _find_others(self, ids: Ids, known: NDArray[np.int64], last_id: int) -> tuple[NDArray[np.int64], int]:
+        """Return the ids and toolsets of all tools of other processes, and the highest id in the database.
+
+        `known` are those with an id up to `last_id`.
+        """
+        added, toolsets = self._catalog.list_tools(last_id)
         new = ~np.isin(added, ids)
-        return np.concatenate((known, np.column_stack((added[new], toolsets[new]))))
+        found = np.concatenate((known, np.column_stack((added[new], toolsets[new]))))
+        return found, int(added.max(initial=last_id))
 
     def _run(self) -> None:
         """Store the current tools in the database; repeat if they have changed meanwhile."""
@@ -399,14 +410,18 @@ class DatabaseIndex:
         """Store the tools, then their vectors; searches can use each part as soon as it is stored."""
         sums = [tool_checksum(tool) for tool in tools]
         ids = self._add_tools(tools, sums)
-        keys = np.array([(hash_name(tool.toolset), hash_name(tool.server)) for tool in tools], np.int64)
+        keys = np.empty((len(tools), 2), np.int64)
+        keys[:, 0] = np.fromiter((hash_name(tool.toolset) for tool in tools), np.int64, len(tools))
+        keys[:, 1] = np.fromiter((hash_name(tool.server) for tool in tools), np.int64, len(tools))
         table = self._catalog.find_vectors(self._embedder.name) if self._embedder else None
+        others, last_id = self._find_others(ids, np.zeros((0, 2), np.int64), 0)
         published = _PublishedTools(
             tools=tools,
             sums=np.array(sums, "V16"),
             ids=ids,
-            keys=keys.reshape(len(ids), 2),
-            others=self._find_others(ids, np.zeros((0, 2), np.int64)),
+            keys=keys,
+            others=others,
+            last_id=last_id,
             table=table,
             order=np.argsort(ids, kind="stable"),
         )
@@ -419,26 +434,41 @@ class DatabaseIndex:
             pass
 
     def _add_tools(self, tools: Sequence[Tool], sums: Sequence[bytes]) -> Ids:
-        known = self._catalog.find_ids(sums)
-        missing = [number for number, each in enumerate(sums) if each not in known]
-        if missing:
-            self._catalog.prepare(tools)
+        """Store the tools that are not in the database yet, and return the ids of all."""
+        ids: Ids = np.zeros(len(sums), np.int64)
+        for start in range(0, len(sums), BATCH_SIZE):
+            part = sums[start : start + BATCH_SIZE]
+            known = self._catalog.find_ids(part)
+            ids[start : start + len(part)] = [known.get(each, 0) for each in part]
+        missing = np.flatnonzero(ids == 0)
+        if len(missing):
+            self._catalog.prepare(tools, len(missing))
         for start in range(0, len(missing), BATCH_SIZE):
-            if self._closed.is_set():
-                raise DatabaseError("the index was closed")
-            self._progress = len(tools) - len(missing) + start, len(tools)
-            part = missing[start : start + BATCH_SIZE]
-            known |= self._catalog.add_tools([tools[each] for each in part], [sums[each] for each in part])
-        if missing:
-            self._catalog.analyze()
-        return np.fromiter((known[each] for each in sums), np.int64, len(sums))
+            self._report_progress("tools", len(tools) - len(missing) + start, len(tools))
+            part_of = missing[start : start + BATCH_SIZE].tolist()
+            known = self._catalog.add_tools(
+                [tools[each] for each in part_of], [sums[each] for each in part_of]
+            )
+            ids[part_of] = [known[sums[each]] for each in part_of]
+        if len(missing) or not self._catalog.is_finished():
+            self._report_progress("tools", len(tools), len(tools))
+            self._catalog.finish()
+        return ids
+
+    def _report_progress(self, what: str, done: int, total: int) -> None:
+        """Log how much is published, from time to time. Raises DatabaseError if the index was closed."""
+        if self._closed.is_set():
+            raise DatabaseError("the index was closed")
+        self._progress = done, total
+        if time.monotonic() >= self._log_at and total > LOGGED_TOOLS:
+            self._log_at = time.monotonic() + LOG_INTERVAL_S
+            log.info("search index in the database: %s %s of %s", what, f"{done:,}", f"{total:,}")
 
     def _add_vectors(self, embedder: Embedder, published: _PublishedTools, missing: Ids) -> None:
         positions = np.flatnonzero(np.isin(published.ids, missing))
         table, done = published.table, len(published.ids) - len(positions)
         for start in range(0, len(positions), BATCH_SIZE):
-            if self._closed.is_set():
-                return
+            self._report_progress("vectors", done, len(published.ids))
             part = positions[start : start + BATCH_SIZE]
             vectors = self._embed([published.tools[each] for each in part], embedder)
             if table is None or table.width != vectors.shape[1]:
@@ -447,6 +477,7 @@ class DatabaseIndex:
             done += len(part)
             self._set_published(replace(published, table=table, embedded=done, grants={}))
         if table is not None and not table.is_ready:
+            log.info("search index in the database: indexing %s vectors", f"{len(published.ids):,}")
             self._catalog.build_index(table)
             table = self._catalog.find_vectors(embedder.name)
         self._set_published(replace(published, table=table, embedded=len(published.ids), grants={}))
@@ -492,6 +523,8 @@ def make_scope_filter(
     count = int(mask.sum())
     if count <= MAX_EXACT_TOOLS:
         return ScopeFilter.of_tools(ids[mask])
+    if len(ids) - count + len(others) <= MAX_EXACT_TOOLS:  # shorter than a list of all toolsets
+        return ScopeFilter.of_all_but(np.concatenate((ids[~mask], others[:, 0])))
     numbers, of_tool = np.unique(toolsets, return_inverse=True)
     total = np.bincount(of_tool, minlength=len(numbers))
     granted = np.bincount(of_tool[mask], minlength=len(numbers))

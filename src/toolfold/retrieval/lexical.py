@@ -7,6 +7,7 @@ inserted again without touching the others.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -127,12 +128,12 @@ class KeywordIndex:
     ) -> KeywordIndex:
         """Build an index of some tools of a larger catalog, from the known weights of their terms."""
         vocabulary = Vocabulary()
-        rows = [
-            (vocabulary[term], position, weight)
-            for position, each in enumerate(weights)
-            for term, weight in each.items()
-        ]
-        terms, positions, values = map(np.array, zip(*rows, strict=True)) if rows else (np.zeros(0, int),) * 3
+        # One array at a time: an array of tuples would take most of the time of a search.
+        terms = np.fromiter(map(vocabulary.__getitem__, itertools.chain.from_iterable(weights)), np.int64)
+        positions = np.repeat(np.arange(len(weights)), list(map(len, weights)))
+        values = np.fromiter(
+            itertools.chain.from_iterable(each.values() for each in weights), np.float32, len(terms)
+        )
         order = np.argsort(sort_keys(terms, positions))
         names = _name_terms(tools, words, vocabulary)
         return cls(
@@ -141,7 +142,7 @@ class KeywordIndex:
             terms=dict(vocabulary),
             starts=row_starts(np.bincount(terms, minlength=len(vocabulary))),
             positions=positions[order].astype(np.int32),
-            weights=values[order].astype(np.float32),
+            weights=values[order],
             names=names,
             lengths={},
             statistics=statistics,

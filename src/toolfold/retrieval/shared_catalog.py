@@ -1,13 +1,12 @@
 """Search index of tools in the shared database: full-text search, and nearest vectors with pgvector.
 
-Finds candidates only; they are ranked in the process. Each word of a tool is stored with the weight that it
-has in the keyword index: as the position of the word in the `tsvector`, and roughly as its class, by which
-the database orders matches. Everything that a session may not use is excluded by the statements themselves.
-Tools and words of messages are passed as parameters, never as part of a statement.
+Finds candidates only; they are ranked in the process. Everything that a session may not use is excluded by
+the statements themselves. Tools and words of messages are passed as parameters, never as part of a statement.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
@@ -21,15 +20,24 @@ from numpy.typing import NDArray
 
 from toolfold.database import Database, DatabaseError, RowCursor, clean_text
 from toolfold.model import Tool
+from toolfold.retrieval.catalog_rows import (
+    CLASS_WEIGHTS,
+    Ids,
+    format_ids,
+    format_vector,
+    format_words,
+    pack_rows,
+    parse_words,
+    quote_word,
+    unpack_vectors,
+)
 from toolfold.retrieval.exact import list_spellings
 from toolfold.retrieval.lexical import TermStatistics, compute_field_lengths, compute_term_weights
 from toolfold.retrieval.text import WordTokenizer
 from toolfold.retrieval.vectors import Matrix
 
-Ids = NDArray[np.int64]
-
 SEARCH_TIMEOUT_S = 2.0
-BATCH_SIZE = 1_000
+BATCH_SIZE = 2_000
 MAX_SAMPLE_FOR_LENGTHS = 5_000
 MAX_QUERY_TERMS = 24
 MAX_MATCHES = 2_000
@@ -43,16 +51,15 @@ MAX_SCANNED = 40_000
 HNSW_LINKS, HNSW_BUILD_CANDIDATES = 16, 64
 BUILD_TIMEOUT_S = 4 * 3_600
 MAX_BUILD_MEMORY_MB = 2_048
+WORD_MEMORY_MB = 512
+MIN_BULK_TOOLS = 5_000
+"""If so many tools are added to an empty table, the indexes of words are built afterwards."""
+WORD_INDEXES = {"catalog_by_word": "words", "catalog_by_spelling": "spellings"}
+"""Indexes of the table `catalog` by name, with their columns."""
 UNUSED_DAYS = 30
 _LOCK_KEY = 0x746F6F6C63617461
 """Number of the advisory lock under which tools are added, so that the numbers of tools are in order."""
-_WEIGHT_SCALE = 10_000
 _PAGE_SIZE = 20_000
-_CLASSES = (("A", 0.6), ("B", 0.45), ("C", 0.3), ("D", 0.0))
-"""Class of a word by its weight; each class has at least this weight."""
-_CLASS_WEIGHTS = "{0.2,0.37,0.52,0.68}"
-_WORD = re.compile(r"'([^']*)':(\d+)")
-_SEPARATOR = "\x1f"
 _SETTINGS = {
     "statement_timeout": f"{int(SEARCH_TIMEOUT_S * 1000)}ms",
     "enable_seqscan": "off",
@@ -63,6 +70,7 @@ _SETTINGS = {
 }
 
 
+@functools.lru_cache(10_000)
 def hash_name(name: str) -> int:
     """Return a hash of a toolset's or server's name, by which SQL statements compare names."""
     digest = hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=8).digest()
@@ -74,36 +82,43 @@ def hash_name(name: str) -> int:
 class ScopeFilter:
     """The tools to which an SQL statement restricts its search.
 
-    Either a list of tools, or all tools of some toolsets without a few, and a few others.
+    Either a list of tools, or all tools of some toolsets without a few, and a few others, or all but a few.
     """
 
     only: str | None = None
     """All tools, if they are few: these are compared exactly. Lists of numbers are PostgreSQL arrays."""
-    toolsets: str = "{}"
+    toolsets: str | None = "{}"
+    """None: tools of all toolsets."""
     without: str = ""
     others: str = ""
 
     @classmethod
     def of_tools(cls, ids: Ids) -> ScopeFilter:
         """Return a filter that allows only the listed tools."""
-        return cls(only=_format_ids(ids))
+        return cls(only=format_ids(ids))
 
     @classmethod
     def of_toolsets(cls, toolsets: Ids, without: Ids, others: Ids) -> ScopeFilter:
         """Return a filter that allows all tools of the given toolsets, except `without`, plus `others`."""
         return cls(
             None,
-            _format_ids(toolsets),
-            _format_ids(without) if len(without) else "",
-            _format_ids(others) if len(others) else "",
+            format_ids(toolsets),
+            format_ids(without) if len(without) else "",
+            format_ids(others) if len(others) else "",
         )
+
+    @classmethod
+    def of_all_but(cls, without: Ids) -> ScopeFilter:
+        """Return a filter that allows all tools except `without`."""
+        return cls(None, None, format_ids(without) if len(without) else "")
 
     def condition(self, column: str) -> tuple[str, dict[str, object]]:
         """Return the SQL condition and its parameters; `column` is the column with the tool's id."""
         if self.only is not None:
             return f"{column} = ANY(%(only)s::bigint[])", {"only": self.only}
-        inside = "toolset = ANY(%(toolsets)s::bigint[])"
-        values: dict[str, object] = {"toolsets": self.toolsets}
+        inside, values = "TRUE", dict[str, object]()
+        if self.toolsets is not None:
+            inside, values = "toolset = ANY(%(toolsets)s::bigint[])", {"toolsets": self.toolsets}
         if self.without:
             inside = f"({inside} AND {column} <> ALL(%(without)s::bigint[]))"
             values["without"] = self.without
@@ -174,62 +189,86 @@ class SharedCatalog:
             found |= {row["checksum"]: row["id"] for row in rows}
         return found
 
-    def prepare(self, tools: Sequence[Tool]) -> None:
-        """Store the average lengths of text fields once, so that all replicas compute comparable weights."""
-        if self._read_lengths():
-            return
+    def prepare(self, tools: Sequence[Tool], missing: int) -> None:
+        """Prepare the tables for `missing` of the given tools, which are not stored yet.
+
+        The average lengths of text fields are stored once, so that all replicas compute comparable weights.
+        If there are many tools and none is stored, the indexes of words are removed: `finish` builds them in
+        a fraction of the time that updating them for each tool takes.
+        """
         sample = tools[:: max(1, len(tools) // MAX_SAMPLE_FOR_LENGTHS)]
-        lengths = compute_field_lengths(sample, self._words)
+        lengths = {} if self._read_lengths() else compute_field_lengths(sample, self._words)
 
         def write(cursor: RowCursor) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
-            cursor.execute("SELECT 1 FROM catalog_fields LIMIT 1")
-            if cursor.fetchone() is None:
+            if lengths and cursor.execute("SELECT 1 FROM catalog_fields LIMIT 1").fetchone() is None:
                 cursor.executemany("INSERT INTO catalog_fields VALUES (%s, %s)", list(lengths.items()))
+            if (
+                missing >= MIN_BULK_TOOLS
+                and cursor.execute("SELECT 1 FROM catalog LIMIT 1").fetchone() is None
+            ):
+                for name in WORD_INDEXES:
+                    cursor.execute(f"DROP INDEX IF EXISTS {name}".encode())
 
         self._database.run(write)
 
     def add_tools(self, tools: Sequence[Tool], checksums: Sequence[bytes]) -> dict[bytes, int]:
-        """Store at most BATCH_SIZE tools, and return their ids. Call `prepare` first."""
-        lengths = self._read_lengths()
-        weights = compute_term_weights(tools, self._words, lengths)
-        rows = sorted(
-            (
-                checksum,
-                clean_text(tool.name),
-                hash_name(tool.toolset),
-                hash_name(tool.server),
-                clean_text(_SEPARATOR.join(name.replace(_SEPARATOR, "") for name in list_spellings(tool))),
-                _format_words(each),
-            )
-            for tool, checksum, each in zip(tools, checksums, weights, strict=True)
-        )
-        by_checksum = dict(zip(checksums, weights, strict=True))
+        """Store at most BATCH_SIZE tools, and return their ids. Call `prepare` before and `finish` after."""
+        weights = compute_term_weights(tools, self._words, self._read_lengths())
+        by_checksum = {
+            checksum: (tool, each) for tool, checksum, each in zip(tools, checksums, weights, strict=True)
+        }
 
         def insert(cursor: RowCursor) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK_KEY,))
-            added = cursor.execute(
-                "INSERT INTO catalog (checksum, name, toolset, server, spellings, words)"
-                " SELECT checksum, name, toolset, server, string_to_array(spellings, %s), words::tsvector"
-                " FROM unnest(%s::bytea[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[])"
-                " AS rows (checksum, name, toolset, server, spellings, words)"
-                " ON CONFLICT (checksum) DO NOTHING RETURNING id, checksum",
-                (_SEPARATOR, *(list(column) for column in zip(*rows, strict=True))),
-            ).fetchall()
-            counts = Counter(itertools.chain.from_iterable(by_checksum[row["checksum"]] for row in added))
-            counts[""] = len(added)  # the number of all tools
+            stored = cursor.execute(
+                "SELECT checksum FROM catalog WHERE checksum = ANY(%s)", (list(checksums),)
+            )
+            known = {row["checksum"] for row in stored}
+            new = sorted(by_checksum.keys() - known)
+            with cursor.copy(
+                "COPY catalog (checksum, name, toolset, server, spellings, words) FROM STDIN"
+            ) as rows:
+                for checksum in new:
+                    rows.write_row(_make_row(checksum, *by_checksum[checksum]))
+            counts = Counter(itertools.chain.from_iterable(by_checksum[checksum][1] for checksum in new))
+            counts[""] = len(new)  # the number of all tools
             _add_counts(cursor, counts)
             cursor.execute(
-                "INSERT INTO catalog_uses (tool) SELECT unnest(%s::bigint[]) ON CONFLICT DO NOTHING",
-                ([row["id"] for row in added],),
+                "INSERT INTO catalog_uses (tool) SELECT id FROM catalog WHERE checksum = ANY(%s)"
+                " ON CONFLICT DO NOTHING",
+                (new,),
             )
 
         self._database.run(insert)
         return self.find_ids(checksums)
 
-    def analyze(self) -> None:
-        """Update the database's row statistics, without which it would choose slow query plans."""
-        self._database.execute("ANALYZE catalog")
+    def finish(self) -> None:
+        """Build the indexes of words that `prepare` has removed, here or in a replica that was stopped.
+
+        Also updates the statistics of the tables, without which the database would choose slow query plans.
+        """
+
+        def build(cursor: RowCursor) -> None:
+            _allow_long_work(cursor)
+            cursor.execute("SELECT set_config('maintenance_work_mem', %s, true)", (f"{WORD_MEMORY_MB}MB",))
+            for name, column in WORD_INDEXES.items():
+                cursor.execute(
+                    f"CREATE INDEX IF NOT EXISTS {name} ON catalog USING gin ({column})"
+                    " WITH (fastupdate = off)".encode()
+                )
+            cursor.execute("ANALYZE catalog")
+            cursor.execute("ANALYZE catalog_terms")
+
+        self._database.run(build)
+
+    def is_finished(self) -> bool:
+        """Return True if the indexes of words exist."""
+        rows = self._database.query(
+            "SELECT 1 AS one FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
+            (list(WORD_INDEXES),),
+        )
+        return len(rows) == len(WORD_INDEXES)
 
     def note_use(self, ids: Ids) -> None:
         """Record that tools are in use, so that they are not removed."""
@@ -250,7 +289,7 @@ class SharedCatalog:
                 " WHERE used < CURRENT_DATE - %s::int LIMIT %s) RETURNING words::text",
                 (UNUSED_DAYS, BATCH_SIZE),
             ).fetchall()
-            counts = Counter(term for row in gone for term, _ in _WORD.findall(row["words"]))
+            counts = Counter(term for row in gone for term in parse_words(row["words"]))
             counts[""] = len(gone)
             _add_counts(cursor, Counter({term: -count for term, count in counts.items()}))
             return len(gone)
@@ -340,7 +379,7 @@ class SharedCatalog:
             new = ~np.isin(ids, [row["tool"] for row in known])
             copy = f"COPY {table.name} (tool, toolset, server, vector) FROM STDIN (FORMAT BINARY)".encode()
             with cursor.copy(copy) as rows:
-                rows.write(_pack_rows(ids[new], keys[new], vectors[new]))
+                rows.write(pack_rows(ids[new], keys[new], vectors[new]))
 
         self._database.run(insert)
 
@@ -348,8 +387,7 @@ class SharedCatalog:
         """Build the index for a table of vectors, unless another replica has built it. Takes minutes."""
 
         def build(cursor: RowCursor) -> None:
-            for name, value in (("statement_timeout", BUILD_TIMEOUT_S), ("lock_timeout", BUILD_TIMEOUT_S)):
-                cursor.execute("SELECT set_config(%s, %s, true)", (name, f"{value}s"))
+            _allow_long_work(cursor)
             cursor.execute(
                 "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK_KEY & 0x7FFFFFFF, table.name)
             )
@@ -379,7 +417,7 @@ class SharedCatalog:
                 (list(ids),),
                 binary=True,
             ).fetchall()
-            return _unpack_vectors([row["vector"] for row in rows], table.width)
+            return unpack_vectors([row["vector"] for row in rows], table.width)
 
         return self._database.run(read)
 
@@ -415,6 +453,24 @@ class SharedCatalog:
         return {row["field"]: row["length"] for row in rows}
 
 
+def _allow_long_work(cursor: RowCursor) -> None:
+    """Let the statements of a transaction take as long as building an index may take."""
+    for name in ("statement_timeout", "lock_timeout"):
+        cursor.execute("SELECT set_config(%s, %s, true)", (name, f"{BUILD_TIMEOUT_S}s"))
+
+
+def _make_row(checksum: bytes, tool: Tool, weights: Mapping[str, float]) -> tuple[object, ...]:
+    """Return a tool as a row of the table `catalog`."""
+    return (
+        checksum,
+        clean_text(tool.name),
+        hash_name(tool.toolset),
+        hash_name(tool.server),
+        [clean_text(name) for name in list_spellings(tool)],
+        format_words(weights),
+    )
+
+
 def _add_counts(cursor: RowCursor, counts: Mapping[str, int]) -> None:
     terms = sorted(counts)
     cursor.execute(
@@ -422,21 +478,6 @@ def _add_counts(cursor: RowCursor, counts: Mapping[str, int]) -> None:
         " ON CONFLICT (term) DO UPDATE SET tools = catalog_terms.tools + excluded.tools",
         (terms, [counts[term] for term in terms]),
     )
-
-
-def _format_words(weights: Mapping[str, float]) -> str:
-    """Return words and their weights in the text format of PostgreSQL's `tsvector`."""
-    return " ".join(f"{_quote(term)}:{_format_weight(weight)}" for term, weight in weights.items())
-
-
-def _format_weight(weight: float) -> str:
-    label = next(name for name, least in _CLASSES if weight >= least)
-    return f"{max(1, round(weight * _WEIGHT_SCALE))}{label}"
-
-
-def _quote(term: str) -> str:
-    escaped = term.replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"
 
 
 def _read_statistics(cursor: RowCursor, terms: Iterable[str]) -> TermStatistics:
@@ -455,7 +496,7 @@ def find_nearest_ids(
     if query.server is not None:
         condition += " AND server = %(server)s"
         values["server"] = query.server
-    values |= {"vector": _format_vector(query.vector), "limit": query.limit}
+    values |= {"vector": format_vector(query.vector), "limit": query.limit}
     rows = f"SELECT tool, vector FROM {table.name} WHERE {condition}"  # noqa: S608
     if scope.only is not None:  # few tools: compare all of them
         rows = f"SELECT tool, vector FROM ({rows} OFFSET 0) AS granted"  # noqa: S608
@@ -496,12 +537,12 @@ def _find_by_words(
     known = {term for term in terms if frequencies.get(term)}
     used = sorted(known, key=lambda term: frequencies[term])[:MAX_QUERY_TERMS]
     total = max(statistics.tools, 1)
-    values["words"] = " | ".join(f"({' & '.join(map(_quote, group))})" for group in groups)
+    values["words"] = " | ".join(f"({' & '.join(map(quote_word, group))})" for group in groups)
     ranks = []
     for number, term in enumerate(used):
-        values[f"term{number}"] = _quote(term)
+        values[f"term{number}"] = quote_word(term)
         values[f"rarity{number}"] = float(np.log1p(total / (statistics.frequencies[term] + 0.5)))
-        ranks.append(f"%(rarity{number})s * ts_rank('{_CLASS_WEIGHTS}', words, %(term{number})s::tsquery)")
+        ranks.append(f"%(rarity{number})s * ts_rank('{CLASS_WEIGHTS}', words, %(term{number})s::tsquery)")
     statement = (
         f"SELECT id FROM (SELECT id, words FROM catalog WHERE words @@ %(words)s::tsquery AND {condition}"  # noqa: S608
         f" LIMIT {4 * MAX_MATCHES}) AS matching ORDER BY {' + '.join(ranks)} DESC, id LIMIT {int(limit)}"
@@ -541,9 +582,7 @@ def _read_rows(
         for row in cursor.execute("SELECT id, words::text AS words FROM catalog WHERE id = ANY(%s)", (ids,))
     }
     found = [each for each in ids if each in words]
-    weights = [
-        {term: int(weight) / _WEIGHT_SCALE for term, weight in _WORD.findall(words[each])} for each in found
-    ]
+    weights = [parse_words(words[each]) for each in found]
     vectors = None
     if table is not None:
         rows = cursor.execute(
@@ -552,46 +591,8 @@ def _read_rows(
             binary=True,
         ).fetchall()
         known = {row["tool"]: number for number, row in enumerate(rows)}
-        unpacked = _unpack_vectors([row["vector"] for row in rows], table.width)
+        unpacked = unpack_vectors([row["vector"] for row in rows], table.width)
         vectors = np.zeros((len(found), table.width), np.float32)
         having = [number for number, each in enumerate(found) if each in known]
         vectors[having] = unpacked[[known[found[number]] for number in having]]
     return FoundRows(found, weights, vectors, statistics)
-
-
-def _pack_rows(ids: Ids, keys: NDArray[np.int64], vectors: Matrix) -> bytes:
-    """Return rows for a table of vectors in the binary format of PostgreSQL's COPY."""
-    width = vectors.shape[1]
-    row = np.dtype(
-        [
-            ("fields", ">i2"),
-            *(("tool_size", ">i4"), ("tool", ">i8")),
-            *(("toolset_size", ">i4"), ("toolset", ">i8")),
-            *(("server_size", ">i4"), ("server", ">i8")),
-            ("vector_size", ">i4"),
-            ("dimensions", ">i2"),
-            ("unused", ">i2"),
-            ("vector", ">f2", (width,)),
-        ]
-    )
-    rows = np.zeros(len(ids), row)
-    rows["fields"], rows["vector_size"], rows["dimensions"] = 4, 4 + 2 * width, width
-    for name, values in (("tool", ids), ("toolset", keys[:, 0]), ("server", keys[:, 1])):
-        rows[f"{name}_size"], rows[name] = 8, values
-    rows["vector"] = vectors
-    return b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
-
-
-def _unpack_vectors(values: Sequence[bytes], width: int) -> Matrix:
-    """Return vectors from the binary format in which pgvector sends them."""
-    valid = b"".join(value[4:] for value in values if len(value) == 4 + 2 * width)
-    found: Matrix = np.frombuffer(valid, ">f2").astype(np.float32).reshape(-1, width)
-    return found
-
-
-def _format_ids(ids: Ids) -> str:
-    return f"{{{','.join(map(str, ids.tolist()))}}}"
-
-
-def _format_vector(vector: Matrix) -> str:
-    return f"[{','.join(f'{number:.5g}' for number in vector.tolist())}]"
