@@ -275,7 +275,9 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-async def test_clients_are_notified_of_a_tool_that_a_server_adds_and_then_list_it(tmp_path: Path) -> None:
+async def test_tool_added_by_a_server_notifies_clients_and_appears_in_their_next_tool_list(
+    tmp_path: Path,
+) -> None:
     with serve_gateway(tmp_path, {"late": fault_server("--fault", "changing-list", trust="off")}) as served:
         notified = asyncio.Event()
 

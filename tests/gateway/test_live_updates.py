@@ -117,7 +117,7 @@ async def test_running_gateway_applies_an_edited_settings_file_and_ignores_an_in
         )
 
 
-async def test_disabling_a_tool_in_the_settings_notifies_only_clients_that_could_use_it(
+async def test_disabling_a_tool_in_the_settings_notifies_only_clients_with_access_to_the_tool(
     tmp_path: Path,
 ) -> None:
     """Clients are also notified of a settings change that concerns no MCP server."""

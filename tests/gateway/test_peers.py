@@ -225,7 +225,7 @@ def test_process_origin_of_a_client_running_as_another_system_user_is_unknown() 
         )  # processes of other tool calls may run
 
 
-def test_connection_is_attributed_to_a_tool_call_if_the_sockets_of_its_process_cannot_be_read() -> None:
+def test_client_is_classified_as_a_tool_call_while_a_tool_call_process_has_unreadable_sockets() -> None:
     """The file descriptors of such a process cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

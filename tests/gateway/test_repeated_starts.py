@@ -41,7 +41,7 @@ assert not failures, failures
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1_200)
-def test_gateway_with_dead_and_slow_servers_answers_after_each_of_many_starts(tmp_path: Path) -> None:
+def test_gateway_answers_after_each_of_many_starts_even_if_some_servers_fail_or_hang(tmp_path: Path) -> None:
     unset = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${UNSET_VARIABLE}"}}
     good = {f"good_{number}": server_entry("", "--tools", "2") for number in range(3)}
     bad = {
