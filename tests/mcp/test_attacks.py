@@ -116,7 +116,7 @@ def test_notification_whose_params_contain_an_id_key_counts_towards_the_notifica
 
 
 @pytest.mark.usefixtures("frozen_time")
-def test_server_requests_above_the_limit_per_second_are_dropped_and_logged_as_requests(
+def test_server_requests_above_the_limit_per_second_are_dropped_and_logged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed: list[bytes] = []

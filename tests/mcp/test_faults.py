@@ -13,7 +13,7 @@ PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_call_to_a_faulty_server_fails_with_the_expected_error_and_the_next_call_succeeds(
+async def test_call_to_a_faulty_server_and_the_next_call_return_the_results_listed_for_the_fault(
     fault: Fault, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(PATIENCE):

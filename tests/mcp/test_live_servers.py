@@ -167,7 +167,7 @@ def test_closing_the_runtime_ends_a_hanging_call_to_a_removed_server(
         assert call.result(TIMEOUT_S).error
 
 
-def test_tool_excluded_by_a_changed_setting_disappears_without_a_restart_of_its_server(
+def test_tool_excluded_by_a_changed_setting_is_removed_without_a_restart_of_its_server(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -207,7 +207,7 @@ def test_new_tools_need_a_review_after_the_command_of_their_server_was_changed(
     assert [each.tool.name for each in runtime.mcp.held_tools("one")] == ["tool_2"]
 
 
-def test_tools_of_a_server_disappear_if_its_changed_command_cannot_start(
+def test_tools_of_a_server_are_removed_if_its_changed_command_cannot_start(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())

@@ -285,7 +285,7 @@ async def test_oauth_token_rejected_by_the_server_is_refreshed(notes: NotesServe
     assert len(notes.browser.visited) == 1
 
 
-async def test_concurrent_requests_with_an_expired_oauth_token_refresh_it_only_once(
+async def test_concurrent_requests_with_an_expired_oauth_token_refresh_the_token_only_once(
     notes: NotesServer,
 ) -> None:
     await notes.log_in()

@@ -183,11 +183,11 @@ def test_injection_in_a_language_other_than_english_is_found(injections: tuple[s
         "Nothing is sent without asking the user.",
     ],
 )
-def test_description_that_says_to_ask_or_tell_the_user_something_has_no_findings(polite: str) -> None:
+def test_tool_description_that_says_to_ask_or_inform_the_user_has_no_findings(polite: str) -> None:
     assert scan_description(polite) == set()
 
 
-def test_description_that_mentions_tools_and_parameters_of_its_own_server_has_no_findings() -> None:
+def test_tool_description_that_mentions_tools_and_parameters_of_its_own_server_has_no_findings() -> None:
     others = {
         "issues": [make_tool("update_issue")],
         "docs": [make_tool("convert_page"), make_tool("jira_search")],

@@ -49,7 +49,7 @@ def test_unnamed_server_in_a_pasted_snippet_is_named_after_its_command_or_url() 
     assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]
 
 
-def test_server_named_servers_in_a_pasted_snippet_is_parsed_as_a_server() -> None:
+def test_server_with_the_name_servers_in_a_pasted_snippet_is_parsed_as_a_server() -> None:
     assert servers(f'{{"mcpServers": {{"servers": {BARE}}}}}') == {"servers": ENTRY}
 
 
