@@ -36,7 +36,7 @@ def test_two_conversations_with_the_same_first_message_are_distinguished_by_the_
     assert known.find("client", [HELLO, call("a"), NEXT], WIRE) == third
 
 
-def test_conversation_is_recognised_although_its_first_message_now_has_a_cache_marker() -> None:
+def test_cache_marker_added_to_the_first_message_does_not_start_a_new_conversation() -> None:
     known = Conversations()
     first = start(known, text="One")
     block = {"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}

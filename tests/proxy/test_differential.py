@@ -82,7 +82,7 @@ headers = st.dictionaries(st.sampled_from(["x-request-id", "x-beta", "x-trace", 
 @each_api
 @generated
 @given(data=st.data())
-def test_proxy_without_tool_hiding_passes_any_request_and_response_on_byte_for_byte(
+def test_proxy_that_hides_no_tools_forwards_requests_and_responses_byte_for_byte(
     forwarding: RunningProxy, upstream: Upstream, api: str, data: st.DataObject
 ) -> None:
     content = data.draw(st.dictionaries(words, json_values, max_size=5)) | {"model": "m"}
@@ -163,7 +163,7 @@ numbers = itertools.count()
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @generated
 @given(script=st.lists(turns, min_size=1, max_size=3))
-def test_client_gets_the_same_texts_and_tool_calls_with_a_proxy_that_hides_tools_as_without_one(
+def test_client_gets_the_same_texts_and_tool_calls_with_and_without_a_tool_hiding_proxy(
     folding: RunningProxy, upstream: Upstream, api: str, stream: bool, script: list[ModelTurn]
 ) -> None:
     question = f"What will the weather be? ({next(numbers)})"

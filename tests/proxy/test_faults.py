@@ -158,7 +158,7 @@ def test_error_response_of_the_provider_reaches_the_client_with_its_headers_and_
 @each_api
 @folding_on_and_off
 @with_and_without_streaming
-def test_provider_that_does_not_answer_in_time_gives_the_client_status_504(
+def test_client_gets_status_504_if_the_provider_does_not_answer_in_time(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     gate = threading.Event()
@@ -171,7 +171,7 @@ def test_provider_that_does_not_answer_in_time_gives_the_client_status_504(
 
 
 @each_api
-def test_stream_of_a_request_with_hidden_tools_ends_with_an_error_event_if_the_provider_falls_silent(
+def test_stream_with_hidden_tools_ends_with_an_error_event_if_the_provider_stops_sending(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = keep_parts(say(Say(TEXT)), slice(0, 5), waits_for_close=True)
@@ -183,7 +183,7 @@ def test_stream_of_a_request_with_hidden_tools_ends_with_an_error_event_if_the_p
 
 @each_api
 @pytest.mark.parametrize("served", ["off"], indirect=True)
-def test_stream_of_an_unchanged_request_is_cut_off_for_the_client_if_the_provider_falls_silent(
+def test_forwarded_stream_stays_incomplete_if_the_provider_stops_sending(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = keep_parts(say(Say(TEXT)), slice(0, 5), waits_for_close=True)
@@ -207,7 +207,7 @@ def test_client_gets_status_504_if_the_provider_does_not_answer_after_a_tool_sea
 
 
 @each_api
-def test_stream_with_text_ends_with_an_error_event_if_the_provider_is_silent_after_a_tool_search(
+def test_stream_with_text_ends_with_an_error_event_if_the_provider_stops_sending_after_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate = threading.Event()
@@ -223,7 +223,7 @@ def test_stream_with_text_ends_with_an_error_event_if_the_provider_is_silent_aft
 @each_api
 @with_and_without_streaming
 @pytest.mark.parametrize("fault", ["cut", "dropped"])
-def test_connection_lost_in_the_request_after_a_tool_search_gives_an_error_without_a_retry(
+def test_connection_lost_in_the_request_after_a_tool_search_is_an_error_and_not_retried(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool, fault: str
 ) -> None:
     broken: Answer = lambda _: Prepared(is_dropped=True)  # noqa: E731
@@ -243,7 +243,7 @@ def test_connection_lost_in_the_request_after_a_tool_search_gives_an_error_witho
 @each_api
 @folding_on_and_off
 @with_and_without_streaming
-def test_provider_that_closes_the_connection_without_a_response_gives_status_502_without_a_retry(
+def test_client_gets_status_502_if_the_provider_closes_the_connection_without_a_response(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = lambda _: Prepared(is_dropped=True)
@@ -255,7 +255,7 @@ def test_provider_that_closes_the_connection_without_a_response_gives_status_502
 
 @each_api
 @with_and_without_streaming
-def test_malformed_reply_after_a_tool_search_reaches_the_client_and_a_stream_ends_with_an_error(
+def test_malformed_provider_reply_after_a_tool_search_is_forwarded_and_ends_a_stream_with_an_error(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     headers = EVENT_STREAM if stream else {"content-type": "application/json"}
@@ -270,7 +270,7 @@ def test_malformed_reply_after_a_tool_search_reaches_the_client_and_a_stream_end
 
 
 @each_api
-def test_stream_of_a_request_with_hidden_tools_ends_with_an_error_event_if_the_provider_breaks_off(
+def test_stream_with_hidden_tools_ends_with_an_error_event_if_the_connection_to_the_provider_breaks(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -283,7 +283,7 @@ def test_stream_of_a_request_with_hidden_tools_ends_with_an_error_event_if_the_p
 @each_api
 @pytest.mark.parametrize("served", ["off"], indirect=True)
 @with_and_without_streaming
-def test_response_to_an_unchanged_request_stays_incomplete_if_the_provider_breaks_off(
+def test_response_to_a_forwarded_request_stays_incomplete_if_the_connection_to_the_provider_breaks(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -293,7 +293,7 @@ def test_response_to_an_unchanged_request_stays_incomplete_if_the_provider_break
 
 
 @each_api
-def test_reply_to_a_request_with_hidden_tools_that_breaks_off_gives_the_client_status_502(
+def test_client_gets_status_502_if_the_reply_to_a_request_with_hidden_tools_is_incomplete(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = cut_after_text(say(Say(TEXT)))
@@ -335,7 +335,7 @@ def test_malformed_reply_of_the_provider_reaches_the_client_unchanged(
 
 @each_api
 @folding_on_and_off
-def test_html_page_that_the_provider_sends_instead_of_an_event_stream_reaches_the_client(
+def test_html_page_sent_by_the_provider_instead_of_an_event_stream_is_forwarded_to_the_client(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = lambda _: Prepared([b"<html>gateway</html>"], headers={"content-type": "text/html"})
@@ -364,7 +364,7 @@ def test_disconnect_of_the_client_cancels_the_request_at_the_provider(
 
 @each_api
 @with_and_without_streaming
-def test_disconnect_of_the_client_cancels_the_request_that_the_proxy_sent_after_a_tool_search(
+def test_disconnect_of_the_client_cancels_the_follow_up_request_after_a_tool_search(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     model = ScriptedModel([Say("", [SEARCH]), Say(TEXT)])
@@ -383,7 +383,7 @@ def test_disconnect_of_the_client_cancels_the_request_that_the_proxy_sent_after_
 
 @each_api
 @with_and_without_streaming
-def test_original_request_of_the_client_is_sent_if_the_provider_rejects_the_one_after_a_tool_search(
+def test_proxy_falls_back_to_the_original_request_if_the_provider_rejects_the_follow_up_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.answer = answer_in_turn(say(Say("", [SEARCH])), refuse(400), say(Say(TEXT)))
@@ -429,7 +429,7 @@ ERROR_EVENTS: dict[str, Json] = {
 
 @each_api
 @folding_on_and_off
-def test_error_event_in_the_stream_of_the_provider_is_the_last_event_that_the_client_gets(
+def test_client_gets_no_further_events_after_an_error_event_of_the_provider(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     event = ERROR_EVENTS[api]
@@ -472,7 +472,7 @@ def count_events(response: httpx2.Response, kind: str) -> int:
     return response.text.replace('": "', '":"').count(f'"type":"{kind}"')
 
 
-def test_stream_merged_from_the_replies_around_tool_searches_has_one_start_event_and_one_end_event(
+def test_streamed_replies_before_and_after_tool_searches_are_merged_with_one_start_and_one_end_event(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     script: Sequence[Say] = (Say("One. ", [SEARCH]), Say("Two. ", [SEARCH]), Say("Three."))
@@ -512,7 +512,7 @@ COUNTING = {"messages": "messages/count_tokens", "responses": "responses/input_t
 
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
-def test_token_counting_request_leaves_out_the_same_tools_as_the_model_request(
+def test_token_counting_request_omits_the_same_tools_as_the_model_request(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     upstream.answer = lambda received: Prepared([b'{"input_tokens":%d}' % len(received.body)])
@@ -530,7 +530,7 @@ def test_token_counting_request_leaves_out_the_same_tools_as_the_model_request(
 
 @pytest.mark.parametrize("api", sorted(COUNTING))
 @pytest.mark.parametrize("status", [400, 404])
-def test_token_counting_request_is_sent_again_with_all_tools_if_the_provider_rejects_the_shorter_one(
+def test_token_counting_is_retried_with_all_tools_if_the_provider_rejects_the_shortened_request(
     served: RunningProxy, upstream: Upstream, api: str, status: int
 ) -> None:
     upstream.answer = answer_in_turn(refuse(status), lambda _: Prepared([b'{"input_tokens":5}']))

@@ -69,7 +69,7 @@ def converse(
 
 @each_api
 @with_and_without_streaming
-def test_call_of_a_hidden_tool_through_tool_call_reaches_the_client_as_a_direct_call_of_that_tool(
+def test_hidden_tool_called_through_tool_call_reaches_the_client_as_a_direct_call(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, requests = converse(served, upstream, api, stream, Say("Let me look.", [FORECAST_CALL]))
@@ -82,7 +82,7 @@ def test_call_of_a_hidden_tool_through_tool_call_reaches_the_client_as_a_direct_
 
 @each_api
 @with_and_without_streaming
-def test_proxy_answers_tool_search_and_tool_describe_calls_which_the_client_does_not_see(
+def test_proxy_answers_tool_search_and_tool_describe_calls_and_hides_them_from_the_client(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     describe = ("tool_describe", {"name": "get_forecast"})
@@ -100,7 +100,7 @@ def test_proxy_answers_tool_search_and_tool_describe_calls_which_the_client_does
 
 @each_api
 @with_and_without_streaming
-def test_request_after_a_tool_search_repeats_the_previous_request_and_only_adds_messages(
+def test_request_after_a_tool_search_appends_messages_to_the_unchanged_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     _, requests = converse(served, upstream, api, stream, Say("One.", [SEARCH], thinking="Hm."), Say("Done."))
@@ -123,7 +123,7 @@ def test_client_gets_the_text_written_before_a_tool_search_followed_by_the_text_
 
 @each_api
 @with_and_without_streaming
-def test_client_gets_the_calls_of_its_tools_in_order_from_a_reply_that_also_has_a_tool_search(
+def test_reply_with_a_tool_search_and_client_tool_calls_delivers_the_client_calls_in_order(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     invoice: tuple[str, Json] = ("tool_call", {"name": "send_invoice", "arguments": {"customer": "Ada"}})
@@ -146,7 +146,7 @@ def _choose(api: str, name: str) -> Json:
 
 @each_api
 @with_and_without_streaming
-def test_call_of_a_hidden_tool_with_a_missing_argument_is_returned_to_the_model_with_the_reason(
+def test_hidden_tool_call_with_a_missing_argument_is_answered_with_an_error_to_the_model(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     wrong = ("tool_call", {"name": "get_forecast", "arguments": {"city": "Porto"}})
@@ -210,7 +210,7 @@ def test_tools_called_earlier_in_the_conversation_or_named_by_tool_choice_are_no
 
 @each_api
 @with_and_without_streaming
-def test_each_request_to_the_provider_begins_with_all_messages_of_the_previous_one_and_the_same_tools(
+def test_each_request_to_the_provider_repeats_the_tools_and_messages_of_the_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     asked: list[Json] = [{"role": "user", "content": f"What will the weather be in Porto ({stream})?"}]
@@ -252,7 +252,7 @@ def _result(api: str, call_id: str) -> list[Json]:
     return [{"type": "function_call_output", "call_id": call_id, "output": "sunny"}]
 
 
-def test_tools_that_the_provider_runs_itself_and_cache_markers_stay_in_the_request(
+def test_provider_executed_tools_and_cache_markers_stay_in_the_request(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     own = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
@@ -264,7 +264,7 @@ def test_tools_that_the_provider_runs_itself_and_cache_markers_stay_in_the_reque
     assert sum("cache_control" in tool for tool in request["tools"]) == 1
 
 
-def test_built_in_tools_of_a_client_stay_in_the_request_while_tools_of_its_mcp_servers_are_hidden(
+def test_built_in_client_tools_stay_in_the_request_while_tools_of_mcp_servers_are_hidden(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     served_tools = [
@@ -276,7 +276,7 @@ def test_built_in_tools_of_a_client_stay_in_the_request_while_tools_of_its_mcp_s
 
 
 @pytest.mark.parametrize("placement", ["replace", "append"])
-def test_built_in_tools_of_a_client_stay_in_the_request_beside_the_tools_selected_for_the_message(
+def test_built_in_client_tools_stay_in_the_request_beside_the_tools_selected_for_the_message(
     tmp_path: Path, upstream: Upstream, placement: str
 ) -> None:
     settings = {
@@ -310,7 +310,7 @@ def test_thinking_before_a_tool_search_is_sent_back_to_the_provider_with_its_sig
 
 
 @with_and_without_streaming
-def test_response_object_lists_all_tools_that_the_client_sent_although_they_were_hidden(
+def test_response_object_lists_all_tools_of_the_client_including_hidden_tools(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     seen, _ = converse(served, upstream, "responses", stream, Say("", [SEARCH]), Say("Done."))
@@ -318,7 +318,7 @@ def test_response_object_lists_all_tools_that_the_client_sent_although_they_were
     assert seen.raw.id == "resp_2"
 
 
-def test_continuing_a_stored_response_sends_the_result_of_its_tool_search_and_of_the_client_call(
+def test_continuing_a_stored_response_sends_the_results_of_its_tool_search_and_client_tool_call(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     seen, _ = converse(served, upstream, "responses", False, Say("", [SEARCH, FORECAST_CALL]))
@@ -336,7 +336,7 @@ def test_continuing_a_stored_response_sends_the_result_of_its_tool_search_and_of
     assert "Weather forecast for a city." in request["input"][0]["output"]
 
 
-def test_tool_search_result_of_a_stored_response_is_sent_only_for_the_client_that_received_it(
+def test_tool_search_result_of_a_stored_response_is_not_sent_for_another_client(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     first, second = ({"x-toolfold-token": served.tokens.add(name)} for name in ("first", "second"))
@@ -351,7 +351,7 @@ def test_tool_search_result_of_a_stored_response_is_sent_only_for_the_client_tha
         assert len(request["input"]) == results
 
 
-def test_stored_response_is_continued_by_its_first_id_although_a_tool_search_led_to_a_second_id(
+def test_previous_response_id_from_before_a_tool_search_is_mapped_to_the_id_of_the_final_response(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     seen, _ = converse(served, upstream, "responses", True, Say("Searching.", [SEARCH]), Say("Sunny."))
@@ -409,7 +409,7 @@ def test_error_response_of_the_provider_to_a_request_with_hidden_tools_reaches_t
 
 @each_api
 @with_and_without_streaming
-def test_request_is_sent_again_with_all_tools_if_the_provider_rejects_the_one_with_fewer_tools(
+def test_request_is_retried_with_all_tools_if_the_provider_rejects_the_shortened_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     upstream.prepared += [Prepared([b'{"error": {}}'], 400), Prepared([b"the answer"])]
@@ -422,7 +422,7 @@ def test_request_is_sent_again_with_all_tools_if_the_provider_rejects_the_one_wi
 
 
 @each_api
-def test_stream_that_the_provider_breaks_off_ends_with_an_error_event(
+def test_stream_ends_with_an_error_event_if_the_connection_to_the_provider_breaks(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     model = ScriptedModel([Say("This text is cut in the middle.")])
@@ -514,7 +514,7 @@ def test_request_whose_tools_cannot_be_hidden_is_forwarded_unchanged(
 
 @each_api
 @pytest.mark.parametrize("placement", ["replace", "append", "tail"])
-def test_tools_selected_for_the_message_are_sent_at_the_configured_place_and_stay_in_later_requests(
+def test_tools_selected_for_a_message_are_sent_at_the_configured_position_and_stay_in_later_requests(
     tmp_path: Path, upstream: Upstream, api: str, placement: str
 ) -> None:
     settings = {

@@ -73,7 +73,7 @@ def test_request_body_and_response_body_are_forwarded_byte_for_byte(
     assert response.headers["x-id"] == "7"
 
 
-def test_client_gets_each_event_of_a_stream_before_the_provider_has_sent_the_next(
+def test_client_gets_each_stream_event_before_the_provider_has_sent_the_next_event(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     gate = threading.Event()
@@ -115,7 +115,7 @@ def test_error_response_of_the_provider_is_forwarded_with_its_status_body_and_he
     assert len(upstream.received) == 1
 
 
-def test_response_that_the_provider_breaks_off_stays_incomplete_for_the_client(
+def test_response_stays_incomplete_for_the_client_if_the_connection_to_the_provider_breaks(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     upstream.prepared.append(Prepared([b"data: 1\n\n"], headers=STREAM, chunked=True, is_cut=True))
@@ -126,7 +126,9 @@ def test_response_that_the_provider_breaks_off_stays_incomplete_for_the_client(
         response.read()
 
 
-def test_unreachable_provider_gives_status_502_with_an_error_in_the_format_of_the_api(tmp_path: Path) -> None:
+def test_unreachable_provider_causes_status_502_with_an_error_in_the_format_of_the_api(
+    tmp_path: Path,
+) -> None:
     with serve_proxy(tmp_path, "http://127.0.0.1:9") as served:
         chat, messages = post(served, "chat/completions", CHAT), post(served, "messages", MESSAGES)
     assert chat.status_code == messages.status_code == 502
@@ -135,7 +137,7 @@ def test_unreachable_provider_gives_status_502_with_an_error_in_the_format_of_th
     assert messages.json()["type"] == "error"
 
 
-def test_provider_that_does_not_answer_gives_status_504_after_the_configured_timeout(
+def test_client_gets_status_504_if_the_provider_does_not_answer_within_the_configured_timeout(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     gate = threading.Event()
@@ -191,7 +193,7 @@ def test_request_is_sent_to_the_first_provider_whose_pattern_matches_the_model(
     assert to_default.header("authorization") == "Bearer sk-client"
 
 
-def test_proxy_with_a_misspelt_provider_in_its_settings_does_not_start_and_suggests_a_name(
+def test_misspelt_provider_in_the_settings_prevents_startup_and_the_error_suggests_a_name(
     tmp_path: Path,
 ) -> None:
     settings = {"proxy.upstreams": {"*": {"provider": "opnai"}}}
@@ -223,7 +225,7 @@ def test_client_token_is_accepted_in_either_header_and_never_forwarded_to_the_pr
     assert token not in f"{with_key.headers} {with_token.headers}"
 
 
-def test_client_token_limited_to_toolsets_may_use_the_configured_api_key_only_with_may_use_keys(
+def test_token_limited_to_toolsets_can_use_the_configured_api_key_only_with_may_use_keys(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -252,7 +254,7 @@ def test_client_token_limited_to_toolsets_may_use_the_configured_api_key_only_wi
     assert [each.header("authorization") for each in upstream.received] == ["Bearer sk-house"] * 2 + [None]
 
 
-def test_request_with_the_host_header_or_origin_of_another_site_is_refused(
+def test_request_with_a_foreign_host_or_origin_header_is_refused(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     wrong_host = post(served, "chat/completions", CHAT, host="evil.example")
@@ -261,7 +263,7 @@ def test_request_with_the_host_header_or_origin_of_another_site_is_refused(
     assert upstream.received == []
 
 
-def test_request_above_the_setting_max_requests_gets_status_503_while_another_is_open(
+def test_concurrent_request_above_the_setting_max_requests_gets_status_503(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     gate = threading.Event()
@@ -305,7 +307,7 @@ TRAVERSALS = ["house-x%2f..%2f..%2fapi%2fdelete%3Fq=1", "house-x/%2e%2e/%2e%2e/a
 
 
 @check_cases("path", TRAVERSALS)
-def test_request_path_with_parent_directories_is_refused_and_not_forwarded(
+def test_request_path_with_parent_directory_segments_is_refused_and_not_forwarded(
     served: RunningProxy, upstream: Upstream, path: str
 ) -> None:
     response = send_raw(served, f"GET /v1/models/{path} HTTP/1.1")
@@ -313,7 +315,7 @@ def test_request_path_with_parent_directories_is_refused_and_not_forwarded(
     assert upstream.received == []
 
 
-def test_percent_encoded_characters_of_a_request_path_are_forwarded_encoded(
+def test_percent_encoded_characters_of_a_request_path_stay_encoded_when_forwarded(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     upstream.prepared.append(Prepared([b"{}"]))
@@ -358,7 +360,7 @@ def test_provider_with_a_configured_api_key_gets_no_cookies_or_api_keys_of_the_c
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
-def test_request_whose_model_cannot_be_read_is_refused_without_sending_the_api_key_to_any_provider(
+def test_request_with_an_unreadable_model_field_is_refused_without_sending_an_api_key_to_a_provider(
     tmp_path: Path, upstream: Upstream, encoding: str
 ) -> None:
     settings = {

@@ -100,7 +100,7 @@ class FrameworkTests:
     anthropic_path = ""
     """What the framework's users append to the URL in ANTHROPIC_BASE_URL."""
 
-    def test_agent_framework_calls_its_tools_and_gets_the_answer_through_a_proxy_that_hides_them(
+    def test_agent_framework_calls_its_tools_and_gets_the_answer_through_a_tool_hiding_proxy(
         self, served: RunningProxy, upstream: Upstream, tmp_path: Path, subtests: pytest.Subtests
     ) -> None:
         plan, model = make_plan(self.apis), ScriptedModel(answer_by_stage)

@@ -75,7 +75,7 @@ def read_stream(served: RunningProxy, api: str, sign: bytes, gate: threading.Eve
 
 
 @each_api
-def test_client_gets_keep_alive_events_between_streamed_text_and_a_slow_reply_to_a_tool_search(
+def test_client_gets_keep_alive_events_after_streamed_text_while_the_reply_to_a_tool_search_is_slow(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("I look.", [SEARCH]), Say("Sunny.")])
@@ -90,7 +90,7 @@ def test_client_gets_keep_alive_events_between_streamed_text_and_a_slow_reply_to
 
 
 @each_api
-def test_client_gets_a_keep_alive_comment_as_first_part_of_a_stream_that_begins_with_a_tool_search(
+def test_stream_that_begins_with_a_tool_search_starts_with_a_keep_alive_comment(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     gate, model = threading.Event(), ScriptedModel([Say("", [SEARCH]), Say("Sunny.")])
@@ -152,7 +152,7 @@ class Recorder:
         self.has_sent.set()
 
 
-async def test_no_keep_alive_event_is_sent_after_stop_keep_alive_or_after_the_last_reply() -> None:
+async def test_no_keep_alive_event_is_sent_after_stop_keep_alive_was_called_or_the_stream_has_ended() -> None:
     send, merger = Recorder(), WIRES["messages"].merge_stream({}, lambda call: call)
     client = _StreamClient(send)
     client.headers = [(b"content-type", b"text/event-stream")]

@@ -69,7 +69,7 @@ def post(served: RunningProxy, body: bytes, token: str = "") -> httpx2.Response:
     return httpx2.post(url, content=body, headers=headers, timeout=TIMEOUT_S)
 
 
-def test_large_request_is_refused_while_open_requests_of_the_client_use_up_its_memory_limit(
+def test_large_request_is_refused_while_open_requests_of_the_same_client_use_up_its_memory_limit(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_CLIENT_BODY_BYTES", 250_000)
@@ -88,7 +88,7 @@ def test_large_request_is_refused_while_open_requests_of_the_client_use_up_its_m
     assert "Too many large requests" in refused.json()["error"]["message"]
 
 
-def test_large_request_is_refused_while_another_client_uses_up_the_memory_limit_of_all_clients(
+def test_large_request_is_refused_while_another_client_uses_up_the_total_memory_limit(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_TOTAL_BODY_BYTES", 150_000)
@@ -104,7 +104,7 @@ def test_large_request_is_refused_while_another_client_uses_up_the_memory_limit_
     assert refused.status_code == 503
 
 
-def test_one_client_may_have_only_half_of_the_maximum_number_of_open_requests(
+def test_one_client_cannot_use_more_than_half_of_the_maximum_number_of_open_requests(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     gate = threading.Event()
@@ -126,7 +126,7 @@ def test_one_client_may_have_only_half_of_the_maximum_number_of_open_requests(
     assert len(upstream.received) == 4
 
 
-def test_body_of_a_refused_request_no_longer_counts_towards_the_memory_limit(
+def test_body_of_a_refused_request_is_not_counted_towards_the_memory_limit_afterwards(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "MAX_BODY_BYTES", 50_000)
@@ -136,7 +136,7 @@ def test_body_of_a_refused_request_no_longer_counts_towards_the_memory_limit(
         wait_until(lambda: served.proxy.open_requests == 0)
 
 
-def test_model_request_above_the_daily_call_limit_of_a_user_is_refused_with_the_seconds_to_wait(
+def test_model_request_above_the_daily_call_limit_of_a_user_gets_status_429_with_retry_after(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve_proxy(tmp_path, upstream.url) as served:
@@ -222,7 +222,7 @@ def test_tokens_of_a_reply_without_usage_figures_are_estimated_for_the_daily_lim
 
 
 @pytest.mark.parametrize("tools", [TOOLS, []], ids=["folded", "forwarded"])
-def test_tokens_of_a_stream_that_the_client_stops_reading_count_towards_the_limit_of_the_user(
+def test_tokens_of_a_stream_abandoned_by_the_client_count_towards_the_limit_of_the_user(
     counted: CountedUser, upstream: Upstream, tools: list[Json]
 ) -> None:
     before = counted.read_used()["tokens_per_day"]

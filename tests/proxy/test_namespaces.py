@@ -120,7 +120,7 @@ def test_hidden_function_in_a_namespace_is_found_by_search_and_called_with_its_n
 
 
 @with_and_without_streaming
-def test_call_of_namespace_and_function_joined_by_underscores_is_split_for_the_client(
+def test_call_name_with_namespace_and_function_joined_by_underscores_is_split_for_the_client(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("mcp__weather__get_forecast", ARGUMENTS)])
@@ -129,7 +129,7 @@ def test_call_of_namespace_and_function_joined_by_underscores_is_split_for_the_c
 
 
 @with_and_without_streaming
-def test_namespace_that_only_the_provider_uses_for_a_function_is_removed_for_the_client(
+def test_namespace_added_by_the_provider_to_a_function_call_is_removed_for_the_client(
     served: RunningProxy, upstream: Upstream, stream: bool
 ) -> None:
     script = Say("", [("exec_command:exec_command", {"cmd": "date"})])
@@ -154,7 +154,7 @@ def test_call_of_a_client_function_named_tool_search_in_a_namespace_reaches_the_
     assert len(requests) == 1
 
 
-def test_functions_of_a_namespace_called_earlier_or_named_by_tool_choice_are_not_hidden(
+def test_namespaced_functions_called_earlier_or_named_by_tool_choice_are_not_hidden(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     call = {"type": "function_call", "call_id": "c1", "namespace": "mcp__weather", "name": "get_forecast"}

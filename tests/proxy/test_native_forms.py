@@ -63,7 +63,7 @@ def conversation_of(api: str, request: Json) -> list[Json]:
 
 @each_api
 @with_and_without_streaming
-def test_proxy_answers_a_tool_search_with_references_to_tools_deferred_by_the_providers_own_feature(
+def test_tool_search_is_answered_with_tool_references_if_the_provider_supports_deferred_tools(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))
@@ -91,7 +91,7 @@ def test_proxy_answers_a_tool_search_with_references_to_tools_deferred_by_the_pr
 
 @each_api
 @with_and_without_streaming
-def test_each_request_with_natively_deferred_tools_begins_with_all_messages_of_the_previous_request(
+def test_each_request_with_natively_deferred_tools_repeats_all_messages_of_the_previous_request(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, before = converse(served, upstream, api, stream, Say("", [SEARCH]), Say("Here.", [DIRECT]))
@@ -119,7 +119,7 @@ def written_by_client(api: str, seen: Seen) -> list[Json]:
 
 
 @each_api
-def test_provider_that_refuses_natively_deferred_tools_gets_bridge_tools_in_all_later_requests(
+def test_provider_that_rejects_natively_deferred_tools_gets_bridge_tools_in_all_later_requests(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.native": "on", "tools.rag_embed_model": "light"}
@@ -141,7 +141,7 @@ def test_provider_that_refuses_natively_deferred_tools_gets_bridge_tools_in_all_
     assert received[1] == received[2] == BRIDGE_NAMES
 
 
-def test_tools_selected_for_a_message_are_added_to_the_input_with_the_clients_full_definitions(
+def test_tools_selected_for_a_message_are_added_to_the_input_with_their_full_client_definitions(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {
@@ -176,7 +176,7 @@ def test_cache_marker_of_a_natively_deferred_tool_moves_to_a_bridge_tool(
     assert [each["name"] in BRIDGE_NAMES for each in marked] == [True]
 
 
-def test_tool_that_tool_choice_names_is_sent_without_defer_loading(
+def test_tool_named_by_tool_choice_is_sent_without_defer_loading(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     choice = {"type": "tool", "name": "get_forecast"}
@@ -209,7 +209,7 @@ OWN_FORMS: dict[str, tuple[str, list[Json]]] = {
 
 
 @pytest.mark.parametrize("form", OWN_FORMS)
-def test_request_in_which_the_client_itself_defers_tools_is_forwarded_unchanged(
+def test_request_with_tools_deferred_by_the_client_is_forwarded_unchanged(
     served: RunningProxy, upstream: Upstream, form: str
 ) -> None:
     api, added = OWN_FORMS[form]
@@ -221,7 +221,7 @@ def test_request_in_which_the_client_itself_defers_tools_is_forwarded_unchanged(
     assert [each.body for each in upstream.received] == [sent]
 
 
-def test_native_tool_deferral_is_used_by_default_only_for_provider_models_that_support_it() -> None:
+def test_native_tool_deferral_is_by_default_used_only_for_models_that_support_it() -> None:
     auto, forced, off = NativeForms("auto"), NativeForms("on"), NativeForms("off")
     messages, responses = WIRES["messages"], WIRES["responses"]
     anthropic = Provider("anthropic", "anthropic", "https://api.anthropic.com", 60, True)

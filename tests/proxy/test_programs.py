@@ -178,7 +178,7 @@ def check_doctor(home: Home, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_real_client_program_runs_its_own_tool_through_a_proxy_that_hides_tools(
+def test_real_client_program_runs_its_own_tool_through_a_tool_hiding_proxy(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = AGENTS[name]
@@ -212,7 +212,7 @@ def test_real_client_program_runs_its_own_tool_through_a_proxy_that_hides_tools(
 CLOCK = Path(sys.prefix, "test_tools/mcp/servers/bin/mcp-server-time")
 
 
-def test_codex_runs_a_hidden_mcp_tool_that_it_sends_to_the_proxy_in_a_namespace(tmp_path: Path) -> None:
+def test_codex_runs_a_hidden_mcp_tool_that_belongs_to_a_namespace(tmp_path: Path) -> None:
     agent = AGENTS["codex"]
     command = agent.program.command(agent.arguments)
     if not CLOCK.exists():
@@ -251,7 +251,7 @@ show-release-notes: false
 """
 
 
-def test_aider_edits_a_file_with_a_reply_that_it_gets_through_the_proxy(tmp_path: Path) -> None:
+def test_aider_edits_a_file_as_instructed_by_a_reply_received_through_the_proxy(tmp_path: Path) -> None:
     command = AIDER.command(("--yes-always", "--no-git", "--message", TASK, "note.txt"))
     variables = {"OPENAI_API_KEY": "client-key", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no download
     home = Home(tmp_path / "home", tmp_path / "project", variables)

@@ -19,7 +19,7 @@ def call(call_id: str, name: str = "forecast", **more: Json) -> Json:
     return {"type": "tool_use", "id": call_id, "name": name, "input": {}, **more}
 
 
-def test_reply_sent_back_by_the_client_is_replaced_by_the_messages_that_the_provider_sent() -> None:
+def test_reply_sent_back_by_the_client_is_replaced_by_the_original_messages_of_the_provider() -> None:
     memory, original = (
         ReplyMemory(),
         [reply(call("s", "tool_search")), QUESTION, reply(call("a", "tool_call"))],
@@ -30,14 +30,14 @@ def test_reply_sent_back_by_the_client_is_replaced_by_the_messages_that_the_prov
     assert memory.restore(b"another conversation", [reply(call("a"))], WIRE) == [reply(call("a"))]
 
 
-def test_reply_without_tool_calls_is_replaced_by_the_remembered_messages_with_the_same_text() -> None:
+def test_reply_without_tool_calls_is_replaced_by_the_remembered_messages_with_equal_text() -> None:
     memory, original = ReplyMemory(), [QUESTION, reply({"type": "text", "text": "It is sunny."})]
     memory.remember(HERE, [], "Let me see. It is sunny.", original)
     seen = reply({"type": "text", "text": "Let me see."}, {"type": "text", "text": "It is sunny."})
     assert memory.restore(HERE, [seen], WIRE) == original
 
 
-def test_cache_marker_that_the_client_set_is_copied_to_the_restored_original_reply() -> None:
+def test_cache_marker_set_by_the_client_is_copied_to_the_restored_original_reply() -> None:
     memory, mark = ReplyMemory(), {"type": "ephemeral"}
     memory.remember(HERE, ["a"], "", [reply(call("a", "tool_call"))])
     (restored,) = memory.restore(HERE, [reply(call("a", cache_control=mark))], WIRE)

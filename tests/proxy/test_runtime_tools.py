@@ -106,7 +106,7 @@ def names_of(request: Json) -> set[str]:
 
 @each_api
 @with_and_without_streaming
-def test_call_of_a_tool_that_the_proxy_added_runs_in_the_proxy_and_the_client_gets_only_the_answer(
+def test_tool_added_by_the_proxy_runs_in_the_proxy_and_the_client_gets_only_the_answer(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     seen, (first, second) = converse(served, upstream, api, stream, Say("", [NOTE]), Say("Done."))
@@ -119,7 +119,7 @@ def test_call_of_a_tool_that_the_proxy_added_runs_in_the_proxy_and_the_client_ge
 
 
 @each_api
-def test_call_of_a_proxy_tool_that_needs_approval_is_refused_without_asking_anybody(
+def test_proxy_tool_call_that_needs_approval_is_refused_without_asking_a_person(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     burn: tuple[str, Json] = ("burn_notes", {"text": "all"})
@@ -131,7 +131,7 @@ def test_call_of_a_proxy_tool_that_needs_approval_is_refused_without_asking_anyb
 
 @each_api
 @with_and_without_streaming
-def test_client_gets_only_its_own_calls_from_a_reply_that_also_calls_a_tool_of_the_proxy(
+def test_reply_that_calls_client_tools_and_proxy_tools_delivers_only_the_client_calls_to_the_client(
     served: RunningProxy, upstream: Upstream, api: str, stream: bool
 ) -> None:
     forecast: tuple[str, Json] = ("get_forecast", {"city": "Porto", "days": 2})
@@ -143,7 +143,7 @@ def test_client_gets_only_its_own_calls_from_a_reply_that_also_calls_a_tool_of_t
 
 
 @each_api
-def test_next_request_to_the_provider_repeats_the_proxy_tool_calls_that_the_client_did_not_see(
+def test_next_request_to_the_provider_repeats_proxy_tool_calls_that_were_hidden_from_the_client(
     served: RunningProxy, upstream: Upstream, api: str
 ) -> None:
     seen, before = converse(served, upstream, api, True, Say("", [NOTE]), Say("Noted it."))
@@ -186,7 +186,7 @@ def test_results_of_proxy_tools_are_restored_after_the_client_moved_a_cache_mark
 
 
 @each_api
-def test_proxy_tools_and_client_tools_can_both_be_searched_and_called_through_bridge_tools(
+def test_proxy_tools_and_client_tools_can_both_be_found_and_called_through_the_bridge_tools(
     tmp_path: Path, upstream: Upstream, api: str
 ) -> None:
     through: tuple[str, Json] = ("tool_call", {"name": NOTE[0], "arguments": NOTE[1]})
@@ -202,7 +202,7 @@ def test_proxy_tools_and_client_tools_can_both_be_searched_and_called_through_br
     assert "noted milk" in json.dumps(requests[2])
 
 
-def test_last_request_allowed_by_the_setting_max_tool_rounds_forbids_further_tool_calls(
+def test_last_request_allowed_by_max_tool_rounds_forbids_further_tool_calls(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.max_tool_rounds": 2, "proxy.max_search_rounds": 1}
@@ -274,7 +274,7 @@ def test_access_rules_of_a_user_decide_which_tools_the_proxy_adds_and_runs(
     assert "noted inside" not in json.dumps(last.requests[1])
 
 
-def test_tool_of_the_proxy_cannot_call_tools_outside_the_setting_proxy_toolsets(
+def test_proxy_tool_cannot_call_tools_outside_the_setting_proxy_toolsets(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     with serve(tmp_path, upstream) as served:
@@ -290,7 +290,7 @@ def test_tool_of_the_proxy_cannot_call_tools_outside_the_setting_proxy_toolsets(
     assert "writer in " in results[1]
 
 
-def test_tools_of_the_proxy_run_in_a_separate_session_for_each_conversation_of_a_client(
+def test_proxy_tools_run_in_a_separate_session_for_each_conversation_of_a_client(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     call: tuple[str, Json] = ("delegate_to", {"name": "take_note"})
@@ -305,7 +305,7 @@ def test_tools_of_the_proxy_run_in_a_separate_session_for_each_conversation_of_a
     assert sessions[0] == sessions[2] != sessions[1]
 
 
-def test_session_of_an_idle_conversation_is_closed_but_not_while_a_tool_call_runs_in_it(
+def test_session_of_an_idle_conversation_is_closed_unless_a_tool_call_is_running(
     served: RunningProxy,
 ) -> None:
     client, wire = GatewayClient("editor"), WIRES["messages"]
@@ -318,7 +318,7 @@ def test_session_of_an_idle_conversation_is_closed_but_not_while_a_tool_call_run
     assert found[1] is busy
 
 
-def test_client_above_its_limit_of_sessions_loses_its_oldest_session_and_other_clients_lose_none(
+def test_session_above_the_session_limit_of_a_client_closes_only_the_oldest_session_of_that_client(
     served: RunningProxy,
 ) -> None:
     wire = WIRES["messages"]
@@ -331,7 +331,7 @@ def test_client_above_its_limit_of_sessions_loses_its_oldest_session_and_other_c
         assert tools.find(GatewayClient("busy"), wire, b"start", ()).conversation is not first
 
 
-def test_risky_call_of_a_proxy_tool_is_refused_without_asking_the_approver_of_the_runtime(
+def test_risky_proxy_tool_call_is_refused_without_asking_the_approver_of_the_runtime(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -370,7 +370,7 @@ def test_proxy_tool_does_not_run_if_the_client_token_is_revoked_while_the_model_
     assert status == 200 or "revoked" in answer.json()["error"]["message"]
 
 
-def test_max_search_rounds_limits_the_requests_if_the_token_allows_no_tool_of_the_proxy(
+def test_max_search_rounds_limits_provider_requests_if_the_token_allows_no_proxy_tools(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     settings = {"proxy.folding": "on", "proxy.max_tool_rounds": 5, "proxy.max_search_rounds": 1}
@@ -383,7 +383,7 @@ def test_max_search_rounds_limits_the_requests_if_the_token_allows_no_tool_of_th
     assert len(model.requests) == 2
 
 
-def test_tool_of_the_client_is_called_even_if_a_proxy_tool_has_the_same_name(
+def test_client_tool_is_called_if_a_proxy_tool_has_the_same_name(
     served: RunningProxy, upstream: Upstream
 ) -> None:
     own = {**FORECAST, "name": "take_note"}

@@ -86,7 +86,7 @@ def direct(package: str, upstream: Upstream, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.timeout(3 * SUITE_TIMEOUT_S)
 @pytest.mark.thorough(keep=("openai-on",))
 @pytest.mark.parametrize("folding", ["off", "on"])
-def test_official_sdk_test_suite_has_the_same_results_through_the_proxy_as_without_it(
+def test_official_sdk_test_suite_has_the_same_results_with_and_without_the_proxy(
     package: str, upstream: Upstream, direct: SuiteRun, folding: str, tmp_path: Path
 ) -> None:
     with serve_proxy(tmp_path / "home", upstream.url, {"proxy.folding": folding}) as running:

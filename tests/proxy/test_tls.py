@@ -149,7 +149,7 @@ def test_next_request_succeeds_after_the_provider_closed_the_idle_tls_connection
     assert len(upstream.received) == 3
 
 
-def test_request_is_sent_only_once_if_the_provider_closes_the_connection_without_a_response(
+def test_request_is_not_retried_if_the_provider_closes_the_tls_connection_without_a_response(
     trusted: tuple[RunningProxy, Upstream, list[str]],
 ) -> None:
     served, upstream, _ = trusted
@@ -164,7 +164,7 @@ def test_request_is_sent_only_once_if_the_provider_closes_the_connection_without
     assert (len(upstream.received), upstream.connections) == (1, before)
 
 
-def test_stream_over_tls_that_breaks_off_ends_with_an_error_event(
+def test_stream_ends_with_an_error_event_if_the_tls_connection_to_the_provider_breaks(
     trusted: tuple[RunningProxy, Upstream, list[str]],
 ) -> None:
     served, upstream, _ = trusted
@@ -197,7 +197,7 @@ def check_refusal(served: RunningProxy, upstream: Upstream, api: str, reason: st
 
 
 @pytest.mark.parametrize("problem", REFUSED)
-def test_provider_with_an_expired_certificate_or_one_for_another_host_name_is_refused(
+def test_provider_certificate_that_is_expired_or_issued_for_another_host_is_refused(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str
 ) -> None:
     host, is_expired, reason = REFUSED[problem]
@@ -206,7 +206,7 @@ def test_provider_with_an_expired_certificate_or_one_for_another_host_name_is_re
         check_refusal(served, upstream, "chat", reason)
 
 
-def test_provider_with_a_certificate_of_an_unknown_authority_gives_an_error_in_each_api(
+def test_provider_certificate_of_an_unknown_authority_causes_an_error_response_in_each_api(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)

@@ -36,7 +36,7 @@ def test_tools_array_is_parsed_again_if_its_json_text_differs_from_the_cached_on
     assert arrays.parse(body("three", TOOLS[:-1])) == json.loads(body("three", TOOLS[:-1]))
 
 
-def test_array_inside_a_message_is_not_taken_for_the_tools_of_the_request() -> None:
+def test_array_inside_a_message_is_not_mistaken_for_the_tools_array_of_the_request() -> None:
     arrays = ToolArrays()
     arrays.parse(body("one"))
     quoted = body(json.dumps({"tools": TOOLS}), [])
@@ -46,7 +46,7 @@ def test_array_inside_a_message_is_not_taken_for_the_tools_of_the_request() -> N
         assert arrays.parse(data) == json.loads(data)
 
 
-def test_cached_tools_array_is_not_used_for_one_that_differs_only_in_0_instead_of_false() -> None:
+def test_tools_array_with_0_instead_of_false_does_not_match_the_cached_array() -> None:
     strict = [{**tool, "strict": False} for tool in TOOLS]
     text = json.dumps(strict)
     arrays = ToolArrays()
@@ -82,7 +82,7 @@ def test_request_is_parsed_correctly_if_a_message_contains_the_text_of_a_cached_
     assert arrays.parse(quoted) == json.loads(quoted)
 
 
-def test_number_of_nested_arrays_parsed_to_find_the_tools_of_a_request_is_limited(
+def test_number_of_nested_arrays_scanned_to_find_the_tools_array_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed: list[int] = []

@@ -43,7 +43,7 @@ def calls_of(chunks: Sequence[Json]) -> list[tuple[int, str, str]]:
     return [(index, *call) for index, call in sorted(calls.items())]  # type: ignore[misc]
 
 
-def test_parallel_tool_calls_that_a_stream_all_gives_index_0_stay_separate_calls() -> None:
+def test_parallel_tool_calls_streamed_with_the_same_index_0_stay_separate() -> None:
     parts = [
         {"index": 0, "id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
         for name in ("a", "b", "c")
@@ -66,7 +66,7 @@ def test_text_and_a_tool_call_in_the_same_stream_chunk_both_reach_the_client() -
     assert merger.reply.calls[0].name == "tool_call"
 
 
-def test_tool_arguments_that_only_the_start_event_of_a_content_block_contains_reach_the_client() -> None:
+def test_tool_arguments_sent_only_in_the_start_event_of_a_content_block_reach_the_client() -> None:
     block = {"type": "tool_use", "id": "x", "name": "tool_call", "input": ARGUMENTS}
     events: list[Json] = [
         {"type": "message_start", "message": {"usage": {"input_tokens": 1}}},
@@ -82,7 +82,7 @@ def test_tool_arguments_that_only_the_start_event_of_a_content_block_contains_re
     assert shown[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-def test_events_of_a_tool_that_the_provider_runs_itself_are_passed_on_unchanged() -> None:
+def test_stream_events_of_provider_executed_tools_are_forwarded_unchanged() -> None:
     block = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     delta = {"type": "input_json_delta", "partial_json": '{"query": "weather"}'}
     events: list[Json] = [
@@ -99,7 +99,7 @@ def test_events_of_a_tool_that_the_provider_runs_itself_are_passed_on_unchanged(
     assert shown == events
 
 
-def test_tool_arguments_that_only_the_done_event_of_an_output_item_contains_reach_the_client() -> None:
+def test_tool_arguments_sent_only_in_the_done_event_of_an_output_item_reach_the_client() -> None:
     item = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
     done = {**item, "arguments": json.dumps(ARGUMENTS)}
     events: list[Json] = [
@@ -116,7 +116,7 @@ def test_tool_arguments_that_only_the_done_event_of_an_output_item_contains_reac
     ]
 
 
-def test_tool_calls_that_only_the_completed_event_of_a_response_contains_reach_the_client() -> None:
+def test_tool_calls_sent_only_in_the_completed_event_of_a_response_reach_the_client() -> None:
     call = {"type": "function_call", "id": "f", "call_id": "x", "name": "tool_call"}
     output = [
         {**call, "arguments": json.dumps(ARGUMENTS)},
@@ -128,7 +128,7 @@ def test_tool_calls_that_only_the_completed_event_of_a_response_contains_reach_t
     assert merger.visible_calls == 2
 
 
-def test_stream_events_are_parsed_completely_however_the_network_splits_their_bytes() -> None:
+def test_stream_events_are_parsed_correctly_regardless_of_network_chunk_boundaries() -> None:
     data = b'event: a\r\ndata: {"x":\r\ndata: 1}\r\n\r\n: comment\n\ndata: [DONE]\n\n'
     for size in range(1, len(data)):
         parser = EventParser()
