@@ -71,7 +71,9 @@ def test_credentials_are_separate_for_each_user_and_server(open_store: OpenStore
     ]
 
 
-def test_credential_changed_through_one_store_object_is_read_through_another(open_store: OpenStore) -> None:
+def test_credential_written_through_one_store_object_is_visible_through_another(
+    open_store: OpenStore,
+) -> None:
     one, other = open_store(), open_store()
     assert other.find_version("ann", "git") == ""
     one.set("ann", "git", "TOKEN", "first")
@@ -120,7 +122,7 @@ def test_encrypted_credential_copied_to_another_user_server_or_name_cannot_be_de
             store.keys.decrypt(stored.value, owner)
 
 
-def test_loading_credentials_with_another_key_raises_and_they_stay_readable_with_the_right_key(
+def test_loading_credentials_with_the_wrong_key_raises_and_leaves_them_readable_with_the_right_key(
     open_store: OpenStore,
 ) -> None:
     open_store(ONE).set("ann", "git", "TOKEN", "secret")
@@ -147,7 +149,9 @@ def test_key_rotation_encrypts_all_credentials_with_the_new_key_and_the_old_key_
     assert new.load("user3", "git") == {"TOKEN": "secret3"}
 
 
-def test_key_rotation_that_cannot_decrypt_one_credential_changes_none(open_store: OpenStore) -> None:
+def test_key_rotation_changes_no_credential_if_one_credential_cannot_be_decrypted(
+    open_store: OpenStore,
+) -> None:
     open_store(ONE).set("ann", "git", "TOKEN", "one")
     lost = bytes(range(64, 96))
     open_store(lost).set("bob", "git", "TOKEN", "two")
@@ -191,7 +195,7 @@ def test_invalid_encryption_keys_are_refused(tmp_path: Path, text: str) -> None:
         load_keys(text, tmp_path / "unused", may_create=True)
 
 
-def test_missing_key_file_for_credentials_in_a_database_is_an_error(tmp_path: Path) -> None:
+def test_missing_key_file_for_database_credentials_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_keys("", tmp_path / "missing", may_create=False)
 
@@ -220,7 +224,7 @@ def test_credential_moved_to_another_user_in_the_database_is_refused(open_store:
         store.load("bob", "git")
 
 
-def test_opening_a_credential_file_that_is_no_database_raises_config_error(tmp_path: Path) -> None:
+def test_opening_a_credential_file_that_is_not_a_database_raises_config_error(tmp_path: Path) -> None:
     file = tmp_path / "credentials.db"
     file.write_bytes(b"not a database" * 100)
     with pytest.raises(ConfigError, match="the credentials cannot be opened"):

@@ -65,7 +65,9 @@ def open_store(where: str) -> Iterator[JobStore]:
         database.close()
 
 
-def test_job_file_of_an_older_version_is_opened_and_its_jobs_belong_to_the_local_user(tmp_path: Path) -> None:
+def test_job_file_of_an_older_version_can_be_opened_and_its_jobs_belong_to_the_local_user(
+    tmp_path: Path,
+) -> None:
     store = SqliteJobStore(tmp_path / "jobs.db")
     store.add_job(make_job(name="old"), max_jobs=10)
     store._db.execute("ALTER TABLE jobs DROP COLUMN client")
@@ -84,7 +86,7 @@ def advance_hour(_job: Job, now: float) -> float:
     return now + 3_600
 
 
-def test_scheduled_job_is_still_there_after_the_store_is_closed_and_opened_again(
+def test_scheduled_job_is_still_stored_after_the_store_is_closed_and_reopened(
     store: JobStore, where: str
 ) -> None:
     job = make_job(
@@ -99,7 +101,7 @@ def test_scheduled_job_is_still_there_after_the_store_is_closed_and_opened_again
         assert Path(where).stat().st_mode & 0o777 == 0o600
 
 
-def test_due_job_can_be_claimed_by_one_scheduler_only_and_gets_its_next_time(store: JobStore) -> None:
+def test_due_job_is_claimed_by_only_one_scheduler_and_its_next_run_time_is_set(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     claimed = store.claim_due(OWNER, NOW, advance_hour, grace_s=60)
@@ -114,7 +116,9 @@ def test_due_job_can_be_claimed_by_one_scheduler_only_and_gets_its_next_time(sto
     assert [run.result for run in store.list_runs(job.id)] == ["done"]
 
 
-def test_two_processes_that_claim_forty_due_jobs_claim_each_job_once(store: JobStore, where: str) -> None:
+def test_forty_due_jobs_are_each_claimed_only_once_by_two_concurrent_processes(
+    store: JobStore, where: str
+) -> None:
     for number in range(40):
         store.add_job(make_job(next_run=NOW - number), max_jobs=50)
     command = [sys.executable, "-c", CLAIM_ALL, where]
@@ -130,7 +134,7 @@ def test_two_processes_that_claim_forty_due_jobs_claim_each_job_once(store: JobS
     assert len(claimed) == len(set(claimed)) == 40
 
 
-def test_job_run_whose_process_has_ended_counts_as_interrupted_and_is_not_repeated(store: JobStore) -> None:
+def test_job_run_of_a_dead_process_is_marked_as_interrupted_and_not_repeated(store: JobStore) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     job = make_job()
@@ -142,7 +146,7 @@ def test_job_run_whose_process_has_ended_counts_as_interrupted_and_is_not_repeat
     assert store.find_job(job.id).owner == ""
 
 
-def test_job_claimed_by_another_machine_can_be_claimed_when_that_claim_was_not_renewed_in_time(
+def test_job_can_be_claimed_after_the_claim_of_another_machine_has_expired(
     store: JobStore,
 ) -> None:
     job = make_job()
@@ -155,7 +159,7 @@ def test_job_claimed_by_another_machine_can_be_claimed_when_that_claim_was_not_r
     assert store.claim_due(OWNER, later + 3_600, advance_hour, grace_s=10**6) is not None
 
 
-def test_scheduler_whose_claim_on_a_job_expired_cannot_finish_the_run_of_the_next_scheduler(
+def test_scheduler_with_an_expired_claim_cannot_finish_the_run_of_the_next_scheduler(
     store: JobStore,
 ) -> None:
     job = make_job()
@@ -169,7 +173,7 @@ def test_scheduler_whose_claim_on_a_job_expired_cannot_finish_the_run_of_the_nex
     assert store.find_job(job.id).owner == ""
 
 
-def test_renewing_claims_leaves_out_a_job_that_the_scheduler_no_longer_runs(store: JobStore) -> None:
+def test_claim_of_a_job_that_the_scheduler_no_longer_runs_is_not_renewed(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     store.claim_now(job.id, OWNER, NOW)
@@ -177,7 +181,7 @@ def test_renewing_claims_leaves_out_a_job_that_the_scheduler_no_longer_runs(stor
     assert store.find_job(job.id).claimed == NOW
 
 
-def test_job_store_gives_no_next_time_to_wait_for_while_its_only_job_runs(store: JobStore) -> None:
+def test_job_store_returns_no_next_run_time_while_its_only_job_is_running(store: JobStore) -> None:
     store.add_job(make_job(), max_jobs=5)
     claimed = store.claim_due(OWNER, NOW, lambda _job, now: now + 1, grace_s=60)
     assert claimed is not None
@@ -186,7 +190,9 @@ def test_job_store_gives_no_next_time_to_wait_for_while_its_only_job_runs(store:
     assert store.next_time() == NOW + 1
 
 
-def test_job_whose_next_time_cannot_be_computed_is_paused_and_others_run(store: JobStore) -> None:
+def test_job_whose_next_run_time_cannot_be_computed_is_paused_and_other_jobs_still_run(
+    store: JobStore,
+) -> None:
     broken, unreadable = make_job(zone="Mars/Olympus", next_run=NOW - 30), make_job(next_run=NOW - 20)
     sound = make_job()
     for job in (broken, unreadable, sound):
@@ -221,7 +227,7 @@ def test_job_that_missed_several_runs_is_run_once_or_skipped_as_configured(store
     assert store.find_job(skipping.id).next_run == NOW + 3_600
 
 
-def test_job_without_a_further_scheduled_time_is_finished_and_no_longer_counts_towards_max_jobs(
+def test_job_without_further_run_times_is_finished_and_does_not_count_towards_max_jobs(
     store: JobStore,
 ) -> None:
     job = make_job()
@@ -234,7 +240,9 @@ def test_job_without_a_further_scheduled_time_is_finished_and_no_longer_counts_t
     store.add_job(make_job(), max_jobs=1)  # a finished job does not count
 
 
-def test_job_above_max_jobs_is_refused_and_only_the_latest_runs_of_a_job_are_stored(store: JobStore) -> None:
+def test_job_above_max_jobs_is_refused_and_only_the_latest_runs_of_each_job_are_stored(
+    store: JobStore,
+) -> None:
     job = make_job()
     store.add_job(job, max_jobs=1)
     with pytest.raises(TooManyJobs, match=r"cron\.max_jobs"):
@@ -245,7 +253,7 @@ def test_job_above_max_jobs_is_refused_and_only_the_latest_runs_of_a_job_are_sto
     assert len(store.list_runs(job.id, limit=1_000)) == MAX_RUNS_PER_JOB
 
 
-def test_removing_a_job_removes_its_runs_and_finding_it_again_raises_unknown_job(store: JobStore) -> None:
+def test_removing_a_job_deletes_its_runs_and_a_later_lookup_raises_unknown_job(store: JobStore) -> None:
     job = make_job()
     store.add_job(job, max_jobs=5)
     store.claim_now(job.id, OWNER, NOW)
@@ -255,7 +263,7 @@ def test_removing_a_job_removes_its_runs_and_finding_it_again_raises_unknown_job
         store.find_job(job.id)
 
 
-def test_job_store_knows_whether_a_scheduler_is_running_by_its_renewals(store: JobStore) -> None:
+def test_job_store_detects_a_running_scheduler_by_its_recent_claim_renewal(store: JobStore) -> None:
     assert not store.has_service(NOW)
     store.renew_claims(OWNER, NOW)
     assert store.has_service(NOW + 60)

@@ -133,7 +133,7 @@ def test_calls_of_a_user_without_limits_are_accepted_without_counting(replicas: 
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 60])
-def test_calls_accepted_by_two_replicas_together_never_exceed_the_limit_of_a_user(
+def test_calls_accepted_by_two_replicas_together_do_not_exceed_the_limit_of_a_user(
     replicas: Replicas, limit: int
 ) -> None:
     user = replicas.add_user("ann", calls_per_minute=limit)
@@ -164,7 +164,7 @@ def test_calls_of_a_limited_user_query_the_database_only_once_per_reserved_batch
     assert replicas.one.try_require(user, CALL_METERS)
 
 
-def test_user_can_make_calls_again_in_the_minute_or_day_after_the_limit_was_reached(
+def test_user_can_make_calls_again_in_the_minute_or_day_after_reaching_a_limit(
     replicas: Replicas,
 ) -> None:
     user = replicas.add_user("ann", calls_per_minute=2, calls_per_day=5)
@@ -190,7 +190,7 @@ def test_call_refused_by_the_limit_per_minute_does_not_count_towards_the_limit_p
     assert count_accepted(replicas.one, user) == 0
 
 
-def test_members_of_a_team_share_its_limit(replicas: Replicas) -> None:
+def test_members_of_a_team_share_the_usage_limit_of_the_team(replicas: Replicas) -> None:
     ann, bob = replicas.add_user("ann"), replicas.add_user("bob", calls_per_minute=2)
     replicas.add_team("red", "ann", "bob", calls_per_minute=5)
     assert count_accepted(replicas.one, bob) == 2
@@ -232,7 +232,7 @@ def test_tokens_and_cost_spent_through_all_replicas_count_towards_the_daily_limi
         replicas.one.require(user, MODEL_METERS)
 
 
-def test_calls_and_tokens_counted_by_a_replica_are_known_to_others_after_it_stopped(
+def test_calls_and_tokens_counted_by_a_stopped_replica_are_known_to_other_replicas(
     replicas: Replicas,
 ) -> None:
     user = replicas.add_user("ann", calls_per_day=10, tokens_per_day=1_000)
@@ -263,7 +263,7 @@ def test_concurrent_calls_do_not_exceed_a_usage_limit(replicas: Replicas) -> Non
     assert accepted == 40
 
 
-def test_spent_tokens_of_more_users_than_are_tracked_in_memory_are_all_stored(
+def test_token_usage_is_stored_for_all_users_even_if_not_all_are_tracked_in_memory(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.users.quotas.MAX_TRACKED", 1)
@@ -298,7 +298,7 @@ class BrokenStore(SqliteQuotaStore):
         return super().add(window, amount)
 
 
-def test_usage_that_could_not_be_stored_is_written_again_without_another_request(
+def test_failed_write_of_usage_counts_is_retried_without_another_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolfold.users.quotas.SYNC_INTERVAL_S", 0.01)
@@ -314,7 +314,9 @@ def test_usage_that_could_not_be_stored_is_written_again_without_another_request
     assert caplog.text.count("tried again") == 1
 
 
-def test_usage_of_one_user_is_stored_at_the_end_even_if_that_of_another_cannot_be(tmp_path: Path) -> None:
+def test_usage_of_other_users_is_stored_on_close_if_the_usage_of_one_user_cannot_be_stored(
+    tmp_path: Path,
+) -> None:
     users, store = FileUserStore(tmp_path / "users.json"), BrokenStore(tmp_path / "quotas.db")
     ids = [users.add_user(name).id for name in ("ann", "bob", "eve")]
     quotas = Quotas(store, users.directory)
@@ -329,7 +331,7 @@ def test_usage_of_one_user_is_stored_at_the_end_even_if_that_of_another_cannot_b
     assert used == [0, 7, 7]
 
 
-def test_tokens_of_a_user_who_was_removed_meanwhile_are_not_stored(replicas: Replicas) -> None:
+def test_pending_token_usage_of_a_removed_user_is_not_stored(replicas: Replicas) -> None:
     user, other = (replicas.add_user(name, tokens_per_day=100) for name in ("ann", "bob"))
     for each in (user, other):
         replicas.one.spend(each, {"tokens_per_day": 7.0})

@@ -64,7 +64,7 @@ def texts(store: SessionStore, name: str = "one") -> list[str]:
     return [each.text for each in store.load_messages(name)]
 
 
-def test_stored_session_is_loaded_as_it_was_created(store: SessionStore) -> None:
+def test_loaded_session_equals_the_session_that_was_created(store: SessionStore) -> None:
     record = session(system="Be brief.", toolsets=("file",), state={"todos": [1]})
     store.create_session(record)
     assert store.load_session("one") == record
@@ -97,7 +97,7 @@ def test_appending_messages_to_a_stored_session_saves_its_state_and_deletes_the_
     assert store.load_session("one").state == {"todos": [2]}
 
 
-def test_summary_is_loaded_in_place_of_the_messages_it_summarises_and_these_stay_stored(
+def test_summary_replaces_the_summarised_messages_on_load_and_the_originals_stay_stored(
     store: SessionStore,
 ) -> None:
     store.create_session(session())
@@ -111,7 +111,7 @@ def test_summary_is_loaded_in_place_of_the_messages_it_summarises_and_these_stay
     assert len(store.load_messages("one", active_only=False)) == 7
 
 
-def test_result_of_a_finished_tool_call_is_stored_until_the_message_with_it_is_appended(
+def test_result_of_a_finished_tool_call_is_stored_until_its_result_message_is_appended(
     store: SessionStore,
 ) -> None:
     store.create_session(session())
@@ -124,7 +124,7 @@ def test_result_of_a_finished_tool_call_is_stored_until_the_message_with_it_is_a
     assert all(each.is_finished and each.result is None for each in store.load_calls("one"))
 
 
-def test_search_in_stored_sessions_leaves_out_the_current_session_and_undone_messages(
+def test_search_in_stored_sessions_excludes_the_current_session_and_undone_messages(
     store: SessionStore,
 ) -> None:
     store.create_session(session("one", title="Boats"))
@@ -138,7 +138,7 @@ def test_search_in_stored_sessions_leaves_out_the_current_session_and_undone_mes
 
 
 @pytest.mark.parametrize("query", ['"', "AND OR NOT", "a* NEAR(b", "col:umn", "", "'; DROP TABLE messages"])
-def test_search_in_stored_sessions_raises_no_error_for_query_syntax_or_sql(
+def test_search_in_stored_sessions_accepts_query_syntax_and_sql_without_an_error(
     store: SessionStore, query: str
 ) -> None:
     store.create_session(session())
@@ -146,7 +146,7 @@ def test_search_in_stored_sessions_raises_no_error_for_query_syntax_or_sql(
     assert isinstance(store.search_messages(query), list)
 
 
-def test_stored_sessions_are_listed_newest_first_without_delegated_ones(store: SessionStore) -> None:
+def test_stored_sessions_are_listed_newest_first_without_delegated_sessions(store: SessionStore) -> None:
     for name, parent in (("one", ""), ("two", ""), ("child", "one")):
         store.create_session(session(name, parent=parent))
     store.append_messages("one", [message("again")])

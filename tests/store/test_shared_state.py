@@ -93,9 +93,7 @@ class TestTokens:
         assert other.find(first) is None
         assert other.find(second) is not None
 
-    def test_of_two_replicas_that_create_a_token_of_the_same_name_only_one_succeeds(
-        self, stores: Pair
-    ) -> None:
+    def test_only_one_of_two_replicas_can_create_a_token_with_the_same_name(self, stores: Pair) -> None:
         def add(store: TokenStore) -> bool:
             try:
                 return bool(store.add("bob"))
@@ -106,13 +104,15 @@ class TestTokens:
             assert sorted(pool.map(add, stores)) == [False, True]
 
     @pytest.mark.parametrize("wrong", ["", "tf_", "sha256:", "\ud800", "nul \0"])
-    def test_gateway_token_that_was_never_created_is_not_found(self, stores: Pair, wrong: str) -> None:
+    def test_looking_up_a_gateway_token_that_was_never_created_returns_nothing(
+        self, stores: Pair, wrong: str
+    ) -> None:
         stores[0].add("bob")
         assert stores[0].find(wrong) is None
         assert not stores[0].revoke(wrong)
 
 
-def test_tokens_are_refused_if_the_database_was_not_read_recently_enough_to_know_revocations(
+def test_tokens_are_refused_if_revocations_were_not_read_from_the_database_recently(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = open_database(database_url)
@@ -126,7 +126,7 @@ def test_tokens_are_refused_if_the_database_was_not_read_recently_enough_to_know
     database.close()
 
 
-def test_database_of_gateway_tokens_does_not_contain_them_in_clear_text(database_url: str) -> None:
+def test_gateway_tokens_are_not_stored_in_clear_text_in_the_database(database_url: str) -> None:
     database = open_database(database_url)
     assert database is not None
     token = SharedTokens(database).add("bob")
@@ -144,7 +144,7 @@ class TestPins:
             database.on_change("pins", store.reload)
         return tuple(pins)  # type: ignore[return-value]
 
-    def test_mcp_tool_accepted_by_one_replica_counts_as_accepted_in_the_other(self, stores: Pair) -> None:
+    def test_mcp_tool_accepted_by_one_replica_is_accepted_by_the_other(self, stores: Pair) -> None:
         one, other = stores
         assert other.pins("files") is None
         one.accept("files", [make_tool("read")])
@@ -152,7 +152,7 @@ class TestPins:
             lambda: other.pins("files") == {"read": Pin(make_tool("read").fingerprint, make_tool("read"))}
         )
 
-    def test_second_replica_uses_the_tools_that_the_first_replica_accepted_for_a_new_mcp_server(
+    def test_tools_that_one_replica_accepted_for_a_new_mcp_server_are_used_by_the_other(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -163,7 +163,7 @@ class TestPins:
         wait_until(lambda: other.pins("empty") == {})
         assert other.pins("unknown") is None
 
-    def test_harmless_change_of_an_accepted_mcp_tool_is_accepted_in_addition_to_its_old_version(
+    def test_harmless_update_of_an_mcp_tool_is_accepted_and_its_old_version_stays_accepted(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -176,7 +176,7 @@ class TestPins:
         )
         assert other.pins("files")["read"].accepts(make_tool("read").fingerprint)
 
-    def test_accepted_tools_of_an_mcp_server_that_one_replica_forgets_are_gone_for_the_other(
+    def test_accepted_tools_of_an_mcp_server_removed_by_one_replica_are_removed_for_the_other(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -186,7 +186,7 @@ class TestPins:
         assert not one.forget("files")
         wait_until(lambda: other.pins("files") is None)
 
-    def test_mcp_tools_that_two_replicas_accept_at_the_same_time_are_all_stored(self, stores: Pair) -> None:
+    def test_mcp_tools_accepted_concurrently_by_two_replicas_are_all_stored(self, stores: Pair) -> None:
         def accept(number: int) -> None:
             stores[number % 2].accept("files", [make_tool(f"tool{number}")])
 
@@ -230,7 +230,7 @@ class TestExampleMessages:
             make_record("b", "list"),
         ]
 
-    def test_example_messages_stored_for_a_new_version_of_a_tool_replace_those_of_the_old_version(
+    def test_example_messages_of_a_new_tool_version_replace_those_of_the_old_version(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -240,7 +240,7 @@ class TestExampleMessages:
             store: EditableMessages = each
             wait_until(lambda: {record.checksum for record in store.load()} == {"b" * 24, "c" * 24})  # noqa: B023
 
-    def test_example_messages_that_one_replica_removes_are_gone_for_the_other(self, stores: Pair) -> None:
+    def test_example_messages_removed_by_one_replica_are_removed_for_the_other(self, stores: Pair) -> None:
         one, other = stores
         one.add([make_record("a", "track"), make_record("b", "list")])
         assert other.remove(["a" * 24, "missing"]) == 1
@@ -265,7 +265,7 @@ class TestLearnedMessages:
         assert (message.text, message.client, message.last_used) == ("where is my parcel", "desk", 20.0)
         assert other.load_totals() == {("desk", "shop", "track"): 2, ("desk", "", ""): 2}
 
-    def test_misses_and_vectors_of_learned_messages_written_by_one_replica_are_read_by_the_other(
+    def test_miss_counts_and_vectors_of_learned_messages_are_shared_between_replicas(
         self, stores: Pair
     ) -> None:
         one, other = stores
@@ -294,7 +294,7 @@ class TestLearnedMessages:
         assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
         assert "message 0" not in texts
 
-    def test_learned_messages_that_one_replica_forgets_are_gone_for_the_other(self, stores: Pair) -> None:
+    def test_learned_messages_removed_by_one_replica_are_removed_for_the_other(self, stores: Pair) -> None:
         one, other = stores
         for text in ("where is my parcel", "track the box"):
             one.add(make_learned(text), expire_before=0)
@@ -306,7 +306,7 @@ class TestLearnedMessages:
         wait_until(lambda: other.load() == [] and other.load_totals() == {})
 
 
-def test_replica_knows_of_dashboards_open_at_other_replicas_again_after_a_temporary_failure(
+def test_replica_detects_dashboards_open_at_other_replicas_again_after_a_temporary_failure(
     database_url: str,
 ) -> None:
     with ExitStack() as stack:

@@ -61,7 +61,7 @@ def read_listing(store: ListingStore, settings: McpServerSettings = SETTINGS) ->
 
 
 class TestContract:
-    def test_listing_stored_by_one_process_is_read_by_another_with_its_age(self, stores: Pair) -> None:
+    def test_tool_listing_stored_by_one_process_is_read_by_another_with_its_age(self, stores: Pair) -> None:
         one, other = stores
         assert other.read("notes", SETTINGS) is None
         one.write("notes", SETTINGS, make_listing("read", "write"), age_s=100.0)
@@ -73,13 +73,13 @@ class TestContract:
         ]
         assert 100.0 <= found[1] < 200.0
 
-    def test_newer_listing_of_a_server_replaces_the_stored_one(self, stores: Pair) -> None:
+    def test_newer_tool_listing_of_a_server_replaces_the_stored_listing(self, stores: Pair) -> None:
         one, other = stores
         one.write("notes", SETTINGS, make_listing("read"), age_s=10.0)
         other.write("notes", SETTINGS, make_listing("write"))
         assert read_listing(one) == make_listing("write")
 
-    def test_same_listing_stored_again_is_as_young_as_the_last_time_it_was_read(self, stores: Pair) -> None:
+    def test_storing_an_unchanged_tool_listing_again_resets_its_age(self, stores: Pair) -> None:
         one, other = stores
         one.write("notes", SETTINGS, make_listing("read"), age_s=1_000.0)
         one.write("notes", SETTINGS, make_listing("read"))
@@ -96,7 +96,7 @@ class TestContract:
             {"url": "https://notes.example/mcp"},
         ],
     )
-    def test_listing_is_not_used_for_a_server_with_other_settings(
+    def test_tool_listing_is_not_used_for_a_server_with_different_settings(
         self, stores: Pair, other: dict[str, object]
     ) -> None:
         stores[0].write("notes", SETTINGS, make_listing("read"))
@@ -107,7 +107,7 @@ class TestContract:
         assert read_listing(stores[0]) == make_listing("read")
         assert read_listing(stores[0], settings) == make_listing("send")
 
-    def test_all_listings_of_a_server_can_be_deleted(self, stores: Pair) -> None:
+    def test_all_tool_listings_of_a_server_can_be_deleted(self, stores: Pair) -> None:
         one, other = stores
         settings = parse_server_settings({"command": "serve"})
         one.write("notes", SETTINGS, make_listing("read"))
@@ -118,12 +118,14 @@ class TestContract:
         assert read_listing(one, settings) is None
         assert one.read("mail", SETTINGS) is not None
 
-    def test_listing_with_text_that_databases_refuse_is_stored_unchanged(self, stores: Pair) -> None:
+    def test_tool_listing_with_nul_and_unicode_control_characters_is_stored_unchanged(
+        self, stores: Pair
+    ) -> None:
         listing = make_listing("read", description="nul \0 and \u202e and 漢字 \U0001f600")
         stores[0].write("notes", SETTINGS, listing)
         assert read_listing(stores[1]) == listing
 
-    def test_listing_above_the_size_limit_is_not_read(
+    def test_tool_listing_above_the_size_limit_is_not_read(
         self, stores: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stores[0].write("notes", SETTINGS, make_listing("read", description="x" * 2_000))
@@ -133,13 +135,15 @@ class TestContract:
 
 
 class TestSharedListings:
-    def test_older_listing_does_not_replace_a_newer_one(self, database: Database) -> None:
+    def test_older_tool_listing_does_not_replace_a_newer_listing(self, database: Database) -> None:
         store = SharedListings(database)
         store.write("notes", SETTINGS, make_listing("new"), age_s=5.0)
         store.write("notes", SETTINGS, make_listing("old"), age_s=50.0)
         assert read_listing(store) == make_listing("new")
 
-    def test_literal_secrets_of_the_settings_do_not_affect_the_key(self) -> None:
+    def test_literal_secrets_in_server_settings_do_not_affect_the_storage_key_of_the_tool_listing(
+        self,
+    ) -> None:
         def key(token: str, **others: object) -> tuple[str, str]:
             entry = {"command": "serve", "env": {"API_TOKEN": token}, "args": ["--api-key", token], **others}
             return find_listing_key("notes", parse_server_settings(entry))
@@ -147,7 +151,7 @@ class TestSharedListings:
         assert key("sk-live-aaaaaaaaaaaaaaaaaaaa") == key("sk-live-bbbbbbbbbbbbbbbbbbbb")
         assert key("sk-live-aaaaaaaaaaaaaaaaaaaa") != key("sk-live-aaaaaaaaaaaaaaaaaaaa", cwd="/tmp")
 
-    def test_listing_of_a_server_with_shared_credentials_is_not_used_if_each_user_has_own_ones(self) -> None:
+    def test_tool_listing_fetched_with_shared_credentials_is_not_used_with_per_user_credentials(self) -> None:
         entry = {"command": "serve", "env": {"TOKEN": "${TOKEN}"}}
         shared = find_listing_key("notes", parse_server_settings(entry))
         assert shared != find_listing_key(
@@ -165,7 +169,7 @@ class TestSharedListings:
             "[" * 100_000,
         ],
     )
-    def test_damaged_row_is_skipped_with_one_warning_and_replaced_by_the_next_listing(
+    def test_damaged_tool_listing_row_is_skipped_with_one_warning_and_replaced_by_the_next_listing(
         self, database: Database, damage: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = SharedListings(database)
@@ -180,7 +184,7 @@ class TestSharedListings:
         store.write("notes", SETTINGS, make_listing("read"))
         assert read_listing(store) == make_listing("read")
 
-    def test_damaged_row_with_a_matching_checksum_is_skipped(self, database: Database) -> None:
+    def test_invalid_tool_listing_row_with_a_matching_checksum_is_skipped(self, database: Database) -> None:
         store = SharedListings(database)
         store.write("notes", SETTINGS, make_listing("read"))
         for content in ('{"format": 3}', "[" * 100_000, "null"):
@@ -188,7 +192,7 @@ class TestSharedListings:
             database.execute("UPDATE tool_listings SET content = %s, checksum = %s", (content, checksum))
             assert read_listing(store) is None
 
-    def test_oversized_listing_is_not_stored_and_logs_a_warning(
+    def test_oversized_tool_listing_is_not_stored_and_logs_a_warning(
         self, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(shared_listings, "MAX_LISTING_BYTES", 1_000)
@@ -196,7 +200,7 @@ class TestSharedListings:
         assert database.query("SELECT * FROM tool_listings") == []
         assert "more than 1,000 bytes" in caplog.text
 
-    def test_oldest_listings_above_the_limits_and_unused_ones_are_deleted(
+    def test_unused_tool_listings_and_the_oldest_listings_above_the_limits_are_deleted(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shared_listings, "MAX_PER_SERVER", 2)
@@ -218,7 +222,7 @@ class TestSharedListings:
         store.write("wiki", SETTINGS, make_listing("page"))
         assert store.read("mail", SETTINGS) is None
 
-    def test_reading_a_listing_marks_it_as_used(self, database: Database) -> None:
+    def test_reading_a_tool_listing_updates_its_last_used_date(self, database: Database) -> None:
         store = SharedListings(database)
         store.write("notes", SETTINGS, make_listing("read"))
         database.execute("UPDATE tool_listings SET used = CURRENT_DATE - 29")

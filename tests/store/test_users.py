@@ -164,7 +164,7 @@ def test_error_for_an_unknown_user_or_team_suggests_similar_names(stores: Stores
         one.remove_team("blue")
 
 
-def test_users_and_team_members_that_two_replicas_add_at_the_same_time_are_all_stored(stores: Stores) -> None:
+def test_users_and_team_members_added_concurrently_by_two_replicas_are_all_stored(stores: Stores) -> None:
     stores[0].add_team("red")
 
     def add(number: int) -> None:
@@ -177,7 +177,7 @@ def test_users_and_team_members_that_two_replicas_add_at_the_same_time_are_all_s
         wait_until(lambda: len(each.directory().teams["red"].members) == 12)  # noqa: B023 - called at once
 
 
-def test_users_are_unchanged_if_the_function_that_edits_them_raises(stores: Stores) -> None:
+def test_users_are_unchanged_if_the_callback_that_edits_them_raises(stores: Stores) -> None:
     one, _ = stores
     user = one.add_user("ann")
     before = one.directory()
@@ -238,7 +238,7 @@ def test_reading_a_damaged_users_file_raises_config_error(tmp_path: Path, conten
         FileUserStore(file).directory()
 
 
-def test_tokens_of_users_are_refused_if_the_users_could_not_be_read_from_the_database_recently(
+def test_user_tokens_are_refused_if_users_were_not_read_from_the_database_recently(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as stack:
@@ -251,7 +251,7 @@ def test_tokens_of_users_are_refused_if_the_users_could_not_be_read_from_the_dat
             tokens.find(token)
 
 
-def test_undoing_the_migration_for_users_deletes_their_tokens_and_keeps_other_tokens(
+def test_undoing_the_user_migration_deletes_user_tokens_and_keeps_other_tokens(
     database_url: str,
 ) -> None:
     database = open_database(database_url)
@@ -266,7 +266,7 @@ def test_undoing_the_migration_for_users_deletes_their_tokens_and_keeps_other_to
     database.close()
 
 
-def test_undoing_the_migration_for_usage_limits_disables_users_with_own_or_team_limits(
+def test_undoing_the_usage_limit_migration_disables_users_who_have_personal_or_team_limits(
     database_url: str,
 ) -> None:
     database = open_database(database_url)
@@ -300,7 +300,7 @@ class _ChangedAfterReading(Database):
         return result
 
 
-def test_token_revoked_while_another_replica_reads_the_tokens_is_refused_by_that_replica(
+def test_token_revoked_while_another_replica_reads_all_tokens_is_refused_by_that_replica(
     database_url: str,
 ) -> None:
     with ExitStack() as stack:
@@ -325,7 +325,7 @@ def test_running_store_keeps_its_users_if_another_program_damages_the_users_file
     assert store.directory().find_active(user.id) == user
 
 
-def test_gateway_whose_users_file_is_damaged_answers_user_tokens_with_status_503(tmp_path: Path) -> None:
+def test_gateway_with_a_damaged_users_file_answers_user_tokens_with_status_503(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.add("laptop", user_id=tokens.users.add_user("ann").id)
     (tmp_path / "users.json").write_text("{damaged")
