@@ -87,14 +87,14 @@ async def test_agent_runs_tool_calls_until_the_model_answers(
     assert result.usage.output_tokens > 0
 
 
-def test_run_sync_of_an_agent_called_outside_an_event_loop_returns_the_answer(
+def test_run_sync_called_outside_an_event_loop_returns_the_answer_of_the_agent(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     agent = agent_with(runtime, store, call("todo"), "Done.")
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_agent_stream_shows_the_tool_that_tool_call_reached_instead_of_tool_call_itself(
+async def test_agent_stream_reports_the_inner_tool_of_a_tool_call_invocation(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -164,7 +164,7 @@ async def test_agent_stops_when_the_cost_of_its_model_calls_exceeds_the_cost_lim
     assert (result.reason, result.cost) == ("cost_limit", 4.0)
 
 
-async def test_interrupting_the_agent_during_a_tool_call_leaves_a_valid_history_and_it_can_continue(
+async def test_interrupting_the_agent_during_a_tool_call_leaves_a_valid_history_that_can_be_continued(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     started = asyncio.Event()
@@ -193,7 +193,7 @@ async def test_interrupting_the_agent_during_a_tool_call_leaves_a_valid_history_
     assert (await agent.run("Continue")).text == "Next answer"
 
 
-async def test_agent_retries_renewing_its_session_claim_and_is_interrupted_when_another_process_claims_it(
+async def test_agent_retries_renewing_its_session_claim_and_stops_when_another_process_claims_the_session(
     runtime: Runtime,
     store: SqliteSessionStore,
     tmp_path: Path,
@@ -224,7 +224,7 @@ async def test_agent_retries_renewing_its_session_claim_and_is_interrupted_when_
     assert result.reason == "interrupted"
 
 
-async def test_interrupting_the_agent_during_an_answer_keeps_the_text_that_was_shown(
+async def test_interrupting_the_agent_during_an_answer_stores_the_text_already_shown(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     provider = ScriptedProvider(["A long answer. " * 500, "Next"], delta_delay_s=0.005)
@@ -285,7 +285,7 @@ async def test_provider_error_ends_the_turn_with_the_error_message_and_the_next_
 
 
 class TestResuming:
-    async def test_requests_after_an_agent_restart_begin_with_exactly_the_prompt_and_messages_sent_before(
+    async def test_requests_after_an_agent_restart_begin_with_the_same_prompt_and_messages_as_before(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}
@@ -352,7 +352,7 @@ class TestResuming:
         assert again.history.messages == agent.history.messages
 
     @pytest.mark.parametrize("dialect", ["anthropic", "responses"])
-    async def test_history_is_converted_when_a_session_is_resumed_with_a_model_of_another_message_format(
+    async def test_history_is_converted_if_a_session_is_resumed_with_a_model_of_another_message_format(
         self, runtime: Runtime, store: SqliteSessionStore, dialect: str
     ) -> None:
         agent = agent_with(runtime, store, call("todo"), "Done.")
@@ -388,7 +388,7 @@ def record_summaries(runtime: Runtime) -> list[ModelReplied]:
 
 
 class TestCompression:
-    async def test_old_messages_are_summarised_near_the_context_limit(
+    async def test_old_messages_are_summarised_when_the_history_approaches_the_context_limit(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         def answer(request: ModelRequest) -> str:
@@ -447,7 +447,7 @@ class TestCompression:
         assert server.requests
         assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nOwn summary."
 
-    async def test_main_model_with_a_smaller_context_gets_a_shortened_transcript_if_the_auxiliary_model_fails(
+    async def test_main_model_gets_a_shortened_transcript_to_summarise_if_the_auxiliary_model_fails(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         transcripts: list[str] = []
@@ -498,7 +498,7 @@ class TestCompression:
         assert agent.history.messages[0]["content"].startswith(SUMMARY_OPENING)
         assert is_valid(agent)
 
-    async def test_history_is_summarised_and_sent_again_if_the_provider_says_the_request_is_too_long(
+    async def test_history_is_summarised_and_resent_if_the_provider_rejects_the_request_as_too_long(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         too_long = ProviderError("prompt is too long", kind="context_length")
@@ -509,7 +509,7 @@ class TestCompression:
 
 
 class TestDelegation:
-    async def test_sub_agent_can_call_only_tools_of_the_delegated_toolsets_and_its_report_is_the_tool_result(
+    async def test_sub_agent_can_call_only_delegated_toolsets_and_its_report_becomes_the_tool_result(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         ran: list[str] = []
@@ -531,7 +531,7 @@ class TestDelegation:
         assert report["report"] == "There are three boats."
         assert store.load_session(report["session"]).parent == agent.session_id
 
-    async def test_sub_agent_can_delegate_further_without_deadlock_if_only_one_sub_agent_may_run_at_a_time(
+    async def test_nested_delegation_does_not_deadlock_if_only_one_sub_agent_may_run_at_a_time(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         runtime = open_test_runtime({"agent": {"max_delegates": 1}})

@@ -106,7 +106,7 @@ async def run_and_record(runtime: Runtime, agent: Agent, message: str) -> tuple[
 @pytest.mark.thorough(keep=1)
 @each_dialect
 @with_and_without_streaming
-async def test_parallel_tool_calls_run_and_the_model_api_accepts_their_results(
+async def test_parallel_tool_calls_are_run_and_their_results_are_accepted_by_the_model_api(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore, url: str, dialect: DialectName, stream: bool
 ) -> None:
     _, agent, cities = open_agent(open_test_runtime, store, url, dialect, stream)
@@ -122,7 +122,7 @@ async def test_parallel_tool_calls_run_and_the_model_api_accepts_their_results(
 @pytest.mark.thorough(keep=1)
 @each_dialect
 @with_and_without_streaming
-async def test_rate_limited_model_call_is_retried_after_the_time_the_server_requests(
+async def test_rate_limited_model_call_is_retried_after_the_delay_requested_by_the_server(
     tmp_path: Path,
     open_test_runtime: RuntimeOpener,
     store: SqliteSessionStore,
@@ -138,7 +138,7 @@ async def test_rate_limited_model_call_is_retried_after_the_time_the_server_requ
 
 
 @each_dialect
-async def test_model_stream_that_breaks_off_ends_the_turn_and_keeps_the_received_text(
+async def test_interrupted_model_stream_ends_the_turn_and_keeps_the_received_text(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore, url: str, dialect: DialectName
 ) -> None:
     runtime, agent, _ = open_agent(open_test_runtime, store, url, dialect, True)

@@ -57,9 +57,7 @@ def check_session(runtime: Runtime, store: SqliteSessionStore, directory: Path, 
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_session_of_an_agent_process_killed_at_any_point_reopens_with_a_valid_history(
-    tmp_path: Path, part: int
-) -> None:
+def test_session_of_a_killed_agent_process_reopens_with_a_valid_history(tmp_path: Path, part: int) -> None:
     directory = tmp_path
     killed = kill_at(directory, range(part + 1, POINTS + 1, PARTS))
     assert len(killed) == POINTS // PARTS

@@ -94,7 +94,7 @@ async def test_mcp_server_added_or_removed_in_code_changes_the_tools_of_the_next
     assert ["mcp_late_echo" in shown(each) for each in model.requests] == [False, True, False]
 
 
-async def test_adding_an_mcp_server_leaves_the_sent_tool_definitions_unchanged_if_tool_search_is_on(
+async def test_adding_an_mcp_server_does_not_change_the_sent_tool_definitions_if_tool_search_is_enabled(
     live: LiveAgent,
 ) -> None:
     settings: dict[str, Any] = {"tools": {"tool_search": "on"}}
@@ -146,7 +146,7 @@ async def test_agent_limits_set_in_code_are_not_replaced_by_changed_settings(liv
     assert (await agent.run("Count")).reason == "completed"
 
 
-async def test_stream_of_the_next_message_contains_an_event_that_names_the_changed_settings(
+async def test_event_stream_of_the_next_message_names_the_changed_settings(
     live: LiveAgent,
 ) -> None:
     agent, _ = live.open("Hello.")
@@ -169,7 +169,7 @@ async def test_agent_keeps_its_settings_if_the_settings_file_becomes_invalid(liv
     assert last_result(model.requests[2]) == {"result": "still here"}
 
 
-async def test_mcp_server_that_the_agents_own_terminal_command_writes_into_the_settings_is_not_used(
+async def test_mcp_server_written_into_the_settings_by_a_terminal_call_of_the_agent_is_not_used(
     home: Path, tmp_path: Path
 ) -> None:
     file = home / "config.yaml"
@@ -223,7 +223,7 @@ class SlowSettings:
         assert await asyncio.to_thread(self._is_waiting.wait, TIMEOUT_S)
 
 
-async def test_interrupting_the_agent_while_changed_settings_are_read_ends_the_turn_without_a_model_call(
+async def test_interrupting_the_agent_while_it_reloads_settings_ends_the_turn_without_a_model_call(
     live: LiveAgent,
 ) -> None:
     agent, model = live.open("Answer.")
@@ -241,7 +241,7 @@ async def test_interrupting_the_agent_while_changed_settings_are_read_ends_the_t
     assert (await agent.run("Hello again")).text == "Answer."
 
 
-async def test_cancelling_an_agent_stream_while_changed_settings_are_read_stores_no_message(
+async def test_cancelling_an_agent_stream_while_settings_are_reloaded_stores_no_message(
     live: LiveAgent,
 ) -> None:
     agent, model = live.open("Answer.")
@@ -260,7 +260,7 @@ async def test_cancelling_an_agent_stream_while_changed_settings_are_read_stores
     assert not agent.history.messages
 
 
-async def test_agent_refuses_a_second_message_while_it_reads_changed_settings_for_the_first(
+async def test_agent_refuses_a_second_message_while_it_reloads_settings_for_the_first_message(
     live: LiveAgent,
 ) -> None:
     agent, _ = live.open("Answer.")

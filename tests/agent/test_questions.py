@@ -43,7 +43,7 @@ def shown_names(agent: Agent) -> set[str]:
     return {each["function"]["name"] for each in agent.session.definitions()}
 
 
-async def test_answer_of_a_blocking_ask_function_is_the_result_of_the_models_clarify_call(
+async def test_return_value_of_a_blocking_ask_function_is_the_result_of_the_clarify_tool(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     asked: list[UserQuestion] = []
@@ -62,7 +62,7 @@ async def test_answer_of_a_blocking_ask_function_is_the_result_of_the_models_cla
     assert "clarify" in shown_names(agent)
 
 
-async def test_answer_of_an_async_ask_function_is_the_result_of_the_models_clarify_call(
+async def test_return_value_of_an_async_ask_function_is_the_result_of_the_clarify_tool(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     async def ask(question: UserQuestion) -> str:
@@ -74,7 +74,7 @@ async def test_answer_of_an_async_ask_function_is_the_result_of_the_models_clari
     assert result_of(agent) == {"answer": "WHICH HARBOUR?"}
 
 
-async def test_without_an_ask_function_the_clarify_tool_is_hidden_and_a_call_says_that_nobody_can_answer(
+async def test_clarify_tool_is_hidden_and_returns_an_error_if_the_agent_has_no_ask_function(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     agent = asking_agent(runtime, store, None)
@@ -84,7 +84,7 @@ async def test_without_an_ask_function_the_clarify_tool_is_hidden_and_a_call_say
 
 
 @pytest.mark.parametrize("answer", [None, "", "  \n", 7, True])
-async def test_empty_or_non_text_return_value_of_an_ask_function_counts_as_no_answer_of_the_user(
+async def test_empty_or_non_text_return_value_of_the_ask_function_is_reported_as_no_answer(
     runtime: Runtime, store: SqliteSessionStore, answer: Any
 ) -> None:
     agent = asking_agent(runtime, store, lambda _: answer)
@@ -93,7 +93,7 @@ async def test_empty_or_non_text_return_value_of_an_ask_function_counts_as_no_an
     assert result_of(agent)["note"].startswith("The user did not answer.")
 
 
-async def test_model_is_told_that_its_question_could_not_be_shown_if_the_ask_function_raises(
+async def test_clarify_tool_reports_that_the_question_could_not_be_shown_if_the_ask_function_raises(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     def ask(_: UserQuestion) -> str:
@@ -123,7 +123,7 @@ async def test_interrupting_the_agent_withdraws_its_open_question_to_the_user(
     assert await asyncio.to_thread(closed.wait, 60)
 
 
-async def test_question_that_the_user_does_not_answer_in_time_is_withdrawn() -> None:
+async def test_unanswered_question_to_the_user_is_withdrawn_after_the_timeout() -> None:
     withdrawn = threading.Event()
 
     def ask(question: UserQuestion) -> str:
@@ -144,7 +144,7 @@ async def test_long_answer_of_the_user_to_a_question_is_truncated() -> None:
     assert "cut" in answer["note"]
 
 
-async def test_sub_agent_cannot_ask_the_user(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_sub_agent_cannot_ask_the_user_questions(runtime: Runtime, store: SqliteSessionStore) -> None:
     asked: list[UserQuestion] = []
     steps: list[Step] = [
         ScriptedReply(calls=[ToolCall("delegate_task", {"goal": "Book a berth"})]),
@@ -169,7 +169,7 @@ async def test_sub_agent_cannot_ask_the_user(runtime: Runtime, store: SqliteSess
         {"question": "Which?", "choices": ["a", "b" * 301]},
     ],
 )
-async def test_clarify_call_with_an_empty_or_long_question_or_bad_choices_is_not_shown_to_the_user(
+async def test_clarify_call_with_an_invalid_question_or_invalid_choices_is_not_shown_to_the_user(
     runtime: Runtime, store: SqliteSessionStore, arguments: Json
 ) -> None:
     asked: list[UserQuestion] = []

@@ -78,7 +78,7 @@ async def test_text_of_a_streamed_answer_is_stored_in_the_database_before_it_is_
         assert draft.startswith("".join(shown[: number + 1]))
 
 
-async def test_cancelled_turn_ends_only_after_its_database_write_and_the_stored_message_stays_in_the_history(
+async def test_cancelled_turn_waits_for_its_database_write_and_keeps_the_stored_message_in_the_history(
     runtime: Runtime, database: Database, database_url: str
 ) -> None:
     store = PostgresSessionStore(database)
@@ -96,7 +96,7 @@ async def test_cancelled_turn_ends_only_after_its_database_write_and_the_stored_
     await agent.close()
 
 
-async def test_session_can_be_opened_again_after_closing_its_agent_failed_in_a_database_write(
+async def test_session_can_be_reopened_after_a_database_error_while_closing_its_agent(
     runtime: Runtime, database: Database
 ) -> None:
     store = PostgresSessionStore(database)

@@ -33,11 +33,11 @@ def ids(answer: dict[str, Any]) -> list[str]:
     return [each["id"] for each in answer["todos"]]
 
 
-def test_todo_tool_returns_an_empty_plan_before_anything_was_written() -> None:
+def test_todo_tool_returns_an_empty_plan_before_the_first_write() -> None:
     assert TodoList().run({}) == {"todos": [], "summary": {}}
 
 
-def test_answer_of_the_todo_tool_contains_the_current_plan() -> None:
+def test_result_of_the_todo_tool_contains_the_current_plan() -> None:
     plan = TodoList()
     answer = plan.run({"todos": [item("b", "in_progress"), item("a"), item("c")]})
     assert answer == {
@@ -54,7 +54,7 @@ def test_writing_todos_replaces_the_whole_plan() -> None:
     assert ids(plan.run({"todos": []})) == []
 
 
-def test_merging_todos_updates_items_with_a_known_id_and_appends_new_ones() -> None:
+def test_merging_todos_updates_items_with_known_ids_and_appends_items_with_new_ids() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     answer = plan.run({"todos": [item("new"), item("a", "completed")], "merge": True})
@@ -64,7 +64,7 @@ def test_merging_todos_updates_items_with_a_known_id_and_appends_new_ones() -> N
 
 
 @check_cases("merge", [True, False])
-def test_duplicate_todo_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
+def test_todos_with_duplicate_ids_are_rejected_and_the_plan_stays_unchanged(merge: bool) -> None:
     plan = TodoList()
     before = plan.run({"todos": [item("a")]})
     with pytest.raises(CallError, match=r"Two items have the id 'b'\. Nothing was written"):
@@ -72,7 +72,7 @@ def test_duplicate_todo_ids_are_rejected_and_nothing_is_written(merge: bool) -> 
     assert plan.run({}) == before
 
 
-def test_adding_more_todos_than_the_maximum_is_rejected_and_the_plan_is_kept() -> None:
+def test_adding_more_todos_than_the_maximum_is_rejected_and_the_plan_stays_unchanged() -> None:
     plan = TodoList()
     before = plan.run({"todos": [item(str(number)) for number in range(MAX_ITEMS)]})
     with pytest.raises(CallError, match=f"the maximum is {MAX_ITEMS}. Nothing was written"):
@@ -86,7 +86,7 @@ def test_changing_the_result_of_the_todo_tool_does_not_change_the_stored_plan() 
     assert plan.run({})["todos"] == [item("a")]
 
 
-def test_concurrent_calls_of_the_todo_tool_lose_no_items(fast_thread_switching: None) -> None:
+def test_concurrent_todo_tool_calls_lose_no_items(fast_thread_switching: None) -> None:
     plan = TodoList()
     together = threading.Barrier(8, timeout=60)
 
@@ -147,7 +147,7 @@ class TestTodoInSession:
             "tomorrow",
         ],
     )
-    def test_invalid_todo_plan_is_rejected_and_the_old_plan_is_kept(
+    def test_invalid_todo_plan_is_rejected_and_the_previous_plan_stays_unchanged(
         self, todos: Any, runtime: Runtime
     ) -> None:
         agent = LocalAgent()
