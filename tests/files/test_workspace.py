@@ -101,7 +101,7 @@ def test_path_outside_the_workspace_is_rejected_for_reading_and_writing(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_writing_to_a_sibling_directory_whose_name_starts_like_the_workspace_is_rejected(
+def test_writing_to_a_sibling_directory_whose_name_begins_with_the_workspace_name_is_rejected(
     workspace: Workspace, root: Path
 ) -> None:
     twin = root.with_name("work-twin")
@@ -133,7 +133,9 @@ def test_empty_overlong_or_invalid_path_is_rejected_with_a_short_message(
 
 @given(st.text(max_size=60))
 @settings(deadline=None)  # a busy disk is slow to sync
-def test_writing_to_an_arbitrary_path_stays_inside_the_workspace_or_raises_call_error(path: str) -> None:
+def test_writing_to_an_arbitrary_path_changes_files_only_inside_the_workspace_or_raises_call_error(
+    path: str,
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
         try:
@@ -152,9 +154,7 @@ def test_files_in_additional_workspace_directories_can_be_read_and_written_by_ab
     assert workspace.write_atomically(outside / "new", b"x").created
 
 
-def test_extra_directory_that_a_session_may_read_cannot_be_written(
-    workspace: Workspace, outside: Path
-) -> None:
+def test_extra_directory_that_a_session_may_read_is_not_writable(workspace: Workspace, outside: Path) -> None:
     target = outside / "secret.txt"
     assert read(workspace, target, outside) == SECRET
     assert "is outside the workspace" in read_error(workspace, target)
@@ -207,7 +207,7 @@ def test_error_for_reading_a_directory_lists_its_entries(workspace: Workspace, r
     assert message.endswith("19, ….")
 
 
-def test_error_for_a_path_below_a_file_says_that_a_part_of_the_path_is_a_file(
+def test_error_for_a_path_below_a_regular_file_says_that_a_path_component_is_a_file(
     workspace: Workspace, root: Path
 ) -> None:
     assert "a part of the path is a file" in read_error(workspace, "a.txt/b")
@@ -215,7 +215,7 @@ def test_error_for_a_path_below_a_file_says_that_a_part_of_the_path_is_a_file(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_reading_and_writing_in_a_missing_workspace_directory_is_an_error_and_does_not_create_it(
+def test_access_to_a_missing_workspace_directory_fails_and_does_not_create_the_directory(
     tmp_path: Path,
 ) -> None:
     workspace = Workspace(tmp_path / "gone")
@@ -231,7 +231,7 @@ def test_reading_a_named_pipe_is_rejected_without_blocking(workspace: Workspace,
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
 
 
-def test_reading_a_file_that_is_replaced_by_a_named_pipe_after_the_path_check_fails_without_blocking(
+def test_reading_a_file_replaced_by_a_named_pipe_after_the_path_check_fails_without_blocking(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -276,7 +276,7 @@ def test_reading_a_file_leaks_no_file_descriptor(workspace: Workspace, root: Pat
 # Links
 
 
-def test_reading_through_a_symlink_to_a_file_inside_the_workspace_returns_that_file(
+def test_reading_through_a_symlink_inside_the_workspace_returns_the_linked_file(
     workspace: Workspace, root: Path
 ) -> None:
     (root / "sub").mkdir()
@@ -286,7 +286,7 @@ def test_reading_through_a_symlink_to_a_file_inside_the_workspace_returns_that_f
     assert read(workspace, "folder/link") == b"alpha\n"
 
 
-def test_files_of_a_workspace_opened_through_a_symlink_can_be_read_by_that_path(
+def test_files_of_a_workspace_opened_through_a_symlink_can_be_read_through_the_symlink_path(
     root: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "alias").symlink_to(root)
@@ -294,7 +294,7 @@ def test_files_of_a_workspace_opened_through_a_symlink_can_be_read_by_that_path(
     assert read(workspace, str(tmp_path / "alias" / "a.txt")) == b"alpha\n"
 
 
-def test_error_for_a_symlink_to_outside_names_the_symlink(
+def test_error_for_a_symlink_that_leaves_the_workspace_names_the_symlink(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (root / "file").symlink_to(outside / "secret.txt")
@@ -308,7 +308,7 @@ def test_error_for_a_symlink_to_outside_names_the_symlink(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_dot_dot_after_a_symlink_to_outside_does_not_lead_back_into_the_workspace(
+def test_dot_dot_after_a_symlink_to_an_outside_directory_does_not_give_access_to_the_workspace(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (outside / "deep").mkdir()
@@ -392,7 +392,7 @@ def test_writing_fails_if_a_directory_is_replaced_by_a_symlink_after_the_path_ch
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
 
-def test_file_is_written_into_its_original_directory_if_that_directory_is_swapped_during_the_write(
+def test_write_stays_in_the_original_directory_if_its_path_is_swapped_during_the_write(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap, real_replace = swapped_directory(root, outside), os.replace
@@ -408,7 +408,7 @@ def test_file_is_written_into_its_original_directory_if_that_directory_is_swappe
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
 
 
-def test_reading_fails_if_the_workspace_directory_was_replaced_by_a_symlink_to_outside(
+def test_reading_fails_if_the_workspace_directory_was_replaced_by_a_symlink_to_another_directory(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (outside / "work").mkdir()
@@ -426,7 +426,7 @@ def test_reading_fails_if_the_workspace_directory_was_replaced_by_a_symlink_to_o
         root.parent.with_name("elsewhere").rename(root.parent)
 
 
-def test_constantly_changing_symlink_never_allows_access_outside_the_workspace(
+def test_symlink_whose_target_changes_constantly_never_allows_access_outside_the_workspace(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (root / "real").mkdir()
@@ -483,7 +483,7 @@ def test_writing_fails_if_a_directory_was_replaced_by_a_symlink_to_toolfold_file
     assert snapshot_tree(home) == {"secret.txt": SECRET}
 
 
-def test_reading_through_a_symlink_that_is_removed_meanwhile_raises_call_error(
+def test_reading_through_a_symlink_that_is_removed_during_the_read_raises_call_error(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "link").symlink_to("a.txt")
@@ -539,9 +539,7 @@ def test_replacing_directories_during_access_never_exposes_the_toolfold_director
 # Writing
 
 
-def test_new_files_and_directories_get_the_permissions_that_the_umask_allows(
-    workspace: Workspace, root: Path
-) -> None:
+def test_permissions_of_new_files_and_directories_follow_the_umask(workspace: Workspace, root: Path) -> None:
     before = os.umask(0o027)
     try:
         written = workspace.write_atomically("new/deep/b.txt", b"beta")
@@ -647,7 +645,7 @@ def test_writing_a_file_path_with_a_trailing_slash_is_rejected(workspace: Worksp
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_concurrent_reader_of_a_file_being_written_sees_either_all_old_or_all_new_content(
+def test_reader_during_a_concurrent_write_sees_either_the_old_or_the_new_content_completely(
     workspace: Workspace,
 ) -> None:
     versions = [b"a" * 300_000, b"b" * 300_000]
@@ -687,13 +685,13 @@ def test_concurrent_reader_of_a_file_being_written_sees_either_all_old_or_all_ne
         "sub/../.git/config",
     ],
 )
-def test_files_of_toolfold_and_git_cannot_be_written(workspace: Workspace, root: Path, path: str) -> None:
+def test_files_of_toolfold_and_git_are_not_writable(workspace: Workspace, root: Path, path: str) -> None:
     assert "is protected from the file tools" in write_error(workspace, path)
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
     assert sorted(each.name for each in root.iterdir()) == ["a.txt"]
 
 
-def test_files_of_toolfold_and_git_cannot_be_written_through_symlinks(
+def test_files_of_toolfold_and_git_are_not_writable_through_symlinks(
     workspace: Workspace, root: Path
 ) -> None:
     (root / ".git" / "hooks").mkdir(parents=True)
@@ -716,7 +714,7 @@ def test_files_with_names_similar_to_git_and_toolfold_files_can_be_written(works
 GIT = "git runs code that is stored there"
 
 
-def test_git_directory_with_another_name_than_dot_git_cannot_be_written(
+def test_git_directory_with_a_name_other_than_dot_git_is_not_writable(
     workspace: Workspace, root: Path
 ) -> None:
     subprocess.run(["git", "init", "-q", "--separate-git-dir", root / "meta", root], check=True)
@@ -729,7 +727,7 @@ def test_git_directory_with_another_name_than_dot_git_cannot_be_written(
     assert not (root / "meta" / "new").exists()
 
 
-def test_workspace_that_is_a_git_directory_cannot_be_written(root: Path) -> None:
+def test_workspace_that_is_a_git_directory_is_not_writable(root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", root], check=True)
     assert GIT in write_error(Workspace(root), "hooks/pre-commit")
     assert GIT in write_error(Workspace(root / "hooks"), "pre-commit")
@@ -737,7 +735,7 @@ def test_workspace_that_is_a_git_directory_cannot_be_written(root: Path) -> None
 
 
 @pytest.mark.parametrize("marker", ["file", "link", "link to a file"])
-def test_git_directory_that_a_dot_git_file_points_to_cannot_be_written(
+def test_git_directory_referenced_by_a_dot_git_file_or_symlink_is_not_writable(
     workspace: Workspace, root: Path, marker: str
 ) -> None:
     (root / "store").mkdir()
@@ -751,7 +749,7 @@ def test_git_directory_that_a_dot_git_file_points_to_cannot_be_written(
     assert workspace.write_atomically("storehouse/config", b"x").created
 
 
-def test_files_beside_an_invalid_dot_git_file_can_be_written(workspace: Workspace, root: Path) -> None:
+def test_files_beside_an_invalid_dot_git_file_are_writable(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / ".git")
     (root / "sub").mkdir()
     (root / "sub" / ".git").write_bytes(b"gitdir: \0\xff")
@@ -779,7 +777,7 @@ def test_write_that_would_turn_a_directory_into_a_git_directory_is_rejected(
     assert not (root / "sub" / paths[-1]).exists()
 
 
-def test_files_named_like_those_of_git_can_be_written_outside_git_directories(workspace: Workspace) -> None:
+def test_files_with_names_of_git_internals_are_writable_outside_git_directories(workspace: Workspace) -> None:
     for path in ("HEAD", "config", "objects/x", "docs/refs/x", "docs/hooks/x", "docs/config"):
         assert workspace.write_atomically(path, b"x").created
 
@@ -808,7 +806,7 @@ def test_files_are_listed_in_a_fixed_order_and_ignored_directories_are_skipped(
     assert list_files(workspace, "b/1") == ["b/1"]
 
 
-def test_file_listing_ends_despite_symlink_cycles_and_names_each_file_once(
+def test_file_listing_with_symlink_cycles_terminates_and_lists_each_file_once(
     workspace: Workspace, root: Path
 ) -> None:
     (root / "sub").mkdir()
@@ -830,7 +828,7 @@ def test_file_listing_never_leaves_the_workspace(workspace: Workspace, root: Pat
         list_files(workspace, "out")
 
 
-def test_file_listing_skips_a_directory_that_is_replaced_by_a_symlink_meanwhile(
+def test_file_listing_skips_a_directory_that_is_replaced_by_a_symlink_during_the_listing(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
@@ -842,7 +840,7 @@ def test_listing_a_missing_directory_is_an_error(workspace: Workspace) -> None:
         list_files(workspace, "missing")
 
 
-def test_file_listing_of_many_empty_directories_ends_when_the_stop_function_returns_true(
+def test_file_listing_of_many_empty_directories_stops_when_the_stop_callback_returns_true(
     workspace: Workspace, root: Path
 ) -> None:
     for number in range(50):
@@ -859,7 +857,7 @@ def test_file_listing_of_many_empty_directories_ends_when_the_stop_function_retu
 
 
 @pytest.mark.thorough
-def test_file_listing_finds_a_file_300_directories_deep(workspace: Workspace, root: Path) -> None:
+def test_file_listing_includes_a_file_at_a_depth_of_300_directories(workspace: Workspace, root: Path) -> None:
     folder = root
     for _ in range(300):
         folder = folder / "d"
