@@ -76,7 +76,7 @@ async def call(client: ModelClient, retries: list[float] | None = None, **option
 @pytest.mark.thorough(keep=("True",))
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_same_model_reply_sent_in_every_provider_format_is_parsed_to_equal_text_calls_and_usage(
+async def test_equal_model_replies_in_all_provider_formats_are_parsed_to_equal_text_calls_and_usage(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, stream: bool
 ) -> None:
     client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
@@ -96,7 +96,7 @@ async def test_same_model_reply_sent_in_every_provider_format_is_parsed_to_equal
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_failed_model_call_is_retried_after_the_time_that_the_provider_asks_for(
+async def test_failed_model_call_is_retried_after_the_delay_requested_by_the_provider(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.failures = [
@@ -123,7 +123,7 @@ async def test_failed_model_call_is_retried_after_the_time_that_the_provider_ask
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_provider_error_such_as_an_invalid_key_is_not_retried_and_its_kind_is_recognized(
+async def test_permanent_provider_errors_such_as_an_invalid_key_are_classified_and_not_retried(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, status: int, message: str, kind: str
 ) -> None:
     server.failures = [(status, {}, {"error": {"message": message, "type": "x"}})]
@@ -148,7 +148,7 @@ async def test_error_for_an_unreachable_provider_names_its_address_without_crede
     assert "hidden-word" not in str(caught.value)
 
 
-def test_error_for_an_unreachable_remote_provider_does_not_advise_to_start_a_local_server() -> None:
+def test_error_for_an_unreachable_remote_provider_does_not_suggest_starting_a_local_server() -> None:
     import httpx2
     import openai
 
@@ -175,7 +175,7 @@ async def test_agent_sends_tool_results_back_to_a_model_over_http_in_every_provi
 
 
 class TestModelNames:
-    def test_provider_of_a_model_is_found_from_a_known_name_or_taken_from_its_prefix(
+    def test_provider_of_a_model_is_determined_by_the_model_name_or_its_prefix(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         config = make_config(tmp_path, server, "openai")
@@ -183,7 +183,7 @@ class TestModelNames:
         assert str(parse_model_name("openrouter:meta/llama:free", config)) == "openrouter:meta/llama:free"
         assert str(parse_model_name("test:m-1", config)) == "test:m-1"
 
-    def test_unknown_provider_in_a_model_name_is_a_config_error_that_suggests_a_similar_one(
+    def test_unknown_provider_in_a_model_name_raises_a_config_error_with_a_suggestion(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         with pytest.raises(ConfigError, match="Did you mean anthropic") as caught:
@@ -195,7 +195,7 @@ class TestModelNames:
         with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
             build_client(ModelName("anthropic", "claude-sonnet-4-6"), config)
 
-    def test_context_limit_of_a_model_comes_from_the_longest_known_name_that_its_name_contains(self) -> None:
+    def test_context_limit_of_a_model_is_that_of_the_longest_known_model_name_it_contains(self) -> None:
         mini, whole = find_limits("openai/o1-mini-2024"), find_limits("o1")
         assert mini is not None
         assert whole is not None
@@ -203,7 +203,7 @@ class TestModelNames:
         assert find_limits("my-own-model") is None
         assert find_limits("proto1-7b") is None  # contains "o1", but not as a word
 
-    async def test_context_window_of_an_unknown_model_comes_from_the_providers_model_list(
+    async def test_context_window_of_an_unknown_model_is_read_from_the_model_list_of_the_provider(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         config = make_config(tmp_path, server, "openai")

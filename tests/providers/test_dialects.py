@@ -102,9 +102,7 @@ def test_simplifying_a_tool_schema_without_top_level_alternatives_returns_it_unc
     assert simplify_schema(SCHEMA) is SCHEMA
 
 
-def test_anthropic_cache_marker_is_on_the_last_tool_of_the_part_that_stays_the_same_in_every_request() -> (
-    None
-):
+def test_anthropic_cache_marker_is_placed_on_the_last_tool_that_is_identical_in_every_request() -> None:
     tools = get_dialect("anthropic").render_tools(
         [definition("a"), definition("b"), definition("c")], cache_after=2
     )
@@ -116,7 +114,7 @@ def test_cache_marker_is_not_sent_to_providers_other_than_anthropic(form: Dialec
     assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
 
 
-def test_deferred_tools_are_sent_to_anthropic_after_the_others_and_without_a_cache_marker() -> None:
+def test_deferred_tools_are_sent_to_anthropic_after_other_tools_and_without_a_cache_marker() -> None:
     late = [definition("late"), definition("later")]
     tools = get_dialect("anthropic").render_tools([SEARCH], deferred=late, native=True, cache_after=1)
     assert [tool["name"] for tool in tools] == ["tool_search", "late", "later"]
@@ -124,14 +122,14 @@ def test_deferred_tools_are_sent_to_anthropic_after_the_others_and_without_a_cac
     assert not any("cache_control" in tool and "defer_loading" in tool for tool in tools)
 
 
-def test_first_tool_of_an_anthropic_request_is_not_deferred_even_if_all_tools_should_be() -> None:
+def test_first_tool_of_an_anthropic_request_is_never_deferred() -> None:
     tools = get_dialect("anthropic").render_tools(
         [], deferred=[definition("late"), definition("later")], native=True
     )
     assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
 
 
-def test_tool_search_is_sent_to_the_openai_responses_api_as_its_native_client_side_search_tool() -> None:
+def test_tool_search_is_sent_to_the_openai_responses_api_as_a_native_client_side_search_tool() -> None:
     (tool,) = get_dialect("responses").render_tools([SEARCH], native=True)
     assert tool == {
         "type": "tool_search",
@@ -141,11 +139,11 @@ def test_tool_search_is_sent_to_the_openai_responses_api_as_its_native_client_si
     }
 
 
-def test_deferred_tools_are_left_out_of_an_openai_chat_request() -> None:
+def test_deferred_tools_are_omitted_from_an_openai_chat_request() -> None:
     assert get_dialect("openai").render_tools([SEARCH], deferred=[definition()], native=True) == [SEARCH]
 
 
-def test_limit_of_tools_in_an_anthropic_request_is_ten_thousand() -> None:
+def test_anthropic_request_allows_at_most_ten_thousand_tools() -> None:
     assert MAX_TOOLS == 10_000
 
 
@@ -153,7 +151,7 @@ def test_limit_of_tools_in_an_anthropic_request_is_ten_thousand() -> None:
 
 
 @check_cases("form", DIALECTS)
-def test_text_appended_to_a_message_follows_its_text_or_becomes_another_content_part(
+def test_text_appended_to_a_message_is_added_to_its_text_or_as_another_content_part(
     form: DialectName,
 ) -> None:
     kind = "input_text" if form == "responses" else "text"
@@ -167,7 +165,7 @@ def test_text_appended_to_a_message_follows_its_text_or_becomes_another_content_
     ]
 
 
-def test_appending_text_to_a_message_does_not_modify_the_callers_message_object() -> None:
+def test_appending_text_to_a_message_does_not_modify_the_original_message() -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
     get_dialect("openai").append_text(message, "note")
     assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
@@ -189,13 +187,13 @@ def test_appending_text_to_a_message_does_not_modify_the_callers_message_object(
         ({"type": "function_call_output", "output": "{}"}, False),
     ],
 )
-def test_message_counts_as_user_message_unless_it_has_another_role_or_only_tool_results(
+def test_message_with_another_role_or_only_tool_results_is_not_a_user_message(
     message: Json, expected: bool
 ) -> None:
     assert is_user_message(message) is expected
 
 
-def test_tools_added_later_are_sent_to_the_openai_responses_api_as_an_input_item() -> None:
+def test_tools_added_during_a_conversation_are_sent_to_the_openai_responses_api_as_an_input_item() -> None:
     assert get_dialect("responses").render_added_tools([definition()]) == {
         "type": "additional_tools",
         "role": "developer",
@@ -206,7 +204,7 @@ def test_tools_added_later_are_sent_to_the_openai_responses_api_as_an_input_item
 # -- answers --------------------------------------------------------------------------------------------
 
 
-def test_tool_result_is_sent_with_the_id_of_its_call_in_every_provider_format() -> None:
+def test_tool_result_contains_the_id_of_its_call_in_every_provider_format() -> None:
     result = ToolResult(call_id="call-7", name="weather", text='{"sun": true}')
     assert answer(result, "openai") == [
         {"role": "tool", "tool_call_id": "call-7", "content": '{"sun": true}'}
@@ -219,7 +217,7 @@ def test_tool_result_is_sent_with_the_id_of_its_call_in_every_provider_format() 
     ]
 
 
-def test_result_of_a_failed_tool_call_is_sent_to_anthropic_with_is_error() -> None:
+def test_failed_tool_result_is_sent_to_anthropic_with_is_error() -> None:
     result = ToolResult(call_id="1", name="weather", text='{"error": "no"}', error="no")
     assert answer(result, "anthropic")[0]["is_error"] is True
 
@@ -238,7 +236,7 @@ def test_tools_found_by_search_are_sent_to_anthropic_as_tool_references() -> Non
     ]
 
 
-def test_text_of_a_tool_search_result_is_sent_to_anthropic_in_a_block_after_the_tool_references() -> None:
+def test_text_of_a_tool_search_result_follows_the_tool_references_in_an_anthropic_message() -> None:
     deferred = {"weather": definition()}
     result, text = answer(
         search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred
@@ -250,7 +248,7 @@ def test_text_of_a_tool_search_result_is_sent_to_anthropic_in_a_block_after_the_
     }
 
 
-def test_tool_search_result_with_a_tool_that_was_not_sent_as_deferred_is_sent_to_anthropic_as_text() -> None:
+def test_tool_search_result_naming_a_tool_that_is_not_deferred_is_sent_to_anthropic_as_text() -> None:
     found = search_result("elsewhere")
     assert answer(found, "anthropic", deferred={"weather": definition()}) == answer(found, "anthropic")
     assert answer(found, "anthropic")[0]["content"] == found.text
@@ -272,7 +270,7 @@ def test_tools_found_by_search_are_sent_to_the_openai_responses_api_as_tools() -
 
 @pytest.mark.parametrize("text", ["[]", "not json", '{"matches": 3}', '{"matches": [1, {"name": 2}]}', "{}"])
 @pytest.mark.parametrize("form", DIALECTS)
-def test_tool_search_result_with_malformed_text_is_rendered_with_the_id_of_its_call(
+def test_malformed_tool_search_result_is_rendered_with_the_id_of_its_call(
     text: str, form: DialectName
 ) -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text=text)
@@ -280,7 +278,7 @@ def test_tool_search_result_with_malformed_text_is_rendered_with_the_id_of_its_c
     assert "call-1" in first.values()
 
 
-def test_failed_tool_search_is_answered_with_no_tools_and_the_error_message() -> None:
+def test_failed_tool_search_is_rendered_with_no_tools_and_the_error_message() -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text='{"error": "no words"}', error="no words")
     output, text = answer(result, "responses", deferred={})
     assert output["tools"] == []
@@ -310,7 +308,7 @@ def test_image_from_a_tool_is_sent_to_openai_chat_in_a_user_message_after_the_to
     assert shown["content"] == [{"type": "image_url", "image_url": {"url": IMAGE_URL}}]
 
 
-def test_user_message_that_carries_an_image_from_a_tool_does_not_count_as_text_of_the_user() -> None:
+def test_message_that_carries_an_image_from_a_tool_is_not_treated_as_a_user_message() -> None:
     _, shown = answer(result_with_media(IMAGE), "openai")
     assert not is_user_message(shown)
     assert Conversation.from_messages([{"role": "user", "content": "take a picture"}, shown]).user_texts == (
@@ -353,7 +351,7 @@ def test_wav_audio_from_a_tool_is_sent_to_openai_models_that_support_audio() -> 
 
 
 @check_cases("form", ["anthropic", "responses"])
-def test_audio_from_a_tool_is_left_out_in_provider_formats_that_have_no_audio(form: DialectName) -> None:
+def test_audio_from_a_tool_is_omitted_in_provider_formats_without_audio_support(form: DialectName) -> None:
     assert answer(result_with_media(SOUND), form, takes=("audio",)) == answer(result_with_media(), form)
 
 
@@ -375,7 +373,7 @@ def test_failed_tool_result_with_an_image_is_sent_to_anthropic_with_is_error() -
     assert [each["type"] for each in block["content"]] == ["text", "image"]
 
 
-def test_interrupted_anthropic_reply_keeps_signed_thinking_blocks_and_drops_the_unfinished_one() -> None:
+def test_interrupted_anthropic_reply_keeps_signed_thinking_blocks_and_drops_unfinished_blocks() -> None:
     reader = get_dialect("anthropic").start_reply()
     first = {"type": "thinking", "thinking": "done"}
     deltas = [{"type": "signature_delta", "signature": "s1"}, {"type": "thinking_delta", "thinking": "half"}]
@@ -414,7 +412,7 @@ def test_interrupted_openai_responses_reply_keeps_reasoning_before_its_message_a
 
 
 @check_cases("form", DIALECTS)
-def test_reply_interrupted_before_its_first_event_is_one_empty_message_in_every_provider_format(
+def test_reply_interrupted_before_its_first_event_becomes_one_empty_message_in_every_provider_format(
     form: DialectName,
 ) -> None:
     reply = get_dialect(form).start_reply().finish(interrupted=True)

@@ -48,7 +48,7 @@ async def client() -> AsyncIterator[LocalClient]:
 
 
 @pytest.mark.timeout(300)
-async def test_packaged_model_calls_a_tool_with_arguments_that_fit_its_schema_and_can_be_cancelled(
+async def test_packaged_model_calls_a_tool_with_schema_conforming_arguments_and_can_be_cancelled(
     client: LocalClient,
 ) -> None:
     call_stream = client.stream(ask("What is the weather in Porto?", WEATHER))
@@ -98,7 +98,7 @@ async def test_local_model_can_call_a_tool_whose_schema_the_inference_engine_rej
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-async def test_local_model_raises_a_context_length_error_if_the_schema_of_the_chosen_tool_is_too_long(
+async def test_local_model_raises_a_context_length_error_if_the_schema_of_the_selected_tool_is_too_long(
     client: LocalClient,
 ) -> None:
     names = {f"{'harbour_of_a_town_' * 3}{number}": {"type": "string"} for number in range(1000)}
@@ -110,7 +110,7 @@ async def test_local_model_raises_a_context_length_error_if_the_schema_of_the_ch
     assert refused.value.kind == "context_length"
 
 
-def test_error_names_an_unknown_local_model_or_a_missing_model_file(tmp_path: Path) -> None:
+def test_error_names_the_unknown_local_model_or_the_missing_model_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no local model 'large'; use smollm2, or the path of a \.gguf"):
         LocalClient("large")
     with pytest.raises(ConfigError, match="no model file"):
@@ -128,7 +128,7 @@ async def test_model_name_with_the_prefix_local_selects_the_packaged_model_and_i
     assert await find_context_tokens(name, config, built) == 8_192
 
 
-def test_provider_that_the_settings_name_local_is_used_instead_of_the_packaged_model(tmp_path: Path) -> None:
+def test_provider_named_local_in_the_settings_replaces_the_packaged_model(tmp_path: Path) -> None:
     provider = {"dialect": "openai", "base_url": "http://127.0.0.1:9/v1"}
     overrides = {"providers": {"local": provider}}
     config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path)}, overrides=overrides)
