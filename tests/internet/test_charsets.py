@@ -45,7 +45,7 @@ async def test_document_is_decoded_correctly_from_every_character_set_that_brows
     "charset",
     ["punycode", "idna", "undefined", "utf-7", "unicode_escape", "rot13", "zlib", "no-such", "a\0b", ""],
 )
-async def test_document_that_declares_an_unknown_or_dangerous_character_set_is_decoded_as_utf_8(
+async def test_document_with_an_unknown_or_dangerous_declared_character_set_is_decoded_as_utf_8(
     charset: str,
 ) -> None:
     """A document that punycode, for example, would need hours to decode takes no longer than others."""
@@ -70,6 +70,6 @@ def test_every_supported_character_set_decodes_any_bytes_without_an_error() -> N
         assert text, label
 
 
-def test_multibyte_character_split_between_two_chunks_of_a_document_is_decoded() -> None:
+def test_multibyte_character_split_across_two_chunks_is_decoded() -> None:
     text = "x" * (charsets.CHUNK_BYTES - 1) + "ü"
     assert decode_text(text.encode(), "utf-8", 100_000) == (text, False)

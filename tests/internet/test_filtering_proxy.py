@@ -41,7 +41,7 @@ async def send(proxy: FilteringProxy, request: str, *, password: str | None = No
         writer.close()
 
 
-async def test_proxy_forwards_an_http_request_without_proxy_headers(
+async def test_proxy_forwards_an_http_request_without_its_proxy_headers(
     proxy: FilteringProxy, server: WebServer
 ) -> None:
     server.pages["/a"] = Page(b"hello")
@@ -62,7 +62,7 @@ async def test_proxy_opens_a_tunnel_for_a_connect_request(proxy: FilteringProxy,
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "2130706434", "[::1]", "169.254.169.254"])
-async def test_proxy_answers_403_for_a_forbidden_address_and_can_report_the_reason_later(
+async def test_proxy_answers_403_for_a_forbidden_address_and_records_the_reason(
     proxy: FilteringProxy, server: WebServer, host: str
 ) -> None:
     for request in (f"CONNECT {host}:{server.port}", f"GET http://{host}:{server.port}/"):
@@ -97,7 +97,7 @@ async def test_proxy_answers_400_to_invalid_requests_and_403_for_forbidden_hosts
     assert (await send(proxy, request_line)).startswith(f"HTTP/1.1 {status}")
 
 
-async def test_proxy_tunnel_to_a_silent_server_ends_when_the_browser_disconnects(
+async def test_proxy_tunnel_to_a_silent_server_is_closed_when_the_browser_disconnects(
     proxy: FilteringProxy,
 ) -> None:
     connected = asyncio.Event()
@@ -124,7 +124,7 @@ async def test_proxy_tunnel_to_a_silent_server_ends_when_the_browser_disconnects
         silent.close()
 
 
-async def test_closing_the_proxy_ends_open_tunnels(proxy: FilteringProxy, server: WebServer) -> None:
+async def test_closing_the_proxy_closes_open_tunnels(proxy: FilteringProxy, server: WebServer) -> None:
     tunnel = asyncio.create_task(
         send(proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1", then="GET / HTTP/1.1\r\n")
     )

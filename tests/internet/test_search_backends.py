@@ -29,7 +29,7 @@ def json_page(value: object) -> Page:
     return Page(json.dumps(value).encode(), "application/json")
 
 
-async def test_searxng_results_are_returned_without_duplicates_and_invalid_urls(server: WebServer) -> None:
+async def test_searxng_results_are_returned_without_duplicate_or_invalid_urls(server: WebServer) -> None:
     server.pages["/search"] = json_page(
         {
             "query": "tides",
@@ -53,7 +53,7 @@ async def test_searxng_results_are_returned_without_duplicates_and_invalid_urls(
     assert await backend.search("tides", 1) == HITS[:1]
 
 
-async def test_error_says_how_to_enable_json_results_if_a_searxng_server_answers_403(
+async def test_error_for_a_searxng_403_response_explains_how_to_enable_json_results(
     server: WebServer,
 ) -> None:
     server.pages["/search"] = Page(b"Forbidden", status=403)
@@ -95,7 +95,9 @@ async def test_duckduckgo_backend_returns_results_without_an_api_key(server: Web
     assert await backend.search("tides", 10) == HITS
 
 
-async def test_duckduckgo_bot_challenge_is_an_error_that_suggests_another_backend(server: WebServer) -> None:
+async def test_duckduckgo_bot_challenge_raises_an_error_that_suggests_another_backend(
+    server: WebServer,
+) -> None:
     server.pages["/html/"] = Page(b'<div class="anomaly-modal">bots</div>', status=202)
     with pytest.raises(CallError, match="another search backend"):
         await build_backend(f"{server.url}/html/", backend="duckduckgo").search("tides", 5)
@@ -112,7 +114,7 @@ async def test_duckduckgo_bot_challenge_is_an_error_that_suggests_another_backen
         (Page(status=302, headers={"Location": "https://example.com/"}), "status 302"),
     ],
 )
-async def test_error_of_a_search_service_is_described_without_the_api_key(
+async def test_error_from_a_search_service_does_not_contain_the_api_key(
     server: WebServer, page: Page, problem: str
 ) -> None:
     server.pages["/"] = page
@@ -122,7 +124,7 @@ async def test_error_of_a_search_service_is_described_without_the_api_key(
     assert "key-12345678" not in str(caught.value)
 
 
-def test_search_backend_auto_prefers_searxng_then_services_with_a_key_then_duckduckgo() -> None:
+def test_search_backend_auto_prefers_searxng_then_services_with_an_api_key_then_duckduckgo() -> None:
     keys = {"BRAVE_API_KEY": "12345678", "TAVILY_API_KEY": "12345678"}
     assert build_backend("https://search.example", keys).name == "searxng"
     assert build_backend("", keys).name == "brave"
