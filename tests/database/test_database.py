@@ -68,7 +68,7 @@ class TestMigrations:
         assert upgrade(database) == ()
         assert migrate(database, LATEST) == ()
 
-    def test_processes_that_migrate_at_the_same_time_apply_each_migration_once(
+    def test_concurrent_migrations_by_several_processes_apply_each_migration_once(
         self, database_url: str
     ) -> None:
         script = (
@@ -100,7 +100,7 @@ class TestMigrations:
             applied.append(int(output))
         assert sorted(applied) == [0, 0, 0, LATEST]
 
-    def test_failed_database_migration_leaves_no_tables_and_keeps_the_schema_version(
+    def test_failed_database_migration_creates_no_tables_and_keeps_the_schema_version(
         self, database: Database
     ) -> None:
         broken = Migration(LATEST + 1, "broken", "CREATE TABLE half (a INTEGER); SELECT missing;", "")
@@ -129,7 +129,7 @@ class TestConnections:
             database.run(add_and_fail)
         assert database.query("SELECT 1 AS one FROM migrations WHERE number = 99") == []
 
-    def test_sql_statement_is_stopped_at_its_time_limit(self, database_url: str) -> None:
+    def test_sql_statement_is_cancelled_at_its_time_limit(self, database_url: str) -> None:
         database = Database(database_url, statement_timeout_s=0.2)
         with pytest.raises(DatabaseError, match="time limit"):
             database.query("SELECT pg_sleep(60)")
@@ -185,7 +185,7 @@ class TestChanges:
         assert called.acquire(timeout=WAIT_S)
         other.close()
 
-    def test_subscriber_to_database_changes_is_notified_although_another_subscriber_raises(
+    def test_subscriber_to_database_changes_is_notified_even_if_another_subscriber_raises(
         self, database: Database
     ) -> None:
         called = threading.Semaphore(0)
@@ -198,7 +198,7 @@ class TestChanges:
         database.execute("SELECT pg_notify('toolfold_changes', 'things')")
         assert called.acquire(timeout=WAIT_S)
 
-    def test_subscriber_to_database_changes_that_raises_is_called_again_until_it_succeeds(
+    def test_subscriber_to_database_changes_that_raises_is_retried_until_it_succeeds(
         self, database: Database
     ) -> None:
         connected, attempts, may_succeed = threading.Event(), threading.Semaphore(0), threading.Event()
@@ -220,7 +220,7 @@ class TestChanges:
         may_succeed.set()
         wait_until(lambda: database.seconds_since_contact("things") <= database.seconds_since_contact())
 
-    def test_queries_and_change_notifications_continue_after_the_server_ended_all_connections(
+    def test_queries_and_change_notifications_resume_after_the_server_closed_all_connections(
         self, database: Database, postgres: PostgresServer
     ) -> None:
         called = threading.Semaphore(0)
@@ -238,7 +238,7 @@ class TestChanges:
         assert called.acquire(timeout=WAIT_S)
 
 
-def test_transaction_that_the_database_ends_because_of_a_deadlock_is_repeated(database: Database) -> None:
+def test_transaction_aborted_by_a_deadlock_is_retried(database: Database) -> None:
     database.execute("CREATE TABLE counters (name text PRIMARY KEY, value int)")
     database.execute("INSERT INTO counters VALUES ('a', 0), ('b', 0)")
     both_locked = threading.Barrier(2)
@@ -264,7 +264,7 @@ def test_transaction_that_the_database_ends_because_of_a_deadlock_is_repeated(da
 
 
 @pytest.mark.thorough
-def test_queries_succeed_again_after_the_database_server_was_stopped_and_started() -> None:
+def test_queries_succeed_again_after_a_restart_of_the_database_server() -> None:
     with run_postgres() as server:
         database = open_database(server.create_database())
         assert database is not None
