@@ -30,7 +30,7 @@ async def test_events_are_logged_as_json_lines_and_include_message_content_only_
     assert ("arguments" in started, "result" in finished) == (include_content, include_content)
 
 
-async def test_tool_call_logs_no_event_if_the_event_log_is_not_configured(
+async def test_tool_call_writes_no_event_if_the_event_log_is_not_configured(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger=LOGGER_NAME)

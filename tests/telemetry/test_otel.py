@@ -80,7 +80,7 @@ def add_boats(runtime: Runtime) -> None:
     runtime.registry.add(recording_tool("count_boats", "harbour", []))
 
 
-async def test_spans_and_metrics_of_a_turn_with_a_call_through_tool_call_name_the_inner_tool(
+async def test_spans_and_metrics_of_a_call_through_the_bridge_tool_call_name_the_inner_tool(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -166,7 +166,7 @@ async def test_span_of_a_tool_call_made_by_a_handler_is_a_child_of_the_handlers_
     assert parent_of(spans["execute_tool count_boats"], spans) == "execute_tool count_all"
 
 
-async def test_tool_name_invented_by_the_model_is_in_no_span_and_no_metric(runtime: Runtime) -> None:
+async def test_tool_name_invented_by_the_model_appears_in_no_span_or_metric(runtime: Runtime) -> None:
     recorder = Recorder()
     runtime.events.subscribe(recorder.reader)
     await runtime.session().call("the password is hunter2")
@@ -214,7 +214,7 @@ async def test_cancelling_a_tool_call_ends_its_span_with_an_error(runtime: Runti
     assert recorder.spans["execute_tool wait"].status.status_code is StatusCode.ERROR
 
 
-async def test_provider_error_sets_the_error_status_of_the_turns_span(
+async def test_provider_error_sets_the_error_status_of_the_turn_span(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     recorder = Recorder()
@@ -291,7 +291,7 @@ async def test_tool_calls_succeed_and_the_runtime_closes_if_the_otlp_collector_i
 
 
 @pytest.mark.thorough
-def test_closing_the_otlp_export_ends_soon_although_the_collector_never_answers() -> None:
+def test_closing_the_otlp_exporter_does_not_hang_if_the_collector_never_answers() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -20,7 +20,7 @@ def finish_call(*, ok: bool = True, refused: bool = False, duration_s: float = 0
     )
 
 
-def test_prometheus_metrics_count_events_without_names_of_tools_models_or_queries() -> None:
+def test_prometheus_metrics_do_not_contain_names_of_tools_models_or_queries() -> None:
     bus, metrics = EventBus(), PrometheusMetrics()
     bus.subscribe(metrics)
     bus.publish(finish_call())
@@ -52,7 +52,7 @@ def test_prometheus_metrics_count_events_without_names_of_tools_models_or_querie
     assert not any("secret" in line for line in lines)
 
 
-def test_prometheus_counters_are_rendered_with_zero_before_the_first_event() -> None:
+def test_prometheus_counters_are_rendered_as_zero_before_the_first_event() -> None:
     text = PrometheusMetrics().render(is_ready=True)
     assert 'toolfold_approval_answers_total{outcome="allowed"} 0' in text
     assert "toolfold_model_calls_total 0" in text
