@@ -68,7 +68,7 @@ def list_times(text: str, count: int = 3, *, now: datetime = TUESDAY, zone: Zone
         ("@daily", "Wed 2026-11-18 00:00"),
     ],
 )
-def test_schedule_text_in_plain_english_or_cron_syntax_is_parsed_to_the_expected_first_time(
+def test_schedule_in_plain_english_or_cron_syntax_is_parsed_to_the_expected_first_run_time(
     text: str, first: str
 ) -> None:
     assert list_times(text, 1) == [first]
@@ -100,7 +100,7 @@ def test_schedule_text_in_plain_english_or_cron_syntax_is_parsed_to_the_expected
         ("at 8 " * 100, "characters"),
     ],
 )
-def test_schedule_text_with_unknown_words_or_an_impossible_time_raises_schedule_error(
+def test_schedule_with_unknown_words_or_an_impossible_time_raises_schedule_error(
     text: str, problem: str
 ) -> None:
     with pytest.raises(ScheduleError, match=problem):
@@ -138,7 +138,7 @@ WORDS = st.sampled_from(
 
 
 @given(text=st.one_of(st.lists(WORDS, max_size=8).map(" ".join), st.text(string.printable, max_size=60)))
-def test_parsing_arbitrary_text_gives_a_schedule_with_a_future_time_or_raises_schedule_error(
+def test_parsing_arbitrary_text_returns_a_schedule_with_a_future_run_time_or_raises_schedule_error(
     text: str,
 ) -> None:
     try:
@@ -151,7 +151,7 @@ def test_parsing_arbitrary_text_gives_a_schedule_with_a_future_time_or_raises_sc
 
 
 @given(days=st.sets(st.sampled_from(DAYS), min_size=1), clock=clocks, now=moments, zone=zones)
-def test_weekly_schedule_runs_only_on_its_days_at_its_time_unless_daylight_saving_skips_that_time(
+def test_weekly_schedule_runs_on_its_days_at_its_time_except_for_times_skipped_by_daylight_saving(
     days: set[str], clock: tuple[int, int], now: datetime, zone: ZoneInfo
 ) -> None:
     text = f"every {' and '.join(sorted(days))} at {clock[0]}:{clock[1]:02d}"
@@ -178,7 +178,7 @@ def test_run_times_of_a_cron_expression_increase_and_are_all_in_the_future(
 
 
 @given(hours=st.integers(1, 72), now=moments, later=st.integers(0, 10**7), zone=zones)
-def test_schedule_every_n_hours_runs_at_multiples_of_n_hours_after_its_start(
+def test_schedule_every_n_hours_runs_at_multiples_of_n_hours_after_its_start_time(
     hours: int, now: datetime, later: int, zone: ZoneInfo
 ) -> None:
     schedule = parse_schedule(f"every {hours} hours", now, zone)
@@ -197,7 +197,7 @@ def test_schedule_converted_to_json_and_back_is_equal(text: str) -> None:
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
-def test_schedule_for_a_time_that_daylight_saving_skips_runs_once_right_after_the_skipped_hour() -> None:
+def test_schedule_for_a_time_skipped_by_daylight_saving_runs_once_right_after_the_skipped_hour() -> None:
     now = datetime(2026, 3, 28, 12, tzinfo=UTC)
     expected = ["Sun 2026-03-29 03:00", "Mon 2026-03-30 02:30"]
     assert list_times("every day at 2:30", 2, now=now) == expected
@@ -215,7 +215,7 @@ def test_schedule_for_a_time_that_occurs_twice_when_daylight_saving_ends_runs_on
     assert schedule.next_after(in_second_hour, BERLIN) == second
 
 
-def test_schedules_in_n_hours_and_every_n_hours_ignore_daylight_saving_changes() -> None:
+def test_schedules_based_on_elapsed_hours_are_not_shifted_by_daylight_saving_changes() -> None:
     before_gap = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
     for text in ("in 2 hours", "every 2 hours"):
         following = parse_schedule(text, before_gap, BERLIN).next_after(before_gap, BERLIN)
