@@ -72,7 +72,7 @@ def test_systemd_accepts_the_service_unit_file(tmp_path: Path) -> None:
     assert run_linter("systemd-analyze", "verify", "--man=no", str(file)) == ""
 
 
-def test_compose_file_is_accepted_by_podman_compose_and_its_settings_can_be_loaded(tmp_path: Path) -> None:
+def test_compose_file_is_accepted_by_podman_compose_and_contains_valid_settings(tmp_path: Path) -> None:
     text = run_linter(
         "podman-compose",
         "-f",
@@ -88,14 +88,14 @@ def test_compose_file_is_accepted_by_podman_compose_and_its_settings_can_be_load
     assert config.store.startswith("postgresql://")
 
 
-def test_only_the_database_service_of_the_compose_file_is_on_internal_networks_alone() -> None:
+def test_only_the_database_service_of_the_compose_file_is_restricted_to_internal_networks() -> None:
     (written,) = parse_yaml((DEPLOY / "compose.yaml").read_text())
     isolated = {name for name, options in written["networks"].items() if options.get("internal")}
     services = written["services"].items()
     assert [name for name, each in services if set(each["networks"]) <= isolated] == ["database"]
 
 
-def test_load_balancer_of_the_compose_file_sends_dashboard_requests_of_a_client_to_one_replica() -> None:
+def test_load_balancer_of_the_compose_file_routes_dashboard_requests_of_a_client_to_one_replica() -> None:
     (written,) = parse_yaml((DEPLOY / "compose.yaml").read_text())
     settings = written["configs"]["balancer"]["content"]
     dashboard = re.search(r"location /ui \{\s*proxy_pass http://(\w+);", settings)
@@ -110,7 +110,7 @@ def test_helm_chart_passes_helm_lint_strict() -> None:
 @pytest.mark.parametrize(
     "options", [(), ("--set", "database.host=db.example.com,database.existingSecret=given,replicas=3")]
 )
-def test_resources_rendered_by_the_helm_chart_are_valid_by_the_kubernetes_schemas(
+def test_resources_rendered_by_the_helm_chart_match_the_kubernetes_schemas(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
     file = tmp_path / "resources.yaml"
@@ -118,7 +118,7 @@ def test_resources_rendered_by_the_helm_chart_are_valid_by_the_kubernetes_schema
     run_linter("kubernetes-validate", "--strict", str(file))
 
 
-def test_helm_chart_runs_two_gateway_replicas_that_use_one_postgresql(tmp_path: Path) -> None:
+def test_helm_chart_deploys_two_gateway_replicas_that_share_one_postgresql_database(tmp_path: Path) -> None:
     found = parse_yaml(render_chart())
     sets = {each["metadata"]["name"]: each for each in found if each["kind"] == "StatefulSet"}
     assert sets["office-toolfold"]["spec"]["replicas"] == 2
