@@ -50,7 +50,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config.paths.cache_dir
 
 
-def test_expected_output_is_recorded_for_every_example_program() -> None:
+def test_every_example_program_has_a_recorded_expected_output() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED_OUTPUT)
 
 
