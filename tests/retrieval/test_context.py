@@ -21,7 +21,7 @@ MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 
 
 @given(st.text(max_size=300))
-def test_cues_computed_from_any_message_are_numbers_from_zero_to_one(message: str) -> None:
+def test_follow_up_features_of_any_message_are_numbers_from_zero_to_one(message: str) -> None:
     assert all(0 <= value <= 1 for value in Cues.of(message).row())
 
 
@@ -51,7 +51,7 @@ def test_message_like_yes_go_ahead_is_recognised_as_agreement(message: str) -> N
 
 
 @check_cases("message", ["Thanks!", "ok thanks", "yes, thank you so much", "no", "danke", "谢谢", ""])
-def test_message_of_thanks_is_not_recognised_as_agreement(message: str) -> None:
+def test_thank_you_message_is_not_recognised_as_agreement(message: str) -> None:
     assert not is_agreement(message)
 
 
@@ -81,7 +81,7 @@ def test_follow_up_message_without_a_topic_finds_the_tool_that_was_just_called(
 
 
 @check_cases("mode", MODES)
-def test_follow_up_message_does_not_find_the_tool_called_before_if_it_is_no_longer_granted(
+def test_follow_up_message_does_not_find_a_previously_called_tool_that_is_no_longer_granted(
     retriever: Retriever, tools: Snapshot, mode: Mode
 ) -> None:
     called, *granted = tools
@@ -109,7 +109,7 @@ def test_message_about_a_new_topic_still_finds_its_best_tool_after_an_unrelated_
     assert found.needed(DEFAULT_NEED_THRESHOLD)
 
 
-def test_tool_in_the_history_that_does_not_exist_does_not_change_the_search_result(
+def test_nonexistent_tool_in_the_conversation_history_does_not_change_the_search_result(
     retriever: Retriever, tools: Snapshot
 ) -> None:
     context = Context((), ("no_such_tool",))
@@ -117,7 +117,7 @@ def test_tool_in_the_history_that_does_not_exist_does_not_change_the_search_resu
     assert retriever.answer(tools, "track a parcel", mode="hybrid", limit=8, context=context) == alone
 
 
-def test_tool_named_in_the_message_ranks_first_whatever_was_said_before(
+def test_tool_named_in_the_message_ranks_first_regardless_of_earlier_messages(
     retriever: Retriever, tools: Snapshot
 ) -> None:
     called, *_, named = tools
@@ -126,7 +126,7 @@ def test_tool_named_in_the_message_ranks_first_whatever_was_said_before(
     assert found.hits[0].name == named
 
 
-def test_shipped_context_ranker_gives_scores_and_probabilities_with_and_without_embeddings() -> None:
+def test_shipped_context_ranker_returns_scores_and_probabilities_with_and_without_embeddings() -> None:
 
     ranker = ContextRanker.shipped()
     rows = np.zeros((3, 22), np.float32)
@@ -135,7 +135,7 @@ def test_shipped_context_ranker_gives_scores_and_probabilities_with_and_without_
         assert 0 <= ranker.need_probability("and now?", [0.0] * 25, dense=dense) <= 1
 
 
-def test_most_of_the_first_hits_for_a_long_message_are_those_found_without_earlier_messages() -> None:
+def test_most_top_hits_for_a_long_message_come_from_the_search_without_earlier_messages() -> None:
     in_context, alone = np.arange(8), np.arange(100, 108)
     words = "archive invoices notify accounting export ledger quarterly summary spreadsheet"
     merged = merge_with_message(in_context, alone, words).tolist()

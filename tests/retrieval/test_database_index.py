@@ -160,7 +160,7 @@ def list_names(result: SearchResult) -> list[str]:
 class TestSameResultsAsInMemory:
     @pytest.mark.parametrize("mode", ["hybrid", "keyword", "semantic"])
     @pytest.mark.parametrize("granted", [None, frozenset(list(TOOLS)[::3])], ids=["all", "a third"])
-    def test_search_in_the_database_gives_the_same_hits_as_in_memory(
+    def test_database_search_returns_the_same_hits_as_in_memory_search(
         self, in_memory: Retriever, in_database: Retriever, mode: Any, granted: frozenset[str] | None
     ) -> None:
         for message in MESSAGES:
@@ -171,7 +171,7 @@ class TestSameResultsAsInMemory:
             assert len(set(list_names(one)) & set(list_names(other))) >= 0.8 * len(one.hits), message
             assert [hit.exact for hit in one.hits] == [hit.exact for hit in other.hits], message
 
-    def test_search_with_the_vector_index_of_the_database_gives_the_same_hits_as_in_memory(
+    def test_database_search_with_a_vector_index_returns_the_same_hits_as_in_memory_search(
         self, in_memory: Retriever, in_database: Retriever, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", 20)  # few enough that HNSW is used
@@ -182,7 +182,7 @@ class TestSameResultsAsInMemory:
             assert list_names(one)[:1] == list_names(other)[:1], message
             assert len(set(list_names(one)) & set(list_names(other))) >= 6, message
 
-    def test_follow_up_message_finds_the_same_first_tool_in_the_database_as_in_memory(
+    def test_follow_up_message_has_the_same_top_hit_in_database_search_as_in_memory_search(
         self, in_memory: Retriever, in_database: Retriever
     ) -> None:
         context = Context(("list the parcels of the airline",), ("airline_list_parcel",))
@@ -191,7 +191,7 @@ class TestSameResultsAsInMemory:
         assert list_names(one)[0] == list_names(other)[0]
         assert abs(one.need - other.need) < 0.05
 
-    def test_keyword_semantic_and_combined_rankings_of_the_database_search_can_be_listed(
+    def test_database_search_returns_separate_keyword_semantic_and_combined_rankings(
         self, in_database: Retriever
     ) -> None:
         legs = in_database.legs(TOOLS, "export an invoice")
@@ -204,7 +204,7 @@ class TestGrant:
 
     @pytest.mark.parametrize("exact", [10_000, 20], ids=["few tools", "many tools"])
     @pytest.mark.parametrize("message", [*MESSAGES[:3], "bank_list_invoice school_list_invoice"])
-    def test_search_in_the_database_never_finds_ungranted_tools(
+    def test_database_search_never_finds_ungranted_tools(
         self, in_database: Retriever, monkeypatch: pytest.MonkeyPatch, exact: int, message: str
     ) -> None:
         monkeypatch.setattr(database_index, "MAX_EXACT_TOOLS", exact)
@@ -244,7 +244,7 @@ class TestGrant:
             )
             assert [hit.name for hit in hits] == ["shown"]
 
-    def test_changing_descriptions_of_ungranted_tools_does_not_change_the_hits(
+    def test_changing_descriptions_of_ungranted_tools_does_not_change_search_hits(
         self, in_database: Retriever
     ) -> None:
         granted = frozenset(name for name in TOOLS if name.startswith("school"))
@@ -392,7 +392,7 @@ class TestReplicas:
         counts = database.query("SELECT sum(abs(tools)) AS n FROM catalog_terms")
         assert int(counts[0]["n"]) == 0
 
-    def test_many_tools_are_loaded_without_word_indexes_which_exist_when_they_are_searched(
+    def test_word_indexes_are_built_after_a_bulk_load_of_tools_and_before_the_search(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shared_catalog, "MIN_BULK_TOOLS", 10)
@@ -409,7 +409,7 @@ class TestReplicas:
         assert during == [False]
         assert SharedCatalog(database, WordTokenizer()).is_finished()
 
-    def test_word_indexes_of_a_load_that_was_interrupted_are_built_by_the_next_replica(
+    def test_next_replica_builds_the_word_indexes_missing_after_an_interrupted_load(
         self, open_retriever: Open, database: Database
     ) -> None:
         open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
@@ -420,7 +420,7 @@ class TestReplicas:
         open_retriever().find(TOOLS, "warm up", mode="keyword", limit=1)
         assert catalog.is_finished()
 
-    def test_word_indexes_stay_while_tools_are_added_to_those_of_other_replicas(
+    def test_word_indexes_are_not_dropped_when_a_replica_adds_tools_to_a_filled_database(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shared_catalog, "MIN_BULK_TOOLS", 10)
@@ -472,7 +472,7 @@ class TestFailures:
             retriever.close()
             database.close()
 
-    def test_error_for_a_search_among_many_tools_without_the_database_says_that_calls_still_work(
+    def test_error_for_a_large_search_without_the_database_says_that_known_tools_can_still_be_called(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("toolfold.retrieval.search.MAX_FALLBACK_TOOLS", 10)
@@ -484,7 +484,7 @@ class TestFailures:
             retriever.find(TOOLS, "export the invoice", mode="hybrid", limit=3)
         database.execute("ALTER TABLE hidden RENAME TO catalog")
 
-    def test_search_in_the_database_that_takes_too_long_is_replaced_by_keyword_search(
+    def test_database_search_that_times_out_falls_back_to_keyword_search(
         self, open_retriever: Open, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         retriever = open_retriever()
@@ -515,7 +515,7 @@ class TestFailures:
 
 
 class TestRuntime:
-    def test_runtime_searches_in_the_database_if_the_setting_index_is_database(
+    def test_runtime_searches_in_the_database_if_retrieval_index_is_set_to_database(
         self, database_url: str, tmp_path: Any
     ) -> None:
         config = load_config(
@@ -545,7 +545,7 @@ def count_expected(group: Sequence[str], statistics: TermStatistics) -> float:
     return expected
 
 
-def test_query_planner_combines_common_words_into_groups_that_few_tools_contain_completely() -> None:
+def test_query_planner_groups_common_words_so_that_each_group_matches_few_tools() -> None:
     statistics = TermStatistics(
         1_000_000, {"rare": 12, "invoice": 25_000, "export": 50_000, "system": 900_000}
     )

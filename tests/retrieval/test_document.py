@@ -121,7 +121,7 @@ def test_nested_parameters_are_in_the_text_to_embed_only_if_the_tool_description
     assert len(tool_text("x", "", schema)) < 20 + MAX_NESTED_CHARS
 
 
-def test_chinese_description_of_15_characters_counts_as_long_so_nested_parameters_are_left_out() -> None:
+def test_nested_parameters_are_left_out_of_the_text_to_embed_for_a_15_character_chinese_description() -> None:
     inner: dict[str, Any] = {"properties": {"city": {}}}
     text = tool_text("x", "查询指定城市未来几天的天气预报", {"properties": {"place": inner}})
     assert text.endswith("place")
@@ -169,6 +169,6 @@ def test_text_to_embed_of_any_tool_has_no_control_characters(
 
 @given(ANY_TEXT)
 @try_examples(100)
-def test_clean_text_replaces_every_run_of_white_space_by_one_blank(text: str) -> None:
+def test_clean_text_replaces_every_run_of_white_space_with_one_space(text: str) -> None:
     cleaned = clean_text(text)
     assert cleaned == " ".join(cleaned.split())

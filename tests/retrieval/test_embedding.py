@@ -156,7 +156,9 @@ def test_encoder_model_ignores_text_beyond_its_token_limit(encoder: Encoder, kin
     assert one @ other == pytest.approx(1, abs=1e-4)
 
 
-def test_encoder_read_returns_vectors_of_the_whole_message_and_of_each_of_its_parts(encoder: Encoder) -> None:
+def test_encoder_returns_one_vector_for_the_whole_message_and_one_for_each_given_part(
+    encoder: Encoder,
+) -> None:
     parts = ["find a flight from Vienna to Oslo", "send Ana the details by email"]
     read = encoder.read(" and then ".join(parts), parts)
     alone = encoder.embed([" and then ".join(parts), *parts], "query")
@@ -166,7 +168,7 @@ def test_encoder_read_returns_vectors_of_the_whole_message_and_of_each_of_its_pa
     assert (similarities.argmax(1) == [0, 1]).all()
 
 
-def test_part_of_a_message_beyond_the_token_limit_gets_the_vector_of_the_part_alone(
+def test_part_of_a_message_beyond_the_token_limit_is_embedded_separately(
     encoder: Encoder,
 ) -> None:
     part = "delete all expired invoices"
@@ -211,7 +213,7 @@ def test_embedding_model_is_loaded_once_by_concurrent_threads(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0"), ("1", "1")])
-def test_onnxruntime_telemetry_is_disabled_before_import_unless_the_user_set_it(
+def test_onnxruntime_telemetry_is_disabled_before_import_unless_the_user_has_configured_telemetry(
     given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", given or "")
@@ -257,7 +259,7 @@ def test_embedding_api_key_is_sent_as_bearer_token(server: Server, key: str) -> 
 
 
 @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sé€cret", "sk-se\x00cret"])
-def test_embedding_api_key_with_characters_invalid_in_a_header_is_neither_sent_nor_shown(
+def test_embedding_api_key_with_characters_invalid_in_a_header_is_neither_sent_nor_put_in_errors(
     server: Server, key: str
 ) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not allowed in a header") as failed:
@@ -379,7 +381,7 @@ def test_embedding_endpoint_with_an_invalid_response_is_reported_as_unavailable(
     assert len(str(failed.value)) < 400
 
 
-def test_embedding_endpoint_that_changes_its_vector_length_between_batches_is_unavailable(
+def test_embedding_endpoint_that_changes_vector_length_between_batches_is_reported_as_unavailable(
     server: Server,
 ) -> None:
     def shrinking(request: EmbeddingRequest) -> None:
@@ -409,7 +411,7 @@ def test_redirect_of_an_embedding_request_is_not_followed_so_that_the_api_key_is
     assert [path for path, _, _ in server.requests] == ["/v1/embeddings"]
 
 
-def test_embedding_endpoint_slower_than_the_timeout_is_unavailable(server: Server) -> None:
+def test_embedding_endpoint_slower_than_the_timeout_is_reported_as_unavailable(server: Server) -> None:
     server.handler = hang
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         EndpointEmbedder(server.url, "m", timeout=0.1).embed(["x"], "query")
@@ -436,7 +438,7 @@ def test_embedding_request_times_out_although_the_response_headers_arrive_byte_b
     assert len(sent) < MAX_HEADERS
 
 
-def test_endless_response_of_an_embedding_endpoint_is_given_up_as_too_long(server: Server) -> None:
+def test_endless_response_of_an_embedding_endpoint_is_aborted_with_a_too_long_error(server: Server) -> None:
     written: list[int] = []
 
     def flood(request: EmbeddingRequest) -> None:
@@ -450,7 +452,7 @@ def test_endless_response_of_an_embedding_endpoint_is_given_up_as_too_long(serve
 
 
 @pytest.mark.parametrize("fault", [close_connection_early, close_connection_mid_body, answer_with_ssh_banner])
-def test_embedding_endpoint_that_breaks_the_connection_is_unavailable(
+def test_embedding_endpoint_that_breaks_the_connection_is_reported_as_unavailable(
     server: Server, fault: RequestHandler
 ) -> None:
     server.handler = fault
@@ -467,7 +469,7 @@ def test_embedding_endpoint_with_a_url_other_than_http_is_never_contacted(url: s
         EndpointEmbedder(url, "m").embed(["x"], "query")
 
 
-def test_embedding_endpoint_that_refuses_the_connection_is_unavailable(server: Server) -> None:
+def test_embedding_endpoint_that_refuses_the_connection_is_reported_as_unavailable(server: Server) -> None:
     gone = Server()
     gone.server_close()
     with pytest.raises(EmbeddingUnavailable, match="is not available"):
@@ -494,7 +496,7 @@ def error_text(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str
     return str(failed.value)
 
 
-def test_failed_embedding_endpoint_gets_no_request_until_a_pause_has_passed(server: Server) -> None:
+def test_failed_embedding_endpoint_gets_no_request_until_its_backoff_time_has_passed(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -508,7 +510,7 @@ def test_failed_embedding_endpoint_gets_no_request_until_a_pause_has_passed(serv
     assert len(server.requests) == 3
 
 
-def test_error_of_a_failed_endpoint_names_the_reason_and_the_seconds_until_the_next_attempt(
+def test_error_for_a_failed_embedding_endpoint_states_the_reason_and_the_seconds_until_the_retry(
     server: Server,
 ) -> None:
     clock = Clock()
@@ -519,7 +521,7 @@ def test_error_of_a_failed_endpoint_names_the_reason_and_the_seconds_until_the_n
     assert error_text(endpoint).endswith("Internal Server Error (next attempt in 4 s)")
 
 
-def test_pause_before_the_next_embedding_request_grows_with_repeated_failures(server: Server) -> None:
+def test_backoff_of_an_embedding_endpoint_grows_with_repeated_failures(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -533,7 +535,7 @@ def test_pause_before_the_next_embedding_request_grows_with_repeated_failures(se
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_pause_after_a_failed_embedding_request_is_short_again_after_a_success(server: Server) -> None:
+def test_backoff_of_an_embedding_endpoint_is_reset_after_a_successful_request(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     for pause in (5, 10, 20):
@@ -549,7 +551,7 @@ def test_pause_after_a_failed_embedding_request_is_short_again_after_a_success(s
     endpoint.embed(["a"], "query")
 
 
-def test_first_embedding_request_after_a_failure_sends_only_one_text_and_then_the_rest(
+def test_first_embedding_request_after_a_failure_contains_only_one_text(
     server: Server,
 ) -> None:
     clock = Clock()
@@ -584,7 +586,7 @@ def test_while_one_thread_retries_a_failed_embedding_endpoint_other_threads_get_
     assert len(server.requests) == 2
 
 
-def test_concurrent_failed_requests_to_an_embedding_endpoint_lengthen_its_pause_only_once(
+def test_concurrent_failed_requests_to_an_embedding_endpoint_increase_its_backoff_only_once(
     server: Server,
 ) -> None:
     clock, together = Clock(), threading.Barrier(3)
@@ -664,7 +666,7 @@ def test_embedding_endpoints_with_different_models_or_urls_have_different_names(
 # A function
 
 
-def test_function_that_returns_vectors_can_be_the_embedding_model_and_its_vectors_are_normalized() -> None:
+def test_python_function_can_be_the_embedding_model_and_its_vectors_are_normalized() -> None:
     model = FunctionEmbedder(count_letters, "letters")
     assert model.name == "letters"
     assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
@@ -686,18 +688,18 @@ def test_embedding_function_without_a_name_is_named_after_its_type() -> None:
         pytest.param([[1] * (MAX_DIMENSIONS + 1)] * 2, id="very long vectors"),
     ],
 )
-def test_embedding_function_that_returns_something_other_than_vectors_is_unavailable(answer: Any) -> None:
+def test_embedding_function_that_does_not_return_vectors_is_reported_as_unavailable(answer: Any) -> None:
     with pytest.raises(EmbeddingUnavailable, match=r"^mine (returned|failed)"):
         FunctionEmbedder(lambda texts: answer, "mine").embed(["x", "y"], "query")
 
 
 @check_cases("number", [float("nan"), float("inf")])
-def test_embedding_function_that_returns_nan_is_unavailable(number: float) -> None:
+def test_embedding_function_that_returns_nan_is_reported_as_unavailable(number: float) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not a finite number"):
         FunctionEmbedder(lambda texts: [[number, 1]], "mine").embed(["x"], "query")
 
 
-def test_exception_in_an_embedding_function_is_reported_as_unavailable() -> None:
+def test_embedding_function_that_raises_an_exception_is_reported_as_unavailable() -> None:
     def broken(texts: Sequence[str]) -> None:
         raise KeyError("no such model")
 

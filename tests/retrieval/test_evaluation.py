@@ -85,7 +85,7 @@ def test_reciprocal_rank_is_computed_from_the_best_ranked_needed_tool(
         (WITH_ALTERNATIVES, ["x", "y", "a"], 1 / (1 + SECOND)),
     ],
 )
-def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
+def test_ndcg_counts_each_needed_tool_once_and_discounts_it_by_rank(
     query: Query, ranked: list[str], expected: float
 ) -> None:
     assert discounted_gain(query, ranked) == pytest.approx(expected)
@@ -102,7 +102,7 @@ def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
         (Query("4", "…", ()), ["a"], []),
     ],
 )
-def test_needed_tool_with_alternatives_gets_the_rank_of_whichever_of_them_ranks_first(
+def test_needed_tool_with_alternatives_has_the_rank_of_the_best_ranked_alternative(
     query: Query, ranked: list[str], expected: list[int | None]
 ) -> None:
     assert ranks(query, ranked) == expected
@@ -118,7 +118,7 @@ def test_percentile_returns_a_measured_value_without_interpolation(
     assert percentile(values, share) == expected
 
 
-def test_ndcg_is_one_if_all_ranked_tools_are_needed_although_more_are_needed_than_ranked() -> None:
+def test_ndcg_is_one_if_every_ranked_tool_is_needed_even_if_more_tools_are_needed_than_ranked() -> None:
     many = Query("1", "…", ("a", "b", "c"))
     assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
 
@@ -183,7 +183,9 @@ def test_query_with_a_missing_or_empty_list_of_alternative_tools_is_accepted(fil
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
-def test_candidates_of_a_query_are_loaded_only_if_its_scope_is_own_candidates_only(file: Path) -> None:
+def test_candidates_of_a_labelled_query_are_ignored_unless_the_scope_is_own_candidates_only(
+    file: Path,
+) -> None:
     own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
     file.write_text(line(**own) + "\n" + line(candidates=["a"]) + "\n" + line(candidates=["a"], scope="all"))
     first, second, third = load_queries(file)
@@ -192,7 +194,7 @@ def test_candidates_of_a_query_are_loaded_only_if_its_scope_is_own_candidates_on
 
 
 @pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
-def test_id_of_a_labelled_query_is_loaded_as_text_or_number_as_written(
+def test_id_of_a_labelled_query_keeps_its_json_type_string_or_number(
     file: Path, identity: str | float
 ) -> None:
     file.write_text(line(id=identity))
@@ -207,7 +209,7 @@ def test_labelled_query_with_an_empty_list_of_gold_tools_needs_no_tool(file: Pat
     assert query.needs() == []
 
 
-def test_gold_tool_listed_twice_in_a_query_counts_once(file: Path) -> None:
+def test_gold_tool_listed_twice_in_a_labelled_query_is_counted_once(file: Path) -> None:
     file.write_text(line(gold=["a", "a"]))
     (query,) = load_queries(file)
     assert discounted_gain(query, ["a"]) == 1

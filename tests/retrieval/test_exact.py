@@ -75,7 +75,7 @@ def test_tool_named_like_a_common_word_is_recognised_in_backticks_or_quotes(mess
         "terminal illness",
     ],
 )
-def test_message_that_contains_a_common_word_is_not_taken_to_name_the_tool_of_that_name(message: str) -> None:
+def test_common_word_in_a_message_does_not_match_the_tool_of_the_same_name(message: str) -> None:
     assert find_names(message) == []
 
 
@@ -88,7 +88,7 @@ def test_url_ending_with_a_tool_name_does_not_name_the_tool() -> None:
     assert find_names("open https://example.com/browser_navigate") == []
 
 
-def test_phrase_run_terminal_command_in_a_message_counts_as_the_name_of_the_terminal_tool() -> None:
+def test_phrase_run_terminal_command_in_a_message_matches_the_name_of_the_terminal_tool() -> None:
     assert find_names("run terminal command") == ["terminal"]
 
 
@@ -171,21 +171,23 @@ def test_tool_named_like_a_number_or_common_phrase_is_recognised_only_in_quotes(
 
 
 @check_cases("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
-def test_tool_whose_name_after_the_server_prefix_starts_with_underscores_needs_them_to_be_named(
+def test_name_without_its_leading_underscores_does_not_match_the_tool_of_a_server(
     name: str,
 ) -> None:
     assert find_names("yoU you get_x", make_tool(name, server="evil")) == []
 
 
 @check_cases("other", ["procesS", "PROCESS"])
-def test_tool_named_like_a_common_word_stays_unrecognised_beside_one_with_other_capitals(other: str) -> None:
+def test_common_word_matches_no_tool_name_even_if_another_tool_has_the_same_name_in_other_case(
+    other: str,
+) -> None:
     mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
     assert find_names("thanks, what a process!", mine, theirs) == []
     assert find_names("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
     assert find_names("use process", mine, theirs) == ["process", "zzz"]
 
 
-def test_name_shared_by_500_tools_of_one_server_finds_few_of_them_and_the_tool_of_another_server() -> None:
+def test_name_shared_by_500_tools_of_one_server_still_finds_the_tool_of_another_server() -> None:
     mine = replace(make_tool("zzz", server="mine"), original_name="get_x")
     many = [replace(make_tool(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
     expected = [*(tool.name for tool in many[:MAX_NAMESAKES_PER_TOOLSET]), "zzz"]
@@ -194,7 +196,7 @@ def test_name_shared_by_500_tools_of_one_server_finds_few_of_them_and_the_tool_o
         assert find_names("Get_X `get_x` " * 1_000, *tools) == expected
 
 
-def test_all_tools_named_in_a_message_are_found_however_many_they_are() -> None:
+def test_all_60_tools_named_in_a_message_are_found() -> None:
     many = [replace(make_tool(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
     assert sorted(find_names(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
     assert find_names("page_007", *many)[0] == "page_007"
@@ -225,7 +227,9 @@ def test_tool_names_in_a_megabyte_message_are_found_quickly(part: str) -> None:
 
 
 @check_cases("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
-def test_name_index_updated_by_changed_tools_finds_the_same_names_as_a_new_one(count: int) -> None:
+def test_name_index_updated_with_changed_tools_finds_the_same_names_as_a_newly_built_index(
+    count: int,
+) -> None:
     before = [make_tool(f"tool_{n}") for n in range(2 * count)] + [
         make_tool("process"),
         make_tool("get_weather"),

@@ -63,7 +63,7 @@ def registry() -> Registry:
 # Matching records with tools
 
 
-def test_example_messages_are_found_by_tool_name_and_description_whatever_the_server_name() -> None:
+def test_example_messages_are_found_by_tool_name_and_description_regardless_of_the_server_name() -> None:
     catalog = MessageCatalog([MessageRecord.of(PLACES, [POOL])])
     renamed = make_tool("mcp__my_maps__place_hours", OPENING_HOURS, server="my_maps", toolset="mcp-my_maps")
     found = catalog.find(renamed)
@@ -93,20 +93,20 @@ def test_example_messages_are_not_used_for_another_tool_of_the_same_name() -> No
     assert catalog.find(make_tool("mcp__maps__other", OPENING_HOURS, server="maps")) is None
 
 
-def test_example_messages_of_a_tool_with_a_one_word_description_apply_to_its_own_server_only() -> None:
+def test_example_messages_of_a_tool_with_a_one_word_description_apply_to_one_server_only() -> None:
     bare = replace(PLACES, description="Search")
     catalog = MessageCatalog([MessageRecord.of(bare, [POOL])])
     assert catalog.find(bare) is not None
     assert catalog.find(make_tool("mcp__docs__place_hours", "Search", server="docs")) is None
 
 
-def test_example_messages_of_the_user_replace_those_of_the_shipped_phrasebook() -> None:
+def test_example_messages_of_the_user_replace_example_messages_of_the_shipped_phrasebook() -> None:
     own, shipped = MessageRecord.of(PLACES, ["own words"]), MessageRecord.of(PLACES, ["shipped words"])
     found = ExampleMessages(Records(own), Records(shipped)).find(PLACES)
     assert found == own
 
 
-def test_shipped_example_messages_of_a_tool_win_over_stored_ones_of_a_similar_tool() -> None:
+def test_shipped_example_messages_of_a_tool_take_precedence_over_stored_messages_of_a_similar_tool() -> None:
     similar = make_tool("mcp__other__place_hours", f"{OPENING_HOURS} and exceptions", server="other")
     stored, shipped = MessageRecord.of(similar, ["other words"]), MessageRecord.of(PLACES, ["shipped words"])
     shipped = replace(shipped, server="google-maps", tool=similar.own_name)
@@ -117,7 +117,7 @@ def test_shipped_example_messages_of_a_tool_win_over_stored_ones_of_a_similar_to
     assert ExampleMessages(Records(stored)).find(tool) == stored
 
 
-def test_stored_example_messages_that_promote_a_tool_for_everything_are_dropped_when_read(
+def test_stored_example_messages_that_promote_a_tool_for_everything_are_discarded_on_loading(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MessageStore(tmp_path)
@@ -127,7 +127,7 @@ def test_stored_example_messages_that_promote_a_tool_for_everything_are_dropped_
     assert "2 messages" in caplog.text
 
 
-def test_example_messages_added_to_their_store_are_used_without_a_restart() -> None:
+def test_example_messages_added_to_the_store_are_used_without_a_restart() -> None:
     source = Records()
     examples, tools = ExampleMessages(source), (PLACES,)
     assert examples.add_messages(tools)[0] is PLACES
@@ -141,7 +141,7 @@ def test_example_messages_added_to_their_store_are_used_without_a_restart() -> N
 # Files
 
 
-def test_stored_example_messages_are_read_back_and_can_be_removed(tmp_path: Path) -> None:
+def test_stored_example_messages_can_be_loaded_and_removed(tmp_path: Path) -> None:
     store = MessageStore(tmp_path / "messages")
     record = MessageRecord.of(PLACES, [POOL], model="m-1", date="2026-11-17")
     other = MessageRecord.of(CATALOG[0], ["open the news page"])
@@ -152,7 +152,7 @@ def test_stored_example_messages_are_read_back_and_can_be_removed(tmp_path: Path
     assert store.load() == [other]
 
 
-def test_example_messages_stored_for_a_new_version_of_a_tool_replace_those_of_the_old_version(
+def test_example_messages_for_a_new_version_of_a_tool_replace_messages_for_the_old_version(
     tmp_path: Path,
 ) -> None:
     store = MessageStore(tmp_path)
@@ -174,7 +174,7 @@ def test_invalid_lines_in_the_file_of_example_messages_are_skipped_with_a_warnin
     assert "3 lines" in caplog.text
 
 
-def test_example_messages_of_a_tool_above_the_maximum_number_or_length_are_dropped_when_read() -> None:
+def test_example_messages_above_the_maximum_number_or_length_are_discarded_on_loading() -> None:
     row = MessageRecord.of(PLACES, [POOL]).to_json()
     many = [f"message number {number}" for number in range(50)]
     assert len(MessageRecord.parse({**row, "messages": many}).messages) == MAX_MESSAGES
@@ -226,7 +226,7 @@ def test_example_messages_move_the_vector_of_their_tool_towards_similar_queries(
     assert np.allclose(np.linalg.norm(merged[:, :384], axis=1), 1, atol=1e-5)
 
 
-def test_example_messages_equal_to_the_mean_of_all_messages_do_not_change_the_vector_of_a_tool() -> None:
+def test_example_messages_equal_to_the_mean_example_message_do_not_change_the_vector_of_a_tool() -> None:
     class CommonWording(LightEmbedder):
         """Embedder for which all messages are alike."""
 
@@ -268,7 +268,7 @@ def test_example_messages_used_for_search_are_not_in_the_definition_of_their_too
     assert "gizmo" not in json.dumps(registry.snapshot()[PLACES.name].definition())
 
 
-def test_example_messages_are_not_used_if_the_setting_example_messages_is_false(
+def test_example_messages_are_not_used_for_search_if_the_setting_example_messages_is_false(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     for enabled in (True, False):
@@ -320,7 +320,7 @@ def test_message_of_one_word_does_not_promote_a_tool_whose_example_message_is_th
     assert retriever.find(registry.snapshot(), "calendar", mode="keyword", limit=1)[0].name == plain[0].name
 
 
-def test_words_of_example_messages_count_less_than_words_of_the_description(registry: Registry) -> None:
+def test_words_of_example_messages_score_lower_than_words_of_the_tool_description(registry: Registry) -> None:
     greedy = examples_for(PLACES, *(f"send a chat message to a person {number}" for number in range(8)))
     retriever = Retriever(None, None, None, examples=greedy)
     hits = retriever.find(registry.snapshot(), "send a chat message to Tom", mode="keyword", limit=2)
@@ -353,7 +353,7 @@ def test_example_message_may_name_its_own_tool_and_duplicates_are_removed() -> N
     assert not checked.rejected
 
 
-def test_tool_named_in_the_message_ranks_first_whatever_example_messages_other_tools_have(
+def test_tool_named_in_the_message_ranks_first_regardless_of_example_messages_of_other_tools(
     registry: Registry,
 ) -> None:
     copied = examples_for(PLACES, *(f"image_generate of {thing}" for thing in ("cats", "dogs", "boats")))

@@ -68,7 +68,9 @@ def test_indexing_the_same_tools_again_returns_the_cached_index() -> None:
     assert model.take_count() == 0
 
 
-def test_index_saved_at_the_first_start_is_loaded_at_the_second_without_embedding(tmp_path: Path) -> None:
+def test_index_saved_at_the_first_start_is_loaded_at_the_second_start_without_embedding(
+    tmp_path: Path,
+) -> None:
     model = CountingModel()
     first = Indexer(model.embedder, tmp_path).index(CATALOG)
     assert model.take_count() == len(CATALOG)
@@ -139,7 +141,7 @@ def test_tool_removed_from_the_index_is_not_found_until_it_is_added_again(
     assert search_names(indexer.index(tools), f"`{gone}`", model)[0] == gone
 
 
-def test_index_grown_by_adding_tools_gives_the_same_hits_as_one_built_from_all_tools() -> None:
+def test_index_extended_with_tools_gives_the_same_hits_as_an_index_built_from_all_tools() -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
     for count in range(len(CATALOG) + 1):
@@ -148,7 +150,7 @@ def test_index_grown_by_adding_tools_gives_the_same_hits_as_one_built_from_all_t
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_small_catalog_indexed_after_a_large_one_reuses_vectors_but_has_no_empty_positions(
+def test_index_of_a_small_catalog_reuses_vectors_of_a_large_index_without_empty_positions(
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
@@ -160,7 +162,7 @@ def test_small_catalog_indexed_after_a_large_one_reuses_vectors_but_has_no_empty
     assert same_answers(small, Indexer(None, None).index(CATALOG))
 
 
-def test_large_index_after_random_changes_gives_the_same_results_as_a_newly_built_one() -> None:
+def test_large_index_after_random_changes_gives_the_same_results_as_a_newly_built_index() -> None:
     chance = random.Random(7)
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
@@ -354,7 +356,7 @@ def test_symlink_in_place_of_the_index_file_is_not_followed(
     assert elsewhere.read_bytes() == data
 
 
-def test_index_file_with_any_flipped_byte_still_gives_a_usable_index(tmp_path: Path) -> None:
+def test_usable_index_is_built_if_any_byte_of_the_index_file_is_flipped(tmp_path: Path) -> None:
     model = CountingModel()
     whole = Indexer(model.embedder, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)
@@ -368,7 +370,7 @@ def test_index_file_with_any_flipped_byte_still_gives_a_usable_index(tmp_path: P
         assert same_answers(index, whole)
 
 
-def test_older_index_file_is_used_if_the_newest_is_damaged_and_only_new_tools_are_embedded(
+def test_older_index_file_is_loaded_if_the_newest_index_file_is_damaged(
     tmp_path: Path,
 ) -> None:
     model = CountingModel()
@@ -384,7 +386,7 @@ def test_older_index_file_is_used_if_the_newest_is_damaged_and_only_new_tools_ar
     assert names(index) == {tool.name for tool in CATALOG}
 
 
-def test_damaged_index_file_is_logged_once_and_causes_no_tool_to_be_embedded_again(
+def test_damaged_older_index_file_is_logged_once_and_no_tool_is_embedded_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = CountingModel()
@@ -399,7 +401,7 @@ def test_damaged_index_file_is_logged_once_and_causes_no_tool_to_be_embedded_aga
     assert len(model.texts) == len(CATALOG), "each tool was embedded once"
 
 
-def test_each_embedding_model_has_its_own_index_file_even_if_model_names_are_similar(
+def test_each_embedding_model_has_a_separate_index_file_even_if_model_names_are_similar(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin = "a-long-name-of-a-model at http://localhost:"
@@ -448,7 +450,7 @@ def test_tools_are_embedded_at_the_next_start_if_the_embedding_model_was_unavail
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_only_tools_of_a_failed_embedding_request_lack_vectors_until_it_is_repeated(
+def test_only_tools_of_a_failed_embedding_request_lack_vectors_until_the_request_succeeds(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
@@ -513,7 +515,7 @@ def test_tools_are_found_by_keywords_if_the_embedding_model_gives_unusable_vecto
     assert ["by keywords only" in record.message for record in caplog.records] == [True] * 3
 
 
-def test_index_files_above_the_maximum_number_are_deleted_oldest_first(tmp_path: Path) -> None:
+def test_oldest_index_files_above_the_maximum_number_are_deleted(tmp_path: Path) -> None:
     indexer = Indexer(None, tmp_path)
     for count in range(1, MAX_CACHE_FILES + 5):
         indexer.index(MANY_TOOLS[:count])
@@ -528,7 +530,7 @@ def test_index_files_above_the_maximum_number_are_deleted_oldest_first(tmp_path:
     assert search_names(latest, "tool_0", model)[0] == "tool_0"
 
 
-def test_tools_are_found_with_one_warning_if_the_index_directory_is_not_writable(
+def test_search_works_and_one_warning_is_logged_if_the_index_directory_is_not_writable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -556,7 +558,7 @@ def test_tools_can_be_added_to_an_empty_index() -> None:
     assert names(indexer.index(())) == set()
 
 
-def test_large_index_loaded_from_its_file_needs_no_embedding_and_finds_tools_added_later(
+def test_large_index_loaded_from_a_file_needs_no_embedding_and_finds_tools_added_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
@@ -577,7 +579,7 @@ def test_large_index_loaded_from_its_file_needs_no_embedding_and_finds_tools_add
     assert not caplog.records
 
 
-def test_index_mask_for_granted_tools_is_true_exactly_at_their_positions() -> None:
+def test_index_mask_for_a_grant_is_true_exactly_at_the_positions_of_the_granted_tools() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -608,7 +610,7 @@ def test_index_masks_for_sets_of_granted_tools_are_cached_up_to_a_limit() -> Non
     assert np.array_equal(index.grant(names).mask, first.mask)
 
 
-def test_threads_that_ask_for_different_granted_tools_at_the_same_time_get_the_right_index_masks() -> None:
+def test_concurrent_threads_get_the_correct_index_masks_for_different_granted_tools() -> None:
     index = Indexer(None, None).index(MANY_TOOLS)
     grants = [frozenset(tool.name for tool in MANY_TOOLS[n::40]) for n in range(40)]
 
@@ -619,7 +621,7 @@ def test_threads_that_ask_for_different_granted_tools_at_the_same_time_get_the_r
         assert list(pool.map(seen, grants * 10)) == grants * 10
 
 
-def test_progress_callback_of_the_indexer_counts_embedded_tools_from_zero_to_all() -> None:
+def test_progress_callback_of_the_indexer_reports_embedded_tools_from_zero_to_the_total() -> None:
     told: list[tuple[int, int]] = []
     model = CountingModel()
     indexer = Indexer(model.embedder, None, progress=lambda done, whole: told.append((done, whole)))

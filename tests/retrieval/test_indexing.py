@@ -127,7 +127,7 @@ def test_ten_thousand_new_tools_are_found_by_keyword_while_the_light_model_embed
         retriever.close()
 
 
-def test_index_of_many_new_tools_has_vectors_if_embedding_ends_within_the_maximum_wait(
+def test_index_of_many_new_tools_has_vectors_if_embedding_finishes_within_the_maximum_wait(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -145,13 +145,13 @@ def test_search_without_a_maximum_wait_waits_until_all_tools_are_embedded(
     assert not background_threads()
 
 
-def test_search_waits_for_the_vectors_of_only_a_few_new_tools(open_indexer: Callable[..., Indexer]) -> None:
+def test_search_waits_for_vectors_if_only_a_few_tools_are_new(open_indexer: Callable[..., Indexer]) -> None:
     model = SlowModel()
     model.allow()
     assert open_indexer(model).index(MANY_TOOLS[:MAX_INLINE_TEXTS]).vectors is not None
 
 
-def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_embedded(
+def test_embedded_tools_are_found_by_similarity_while_other_tools_are_still_being_embedded(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     known = (*MANY_TOOLS, *(make_tool(f"known_{n}", "knits") for n in range(400)))
@@ -164,7 +164,7 @@ def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_emb
     assert not any(has_vector[index.by_name[tool.name]] for tool in MORE_TOOLS)
 
 
-def test_vectors_are_not_used_while_most_tools_are_not_embedded_yet(
+def test_index_has_no_vectors_while_most_tools_are_not_embedded_yet(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TEXTS])
@@ -176,7 +176,7 @@ def test_vectors_are_not_used_while_most_tools_are_not_embedded_yet(
     assert model.counting.take_count() == len(MANY_TOOLS) - MAX_INLINE_TEXTS
 
 
-def test_tools_added_during_background_embedding_get_their_vectors_in_the_same_run(
+def test_tools_added_during_background_embedding_are_embedded_in_the_same_run(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -191,7 +191,7 @@ def test_tools_added_during_background_embedding_get_their_vectors_in_the_same_r
     assert model.counting.take_count() <= len(MANY_TOOLS) + len(MORE_TOOLS)
 
 
-def test_search_for_tools_added_during_background_embedding_waits_for_their_vectors(
+def test_search_waits_for_the_vectors_of_tools_added_during_background_embedding(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -253,7 +253,7 @@ def test_another_process_can_load_the_partial_index_while_tools_are_still_being_
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
-def test_log_says_once_that_tools_are_found_by_keywords_until_they_are_embedded(
+def test_log_reports_once_that_search_uses_keywords_until_tools_are_embedded(
     open_indexer: Callable[..., Indexer], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = SlowModel()
@@ -281,7 +281,7 @@ def test_embedding_failure_in_the_background_falls_back_to_keyword_search(
     assert index.lexical.scores("stars")[0].any()
 
 
-def test_search_does_not_wait_for_few_tools_that_have_many_example_messages_to_embed(
+def test_search_does_not_wait_for_vectors_of_a_few_tools_with_many_example_messages(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -290,7 +290,7 @@ def test_search_does_not_wait_for_few_tools_that_have_many_example_messages_to_e
     model.allow()
 
 
-def test_searches_at_the_same_time_start_only_one_embedding_thread(
+def test_concurrent_searches_start_only_one_embedding_thread(
     open_indexer: Callable[..., Indexer],
 ) -> None:
     model = SlowModel()
@@ -305,7 +305,7 @@ def test_searches_at_the_same_time_start_only_one_embedding_thread(
     assert model.counting.take_count() == len(MANY_TOOLS)
 
 
-def test_search_with_no_waiting_time_returns_keyword_hits_until_tools_are_embedded() -> None:
+def test_search_with_a_maximum_wait_of_zero_returns_keyword_hits_until_tools_are_embedded() -> None:
     model = SlowModel()
     retriever = Retriever(model, None, None, max_wait_s=0.0)
     snapshot = Snapshot({tool.name: tool for tool in MANY_TOOLS}, 0)
@@ -350,7 +350,7 @@ class TestBackgroundIndexOfARuntime:
         )
         return runtime
 
-    def test_first_message_is_searched_by_keywords_while_tools_are_embedded_and_an_event_reports_it(
+    def test_event_reports_that_the_first_message_is_searched_by_keywords_while_tools_are_embedded(
         self, big: Runtime
     ) -> None:
         events: list[Event] = []

@@ -53,7 +53,7 @@ def test_message_with_several_requests_is_split_into_one_part_per_request(
 
 
 @given(st.text(max_size=400))
-def test_parts_of_any_split_message_are_at_most_max_parts_and_each_occurs_in_the_message(
+def test_any_message_is_split_into_at_most_max_parts_that_occur_in_the_message(
     message: str,
 ) -> None:
     parts = split_intents(message, WORDS)
@@ -70,7 +70,7 @@ def test_very_long_message_is_split_into_a_limited_number_of_parts() -> None:
 
 
 @check_cases("blanks", [" ", "\t", " \n", "\u3000", " ,"])
-def test_time_to_split_a_message_does_not_grow_quadratically_with_its_number_of_blanks(blanks: str) -> None:
+def test_time_to_split_a_message_does_not_grow_quadratically_with_the_number_of_spaces(blanks: str) -> None:
     def split_blanks(count: int) -> None:
         many = blanks * (count // len(blanks))
         message = f"open the heavy front door slowly{many}now and knock at the kitchen table"
@@ -80,13 +80,13 @@ def test_time_to_split_a_message_does_not_grow_quadratically_with_its_number_of_
     assert cost_ratio(lambda: split_blanks(180), lambda: split_blanks(1_800)) < 30  # 100 where each tries all
 
 
-def test_merged_ranking_puts_the_best_hit_of_each_request_before_further_hits_of_the_whole_message() -> None:
+def test_merged_ranking_puts_the_best_hit_per_request_before_lower_hits_for_the_whole_message() -> None:
     whole = np.array([4, 2, 7, 1, 9])
     wishes = [np.array([1, 3]), np.array([8]), np.zeros(0, np.int64)]
     assert merge_rankings(whole, wishes) == [4, 2, 1, 8, 7, 9]
 
 
-def test_message_with_two_requests_finds_both_tools_although_eight_tools_match_one_request() -> None:
+def test_message_with_two_requests_finds_tools_for_both_even_if_eight_tools_match_one_of_them() -> None:
     """Eight tools for one request do not displace the tool for the other."""
     forecasts = [
         make_tool(f"weather_{position}", f"The weather forecast of the coming days for {position}")
@@ -101,7 +101,7 @@ def test_message_with_two_requests_finds_both_tools_although_eight_tools_match_o
         assert any("weather" in name for name in names)
 
 
-def test_message_with_and_but_only_one_request_still_finds_the_tool_for_that_request() -> None:
+def test_message_with_only_one_request_that_contains_the_word_and_still_finds_its_tool() -> None:
     light = LightEmbedder()
     index = Indexer(light, None).index(CATALOG)
     searcher = Searcher(light, None)

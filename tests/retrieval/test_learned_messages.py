@@ -99,7 +99,7 @@ class TestLearning:
         assert not retriever.find(tools, "gizmo bath full", mode="keyword", limit=3)
         learned.close()
 
-    def test_search_that_names_no_client_does_not_use_learned_messages(self, learner: Learner) -> None:
+    def test_search_without_a_client_name_does_not_use_learned_messages(self, learner: Learner) -> None:
         learner.learn(HOURS, *SWIM)
         assert all(hit.learned == 0 for hit in learner.search(QUERY, client=None).values())
 
@@ -111,7 +111,7 @@ class TestLearning:
         assert again.gain(HOURS) == pytest.approx(gain)
         again.learned.close()
 
-    def test_no_messages_are_learned_and_none_change_the_ranking_while_learning_is_off(
+    def test_messages_are_neither_learned_nor_used_for_ranking_while_learning_is_off(
         self, learner: Learner
     ) -> None:
         learner.learn(HOURS, *SWIM)
@@ -141,7 +141,7 @@ class TestLearning:
         assert problem in answer
         assert learner.store.load() == []
 
-    def test_of_two_search_queries_only_the_one_similar_to_the_called_tool_is_learned(
+    def test_search_query_that_is_not_similar_to_the_called_tool_is_not_learned(
         self, learner: Learner
     ) -> None:
         queries = ["draw a picture of a horse", "opening hours of the pool"]
@@ -154,9 +154,7 @@ class TestLimitsOfTheEffect:
         learner.learn(HOURS, "plan a route to the pool tonight", "plan my route to the open pool")
         assert learner.rank(ROUTE, "plan_route to the pool tonight") == 0
 
-    def test_one_learned_message_alone_does_not_change_the_ranking_of_its_tool(
-        self, learner: Learner
-    ) -> None:
+    def test_single_learned_message_does_not_change_the_ranking_of_its_tool(self, learner: Learner) -> None:
         learner.learn(HOURS, SWIM[0])
         learner.learn(HOURS, SWIM[0])
         assert learner.gain(HOURS) == 0
@@ -168,7 +166,7 @@ class TestLimitsOfTheEffect:
         learner.learn(picture, "restart the database server now", "the database server hangs again")
         assert learner.gain(picture, "restart the database server") == 0
 
-    def test_messages_learned_from_one_other_client_count_less_than_a_third_of_a_clients_own(
+    def test_messages_learned_from_another_client_have_less_than_a_third_of_the_ranking_effect(
         self, learner: Learner
     ) -> None:
         learner.learn(HOURS, *SWIM, client="alice")
@@ -180,7 +178,9 @@ class TestLimitsOfTheEffect:
         assert others < agreed <= MAX_SHARED_GAIN
         assert learner.gain(HOURS, client="alice") == pytest.approx(own)
 
-    def test_tool_that_is_called_after_every_message_does_not_rank_higher(self, learner: Learner) -> None:
+    def test_tool_that_is_called_after_every_message_gets_no_ranking_gain_from_learned_messages(
+        self, learner: Learner
+    ) -> None:
         greedy = make_tool("note_request", "Note opening hours, routes, places, messages, pictures, weather")
         learner = Learner(learner.store._file.parent, [*CATALOG, HOURS, ROUTE, greedy])
         topics = (
@@ -201,7 +201,7 @@ class TestLimitsOfTheEffect:
         assert learner.gain(HOURS) > 0
         learner.learned.close()
 
-    def test_effect_of_learned_messages_halves_with_each_half_life_and_then_ends(
+    def test_effect_of_learned_messages_halves_with_each_half_life_until_they_expire(
         self, learner: Learner
     ) -> None:
         learner.learn(HOURS, *SWIM)
@@ -259,7 +259,9 @@ class TestStore:
         assert modes
         assert set(modes.values()) == {0o600}, modes
 
-    def test_no_file_is_written_before_a_message_is_learned(self, learner: Learner, tmp_path: Path) -> None:
+    def test_file_of_learned_messages_is_not_created_before_a_message_is_learned(
+        self, learner: Learner, tmp_path: Path
+    ) -> None:
         learner.search(QUERY)
         assert list(tmp_path.iterdir()) == []
 
@@ -273,7 +275,7 @@ class TestStore:
         assert len(texts) == MAX_CLIENT_MESSAGES_PER_TOOL
         assert texts[0].endswith(str(MAX_CLIENT_MESSAGES_PER_TOOL + 4))
 
-    def test_client_with_most_learned_messages_loses_its_oldest_if_the_store_is_full(
+    def test_full_store_deletes_learned_messages_of_the_client_that_has_most_of_them(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(learned_store, "MAX_LEARNED_MESSAGES", 6)

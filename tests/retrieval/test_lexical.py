@@ -53,7 +53,7 @@ def test_word_scores_higher_in_name_title_or_synonyms_than_in_description_or_par
     assert high > low > 0
 
 
-def test_query_word_that_fewer_tools_contain_scores_higher() -> None:
+def test_rare_query_word_scores_higher_than_a_common_query_word() -> None:
     index = build(
         make_tool("a", "open file"),
         make_tool("b", "open door"),
@@ -79,7 +79,7 @@ def test_word_repeated_in_the_query_does_not_raise_keyword_scores() -> None:
     assert scores(index, "zebra zebra zebras") == scores(index, "zebra")
 
 
-def test_keyword_scores_do_not_exceed_the_reported_best_possible_score() -> None:
+def test_keyword_scores_do_not_exceed_the_reported_maximum_possible_score() -> None:
     index = build(make_tool("zebra_lion", "zebra lion zebra lion"), make_tool("b", "lion"))
     found, best_possible = index.scores("zebra lion unicorn")
     assert 0 < float(found.max()) <= best_possible
@@ -161,7 +161,7 @@ def test_matched_words_of_a_hit_are_in_query_order() -> None:
     assert index.matched("a lion, a puma and a zebra", [0, 1]) == [["lion", "zebra"], ["puma"]]
 
 
-def test_matched_words_of_a_hit_have_the_spelling_of_the_query_and_not_the_stem() -> None:
+def test_matched_words_of_a_hit_are_spelled_as_in_the_query_and_not_stemmed() -> None:
     index = KeywordIndex.build([make_tool("a", "The parcel arrives broken.")], WordTokenizer())
     assert index.matched("it arrived, breaking my parcels", [0]) == [["arrived", "parcels"]]
 
@@ -206,7 +206,7 @@ def test_name_coverage_counts_only_the_first_sixteen_words_of_a_long_tool_name()
     assert name_coverage_of(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
 
 
-def test_name_coverage_in_an_updated_keyword_index_equals_that_in_a_new_one() -> None:
+def test_name_coverage_in_an_updated_keyword_index_equals_name_coverage_in_a_new_index() -> None:
     tools = [make_tool(f"{word}_thing_{n}") for n, word in enumerate(VOCABULARY)]
     other = make_tool("quite_another_name")
     changed = build(*tools).without([1, 3], 7).with_tools({3: other, 6: tools[1]})
@@ -229,7 +229,7 @@ def test_keyword_scores_are_the_same_whether_tools_are_added_together_or_one_by_
         assert at_once.matched(query, range(40)) == one_by_one.matched(query, range(40))
 
 
-def test_tool_removed_from_the_keyword_index_is_not_found_and_others_are_unchanged() -> None:
+def test_removing_a_tool_from_the_keyword_index_does_not_change_results_for_other_tools() -> None:
     index = build(make_tool("a", "zebra"), make_tool("b", "zebra lion"), make_tool("c", "lion"))
     left = index.without([1], 3)
     assert left.size == 3
@@ -270,7 +270,7 @@ def make_described_tool(position: int, said: Sequence[str]) -> Tool:
 
 @given(st.lists(describing, min_size=6, max_size=6), changes)
 @try_examples(60)
-def test_keyword_index_after_any_sequence_of_changes_equals_a_new_one(
+def test_keyword_index_after_any_sequence_of_changes_equals_a_newly_built_index(
     start: list[list[str]], steps: list[tuple[int, list[str] | None]]
 ) -> None:
     tools: list[Tool | None] = [make_described_tool(position, said) for position, said in enumerate(start)]

@@ -67,7 +67,7 @@ def test_english_message_is_embedded_by_the_english_model_only() -> None:
         assert not vector[384:].any()
 
 
-def test_tool_vector_is_the_english_models_vector_followed_by_the_multilingual_models() -> None:
+def test_tool_vector_concatenates_the_vectors_of_the_english_and_the_multilingual_model() -> None:
     (vector,) = MODEL.embed(["Read a file"], "tool")
     np.testing.assert_allclose(vector[384:], LIGHT.embed(["Read a file"], "tool")[0] * LIGHT_SCALE, rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vector[:384]), 1, rtol=1e-4)

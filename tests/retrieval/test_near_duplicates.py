@@ -49,11 +49,11 @@ def test_all_duplicate_tools_are_among_the_first_fifty_hits() -> None:
     assert {tool.name for tool in DUPLICATES} <= set(names)
 
 
-def test_of_duplicate_tools_the_one_whose_server_the_message_names_ranks_first() -> None:
+def test_duplicate_tool_of_the_server_named_in_the_message_ranks_before_other_duplicates() -> None:
     assert search_names("use mcp_disk4_read_file for this file", "hybrid", 5)[0] == "mcp_disk4_read_file"
     assert search_names("read the text of a file with disk3", "keyword", 5)[0] == "mcp_disk3_read_file"
 
 
-def test_read_and_write_tools_of_one_server_do_not_count_as_duplicates_of_each_other() -> None:
+def test_read_and_write_tools_of_one_server_are_not_treated_as_duplicates() -> None:
     names = search_names("write or read a file on the disk", "keyword", 3)
     assert "mcp_disk1_write_file" in names

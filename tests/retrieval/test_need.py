@@ -85,14 +85,14 @@ def test_probability_that_a_tool_is_needed_changes_if_hidden_states_of_the_encod
 
 
 @check_cases("head", ["encoder", "light"])
-def test_without_embeddings_the_probability_that_a_tool_is_needed_depends_on_the_text_only(
+def test_probability_that_a_tool_is_needed_depends_only_on_the_text_if_there_are_no_embeddings(
     head: Head,
 ) -> None:
     message = "book a table for two on friday"
     assert need(head).probability(message, legs(message)) == need("text").probability(message, legs(message))
 
 
-def test_features_for_estimating_whether_a_tool_is_needed_ignore_text_beyond_a_length_limit() -> None:
+def test_features_of_the_tool_need_classifier_ignore_text_beyond_a_length_limit() -> None:
     message = "delete the old invoices " * 40
     assert np.array_equal(hashed_features(message)[0], hashed_features(message * 1000)[0])
 

@@ -39,7 +39,7 @@ SEARCHER = Searcher(
         ("run terminal command", "terminal", 1),
     ],
 )
-def test_everyday_message_finds_its_tool_among_the_first_hits_with_the_shipped_models(
+def test_shipped_models_rank_the_right_tool_for_an_everyday_message_among_the_first_hits(
     index: Index, message: str, wanted: str, within: int
 ) -> None:
     names = [hit.name for hit in SEARCHER.search(index, message, limit=within)]
@@ -65,7 +65,7 @@ def test_small_talk_is_classified_as_needing_no_tool_by_the_shipped_models(
         "thanks for `terminal`",
     ],
 )
-def test_message_of_thanks_that_also_contains_a_request_or_tool_name_needs_tools(
+def test_thank_you_message_with_a_request_or_a_tool_name_is_classified_as_needing_tools(
     index: Index, message: str
 ) -> None:
     assert SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD)

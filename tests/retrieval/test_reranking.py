@@ -101,7 +101,7 @@ def test_reranking_an_empty_list_of_tools_sends_no_request(server: Server) -> No
     assert server.received_texts == []
 
 
-def test_message_whose_vector_is_zero_is_not_reranked_and_causes_no_warning(
+def test_message_with_a_zero_vector_is_not_reranked_and_causes_no_warning(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert reranker(server, None).similarities("xyz", [A, B]) is None
@@ -161,9 +161,7 @@ def test_another_process_reuses_vectors_cached_for_reranking(server: Server, tmp
     assert first.tolist() == again.tolist()
 
 
-def test_tool_vectors_cached_for_reranking_by_two_processes_are_used_by_both(
-    server: Server, tmp_path: Path
-) -> None:
+def test_two_processes_share_tool_vectors_cached_for_reranking(server: Server, tmp_path: Path) -> None:
     one, other = reranker(server, tmp_path), reranker(server, tmp_path)
     one.similarities("a", [A])
     other.similarities("a", [B])
@@ -319,7 +317,7 @@ def test_full_reranking_cache_drops_the_least_recently_used_tool_vectors(
     assert server.received_texts[1:] == [["a"], ["user bbbb"]]
 
 
-def test_reranking_keeps_at_most_the_maximum_number_of_cache_files_for_different_models(
+def test_number_of_reranking_cache_files_for_different_models_is_limited(
     server: Server, tmp_path: Path
 ) -> None:
     for number in range(reranking.MAX_CACHE_FILES + 3):
@@ -372,7 +370,7 @@ FAULTS: dict[str, RequestHandler] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_every_failing_embedding_request_skips_reranking_with_only_one_warning(
+def test_reranking_is_skipped_with_only_one_warning_if_every_embedding_request_fails(
     server: Server, caplog: pytest.LogCaptureFixture, fault: RequestHandler
 ) -> None:
     server.handler = fault
@@ -391,7 +389,7 @@ def test_search_results_are_not_reranked_if_the_reranking_endpoint_is_unreachabl
     assert len(warnings(caplog)) == 1
 
 
-def test_reranking_service_that_failed_is_used_again_after_it_recovered(server: Server) -> None:
+def test_reranking_service_is_used_again_after_recovering_from_a_failure(server: Server) -> None:
     second = reranker(server, None)
     server.handler = answer_500
     assert second.similarities("a", [A, B]) is None
@@ -470,7 +468,7 @@ def test_search_modes_other_than_rerank_do_not_contact_the_reranking_service(ser
     assert server.received_texts == []
 
 
-def test_only_as_many_hits_as_the_shortlist_holds_are_sent_for_reranking(server: Server) -> None:
+def test_at_most_shortlist_size_hits_are_sent_for_reranking(server: Server) -> None:
     many = snapshot(*(make_tool(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
     hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
     assert sum(map(len, server.received_texts)) == 1 + SHORTLIST_SIZE
@@ -478,16 +476,16 @@ def test_only_as_many_hits_as_the_shortlist_holds_are_sent_for_reranking(server:
     assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
-def test_message_whose_reranking_vector_is_zero_gets_the_hits_of_hybrid_search(server: Server) -> None:
+def test_search_returns_hybrid_hits_if_the_reranking_vector_of_the_message_is_zero(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
 
 
-def test_search_mode_rerank_without_a_reranking_service_gives_the_hits_of_hybrid_search() -> None:
+def test_search_mode_rerank_returns_hybrid_hits_if_no_reranking_service_is_configured() -> None:
     assert names(search(None, "zoo a")) == names(search(None, "zoo a", "hybrid"))
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_search_gives_the_hits_of_hybrid_search_if_the_reranking_service_fails(
+def test_search_mode_rerank_returns_hybrid_hits_if_the_reranking_service_fails(
     server: Server, fault: RequestHandler
 ) -> None:
     server.handler = fault

@@ -114,7 +114,9 @@ def test_allowed_values_listed_for_a_schema_are_its_enum_and_const_values_that_a
 
 @given(JUNK)
 @try_examples(200)
-def test_any_value_can_be_walked_as_a_schema_with_a_limited_number_of_variants(junk: Any) -> None:
+def test_walking_any_json_value_as_a_schema_raises_no_error_and_yields_a_limited_number_of_variants(
+    junk: Any,
+) -> None:
     for name, inner in iterate_schemas(junk, depth=3, limit=50):
         assert isinstance(name, str)
         assert len(list(schema_variants(inner, junk))) <= MAX_VARIANTS

@@ -83,7 +83,7 @@ def test_tool_named_in_the_message_ranks_first(
     assert not any(hit.exact for hit in others)
 
 
-def test_common_word_in_a_message_does_not_promote_a_tool_of_that_name() -> None:
+def test_common_word_in_a_message_does_not_promote_a_tool_of_the_same_name() -> None:
     (first, *_) = SEARCHERS["fused"].search(INDEX, "process the picture: draw it from a description")
     assert first.name == "image_generate"
     assert not first.exact
@@ -224,7 +224,7 @@ def test_search_uses_keywords_with_one_warning_if_the_embedding_model_fails(
     assert searcher.search(index, "weather")[0].similarity is not None
 
 
-def test_search_uses_keywords_with_one_warning_if_the_embedding_model_never_answered(
+def test_search_uses_keywords_with_one_warning_if_the_embedding_model_has_never_worked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = CountingModel()
@@ -252,7 +252,7 @@ def test_search_mode_keyword_neither_loads_the_embedding_model_nor_embeds_the_me
     assert model.take_count() == 0
 
 
-def test_embedding_outage_seen_by_both_search_and_indexing_is_logged_once(
+def test_embedding_outage_that_affects_both_search_and_indexing_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = CountingModel()
@@ -276,7 +276,7 @@ def test_search_uses_keywords_and_warns_if_message_and_tool_vectors_differ_in_le
     assert "another length" in caplog.text
 
 
-def test_plain_search_does_not_run_the_classifier_of_whether_a_tool_is_needed() -> None:
+def test_search_for_hits_only_does_not_run_the_tool_need_classifier() -> None:
     def need_classifier() -> NeedClassifier:
         pytest.fail("nobody reads what it says")
 
@@ -285,7 +285,7 @@ def test_plain_search_does_not_run_the_classifier_of_whether_a_tool_is_needed() 
     assert searcher.search(indexed(CATALOG, model.embedder), "weather")
 
 
-def test_rankings_for_display_embed_only_the_whole_message_and_not_its_parts() -> None:
+def test_separate_keyword_and_semantic_rankings_embed_only_the_whole_message() -> None:
     model = CountingModel()
     index = indexed(CATALOG, model.embedder)
     model.take_count()
@@ -307,7 +307,7 @@ def test_vector_similarity_finds_tools_that_share_no_word_with_the_message() -> 
     assert hits[0].matched == ()
 
 
-def test_without_an_embedding_model_every_search_mode_uses_keywords() -> None:
+def test_every_search_mode_uses_keywords_if_there_is_no_embedding_model() -> None:
     index = indexed(CATALOG, None)
     searcher = Searcher(None, None)
     assert {tuple(searcher.search(index, "weather", mode=mode)) for mode in MODES} == {
@@ -364,7 +364,7 @@ def test_search_for_huge_or_unusual_messages_ends_within_the_time_limit(mode: Mo
         assert names[0] == "weather_forecast"
 
 
-def test_identical_tools_are_ranked_in_registration_order_unless_the_message_names_one() -> None:
+def test_identical_tools_are_ranked_in_registration_order_unless_the_message_names_one_of_them() -> None:
     same = make_tool("same", "Does the same")
     tools = [replace(same, name=f"same_{n:05}") for n in range(10_000)]
     model = FunctionEmbedder(lambda texts: [[1.0, 1.0]] * len(texts), "alike")
@@ -376,13 +376,13 @@ def test_identical_tools_are_ranked_in_registration_order_unless_the_message_nam
         assert searcher.search(index, "use same_09999", mode=mode)[0].name == "same_09999"
 
 
-def test_share_of_tool_name_words_in_the_query_does_not_count_the_server_name() -> None:
+def test_name_coverage_of_a_tool_ignores_the_server_name() -> None:
     index = indexed([make_tool("mcp_github_create_issue", server="github"), make_tool("weather")], None)
     shares = index.lexical.name_coverage("creating an issue", np.array([0, 1]))
     assert shares.tolist() == [1.0, 0.0]
 
 
-def test_retriever_finds_tools_registered_later_and_no_longer_finds_removed_ones() -> None:
+def test_retriever_finds_newly_registered_tools_and_no_longer_finds_removed_tools() -> None:
     registry = Registry()
     registry.add_all(CATALOG)
     retriever = Retriever(LIGHT, None, None)

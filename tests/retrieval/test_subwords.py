@@ -185,7 +185,7 @@ def test_text_with_surrogates_or_private_characters_is_tokenized_without_an_erro
     assert isinstance(unigram.ids(text, ALL), list)
 
 
-def test_word_split_a_second_time_in_other_case_gives_the_same_subword_tokens(
+def test_subword_tokens_of_a_word_do_not_depend_on_upper_or_lower_case(
     word_piece: WordPiece, unigram: Unigram
 ) -> None:
     for ours in (word_piece, unigram):
@@ -221,7 +221,7 @@ def test_unigram_tokenizer_skips_characters_that_are_not_in_its_vocabulary() -> 
     assert ours.ids("ab?c éab", ALL) == [1, 2, 1]
 
 
-def test_final_capital_sigma_is_lowercased_to_an_ordinary_sigma() -> None:
+def test_final_capital_sigma_is_lowercased_to_a_non_final_sigma() -> None:
     ours = Unigram({"σ": -1.0, "ς": -1.0, "α": -1.0}, {"σ": 1, "ς": 2, "α": 3})
     assert ours.ids("ΣΑΣ σας", ALL) == [1, 3, 1, 1, 3, 2]
 

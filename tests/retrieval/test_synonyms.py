@@ -43,7 +43,7 @@ def test_configured_synonyms_are_added_to_the_synonyms_of_the_tools_author() -> 
     assert JIRA.synonyms == ("task",)
 
 
-def test_add_synonyms_returns_tools_without_configured_synonyms_as_the_same_objects() -> None:
+def test_add_synonyms_returns_the_same_object_for_a_tool_without_configured_synonyms() -> None:
     tools = (*CATALOG, JIRA)
     read = Synonyms({"jira": ["ticket"]}).add_synonyms(tools)
     assert [one is other for one, other in zip(tools, read, strict=True)] == [True] * len(CATALOG) + [False]
@@ -109,7 +109,7 @@ def test_configured_synonyms_are_part_of_the_embedded_text_of_a_tool(registry: R
     ]
 
 
-def test_changing_synonyms_embeds_only_the_tools_they_belong_to_again(
+def test_changing_synonyms_re_embeds_only_the_tools_with_changed_synonyms(
     registry: Registry, tmp_path: Path
 ) -> None:
     counting = CountingModel()

@@ -51,7 +51,7 @@ def test_word_with_several_capitals_is_split_before_the_last_capital() -> None:
         ("İstanbul", "istanbul"),
     ],
 )
-def test_words_with_accents_or_full_width_letters_give_the_same_search_terms_as_plain_ones(
+def test_words_with_accents_or_full_width_letters_give_the_same_search_terms_as_ascii_words(
     written: str, plain: str
 ) -> None:
     assert words(written) == words(plain) == [plain]
@@ -108,13 +108,13 @@ def test_endings_after_an_apostrophe_are_not_search_terms() -> None:
     assert words("what's running, I’ll see; don't") == ["what", "running", "i", "see", "don"]
 
 
-def test_common_words_are_no_search_terms_if_the_message_has_other_words(tokenizer: WordTokenizer) -> None:
+def test_common_words_are_not_search_terms_if_the_message_has_other_words(tokenizer: WordTokenizer) -> None:
     assert list(
         tokenizer.message_terms("could you please give me the weather").content_terms
     ) == tokenizer.tokens("weather")
 
 
-def test_search_terms_of_a_message_are_mapped_to_the_words_they_were_made_from(
+def test_search_terms_of_a_message_are_mapped_to_the_original_words(
     tokenizer: WordTokenizer,
 ) -> None:
     message_terms = tokenizer.message_terms("Please send the MEETINGS 天气")
@@ -122,7 +122,7 @@ def test_search_terms_of_a_message_are_mapped_to_the_words_they_were_made_from(
     assert message_terms.all_terms == {"pleas", "send", "the", "meet", "天气"}
 
 
-def test_message_terms_are_equal_for_the_same_message_and_differ_for_another(
+def test_message_terms_are_equal_for_equal_messages_and_differ_for_different_messages(
     tokenizer: WordTokenizer,
 ) -> None:
     assert (

@@ -87,7 +87,7 @@ def test_learned_messages_that_a_team_shares_are_used_only_for_its_members(
     assert learner.gain(HOURS, client=ann) == 0
 
 
-def test_message_learned_from_only_one_team_member_does_not_change_search_results_of_others(
+def test_message_learned_from_only_one_team_member_does_not_change_search_results_of_other_members(
     learner: Learner, users: FileUserStore
 ) -> None:
     ann, bob, cid = add_members(users, "ann", "bob", "cid")
@@ -124,7 +124,7 @@ def test_client_named_like_a_user_does_not_get_the_learned_messages_of_that_user
     assert learner.gain(HOURS, client=impostor.learner) == 0
 
 
-def test_learned_messages_of_a_user_remain_when_others_learn_as_many_messages_as_they_can(
+def test_learned_messages_of_a_user_are_not_evicted_by_many_messages_of_other_users(
     learner: Learner, users: FileUserStore
 ) -> None:
     ann, *attackers = add_members(users, "ann", "bob", "cid", "dan")

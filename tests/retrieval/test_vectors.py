@@ -37,12 +37,12 @@ def best(scores: Matrix, depth: int = 64) -> list[int]:
     return list(map(int, best_positions(scores, depth)))
 
 
-def test_vectors_stored_with_8_bits_differ_from_the_originals_by_less_than_0_002() -> None:
+def test_vectors_quantized_to_8_bits_differ_from_the_originals_by_less_than_0_002() -> None:
     rows = random_rows(50)
     assert np.abs(PackedVectors.of(rows).dequantize() - rows).max() < 0.002
 
 
-def test_tool_whose_vector_is_zero_counts_as_having_no_vector() -> None:
+def test_tool_with_a_zero_vector_is_treated_as_having_no_vector() -> None:
     rows = random_rows(3)
     rows[1] = 0
     assert PackedVectors.of(rows).has_vector.tolist() == [True, False, True]
@@ -96,7 +96,7 @@ def test_approximate_search_gives_all_of_many_identical_vectors_the_similarity_o
 
 
 @check_cases("size", [300, MANY])
-def test_updated_vectors_find_the_same_best_matches_as_vectors_built_anew(size: int) -> None:
+def test_updated_vector_index_finds_the_same_best_matches_as_a_newly_built_index(size: int) -> None:
     rows = random_rows(size)
     before = Vectors.of(PackedVectors.of(rows[: size - 10]))
     positions = np.array([3, *range(size - 10, size)])
