@@ -1,4 +1,4 @@
-"""Tell what a shell command would do, before it runs.
+"""Determine what a shell command would do, without running it.
 
 `judge` reads a command as a shell would and returns a `Verdict` with findings. The package runs nothing,
 asks nobody and keeps no state: what follows from a verdict is the caller's decision.

@@ -58,7 +58,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSite:
-    """The place where commands run (machine, container, sandbox), and which directories it shares."""
+    """Machine, container or sandbox where commands run, and the directories it shares with this machine."""
 
     name: str
     home: str = ""

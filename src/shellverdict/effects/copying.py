@@ -223,7 +223,7 @@ def _rsync_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _mirror_effect(context: RunContext, destination: Word) -> CommandEffect:
-    """Return the effect of `rsync --delete` and the like, which delete files that the source lacks."""
+    """Return the effect of mirroring (`rsync --delete` …), which deletes files missing from the source."""
     if not is_remote(destination):
         path_info = context.classify(destination, recursive=True)
         return context.destroy_effect(EffectKind.OVERWRITE, destination, path_info, "mirrored", "recursive")

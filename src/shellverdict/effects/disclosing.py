@@ -107,7 +107,7 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the first arguments of `sed` or `perl`, which may contain `-i` (edit in place); else empty."""
+    """Return the first arguments of `sed` or `perl`, which may contain `-i`; empty for other programs."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 
@@ -122,7 +122,7 @@ def copied_secrets(context: RunContext) -> Iterator[Word]:
 
 
 def read_secret_files(context: RunContext) -> Iterator[Word]:
-    """Yield the secret files that a program reads, except shell history, which is harmless unless sent."""
+    """Yield the secret files that a program reads, except shell history, which is harmful only if sent."""
     for word in read_files(context):
         if PathKind.SECRET in context.classify(word) and not word.endswith("history"):
             yield word

@@ -116,7 +116,7 @@ def _is_usual_config(context: RunContext, part: str) -> bool:
 
 
 def _searches_untrusted_directory(context: RunContext, value: Word) -> bool:
-    """Return True if a search path such as PYTHONPATH names a directory outside project and system."""
+    """Return True if a search path such as PYTHONPATH names a directory outside the project and system."""
     for part in islice(value.split(":"), 64):
         if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP)):
             kinds_of_part = context.classify(Word(part)).kinds
@@ -130,7 +130,7 @@ def _is_code(_: RunContext, value: Word) -> bool:
 
 
 def _find_check(name: str) -> Callable[[RunContext, Word], bool] | None:
-    """Return the function that checks values of the variable `name` for danger; None for others."""
+    """Return the function that detects dangerous values of a variable; None if all values are harmless."""
     name = _OTHER_NAMES.get(name, name)
     if name in _OPTION_VARIABLES:
         return lambda _, value: _OPTION_VARIABLES[name].search(value) is not None

@@ -140,7 +140,7 @@ class RunContext:
         )
 
     def iter_operands(self, operands: Iterable[Word]) -> Iterator[Word]:
-        """Yield a program's operands up to a limit; then a placeholder if there may be more."""
+        """Yield a program's operands up to a limit, then a placeholder if there may be more operands."""
         for count, word in enumerate(operands):
             if count == MAX_OPERANDS:
                 yield UNKNOWN_WORD

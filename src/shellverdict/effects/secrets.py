@@ -74,7 +74,7 @@ def _may_reveal_or_send(run: ProgramRun, name: str) -> bool:
 
 
 def find_secret_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield secrets that a program reads, secrets that it sends, and requests for cloud credentials."""
+    """Yield effects for secrets that a program reads or sends, and for requests for cloud credentials."""
     run = context.run
     if not _may_reveal_or_send(run, run.name.lower()):
         return

@@ -191,7 +191,7 @@ class CallScanner(ExpressionReader):
             )
 
     def _find_action(self, at: int) -> str:
-        """Return what the function called at token `at` does (its action); empty if it is not known."""
+        """Return the action (delete, upload …) of the function called at token `at`; empty if unknown."""
         token = self.tokens[at]
         if token.text[:1] in ("$", "@", "%") and self.language != "node":
             return ""

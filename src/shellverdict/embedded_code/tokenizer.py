@@ -349,7 +349,7 @@ class _Tokenizer:
                 self.tokens += _Tokenizer(code, self.syntax, self.depth + 1).run()
 
     def _decode_text(self, text: str, is_raw: bool, interpolates: bool) -> str:
-        """Return the text of a string literal without escapes; interpolated expressions are unknown text."""
+        """Return a string literal's text: escapes decoded, interpolated expressions marked as unknown."""
         if interpolates and self.interpolation is not None:
             text = self.interpolation.sub(lambda match: HOME if "HOME" in match[0] else GAP, text)
         return text if is_raw and "\\" not in text else _unescape_text(text, is_raw)

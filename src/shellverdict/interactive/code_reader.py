@@ -284,7 +284,7 @@ _DEFINITION = re.compile(
 
 
 def _uses_definitions(defining: Iterable[str], using: Iterable[str]) -> bool:
-    """Return True if the code `using` uses a name that the code `defining` may define."""
+    """Return True if the code in `using` uses a name that the code in `defining` may define."""
     names = {name.lower() for unit in defining for pair in _DEFINITION.findall(unit) for name in pair if name}
     return any(word.lower() in names for unit in using for word in re.findall(r"[\w.]+", unit))
 

@@ -33,7 +33,7 @@ class ProcessInput:
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Create a `ProcessInput` from the arguments of a tool call, to which Toolfold adds the process.
+        """Create a `ProcessInput` from the text of a tool call and `context`, the data about its process.
 
         If the process data is invalid, the earlier input is unknown.
         """

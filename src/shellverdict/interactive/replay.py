@@ -370,7 +370,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge a line that continues an unfinished command a second time, as a command of its own."""
+        """Judge a line that continues an unfinished command also as if it were a separate command."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
@@ -502,7 +502,7 @@ class _Replay:
 
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
-    """Return a copy of a scenario in which another program may read lines instead of the innermost one."""
+    """Return a copy of a process state in which programs besides the innermost one may read input lines."""
     copy = scenario.copy()
     copy.innermost.may_miss_lines = True
     return copy

@@ -1,4 +1,4 @@
-"""Kinds of paths (system, home, secret, project …), by which rules tell what is harmful. Data only."""
+"""Kinds of paths (system, home, secret, project …) that danger rules refer to. Data only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["PathKind"]
 
 
 class PathKind(StrEnum):
-    """Kind of a path, such as system, home, secret or project; rules use it to tell what is harmful."""
+    """Kind of a path, such as system, home, secret or project, to which danger rules refer."""
 
     ROOT = "root"  # the file system root or all of its content
     HOME = "home"  # a whole home directory

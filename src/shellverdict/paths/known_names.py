@@ -79,7 +79,7 @@ SUFFIXES: Mapping[str, frozenset[PathKind]] = {
 
 
 class _KnownPath(NamedTuple):
-    """A path below a well-known directory, and how it is classified with everything below it (secret …)."""
+    """A well-known path, and the kinds (secret, startup file …) of the path and of everything below it."""
 
     path: tuple[str, ...]
     kinds: frozenset[PathKind]

@@ -181,7 +181,7 @@ def _candidate_rules(
 
 
 def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
-    """Return the rules that certainly match, fallback rules only if no other rule does.
+    """Return the rules that certainly match; fallback rules are included only if no other rule matches.
 
     If none certainly matches but one may, return the rule for unknown subcommands.
     """

@@ -155,7 +155,7 @@ class ControlFlowReader(ABC):
         return printed
 
     def _join_branches(self, state: ShellState, passed: ShellState, taken: ShellState) -> None:
-        """Set the shell state that follows two alternative branches, as the branch policy says."""
+        """Combine the shell states after two alternative branches, according to the branch policy."""
         if passed.is_equivalent(taken):
             state.replace_with(taken)
             return

@@ -209,7 +209,7 @@ class Expansion:
             fields.add_quoted(self._expand_part(part), part)
 
     def _uses_default(self, part: ParameterExpansion) -> bool:
-        """Return True if `${x:-…}` expands to its default, whose own quoting then applies."""
+        """Return True if `${x:-…}` expands to the default value, because `x` is unset or empty."""
         value = self._state.get_value(part.name)
         missing = value is None or value is UNSET or (part.operator == ":-" and value in (EMPTY, ()))
         return part.operator in (":-", "-") and not part.prefix and part.index is None and missing

@@ -27,7 +27,7 @@ class CommandReading:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContext:
-    """What a command inherits from the shell code around it: input, wrapper programs, enclosing loop …"""
+    """Context that a command inherits from the surrounding shell code: input, wrapper programs, loop …"""
 
     stdin: TextStream | None = None
     wrappers: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ExecutionContext:
 
 
 class BranchPolicy(Enum):
-    """How the analysis goes on after two branches (`if`, `||` …) that leave different shell states."""
+    """Choice of the shell state after two branches (`if`, `||` …) that end in different shell states."""
 
     MARK_UNKNOWN = "differing values become unknown"
     TAKEN = "continue as if the optional branch was taken"

@@ -101,7 +101,7 @@ class Word(str):
         return Word(_UNKNOWN_IN_NAME.sub(r"\1\2", self)) if GAP in self else self
 
     def split_wildcards(self) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of the word, and for each True if it is a wildcard or unknown text."""
+        """Yield each part of the word, with True if the part is a wildcard or unknown text."""
         for part in _WILDCARD.split(self):
             wild = _WILDCARD.fullmatch(part) is not None
             yield (part.translate(_DISPLAY_TABLE), wild)

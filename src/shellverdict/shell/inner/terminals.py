@@ -185,7 +185,7 @@ def _read_entr(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_ssh_agent(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the command of `ssh-agent command`; without one, ssh-agent only prints."""
+    """Return the command of `ssh-agent command`; nothing if ssh-agent is given no command."""
     reading = parse_options(run.argv[1:], parse_spec("-a= -E= -O= -P= -t= -c -D -d -k! -s"))
     if not reading.runs_nothing:
         yield from command_from_words(run, reading.operands, "ssh-agent")
