@@ -84,7 +84,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """State from before the command line is parsed: arguments, and a thread that already answers clients."""
+    """Arguments that are not parsed yet, and the thread that already answers clients of the gateway."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | EarlyHttpAnswers | None = None
@@ -134,7 +134,7 @@ class Invocation:
             return open_runtime(config, client_names=True, **{"build_index": False, **options})
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record of settings changes that Toolfold made or that the user must accept."""
+        """Return the record of settings changes by Toolfold, and of those the user has yet to accept."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)

@@ -52,7 +52,7 @@ class CostComparison:
 
 @dataclass(frozen=True, slots=True)
 class ConversationSpec:
-    """Which conversation to compute costs for: a recorded one, or how many messages to generate."""
+    """Conversation to compute costs for: a recorded one, or the number of messages to generate."""
 
     turns: int
     seed: int

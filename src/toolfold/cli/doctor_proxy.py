@@ -62,7 +62,7 @@ def _check_program(config: Config, step: FileChange) -> DoctorFinding:
 
 
 def _find_problem(title: str, url: str, api: ApiName, token: str) -> DoctorFinding | None:
-    """Return what keeps a program's requests from reaching a provider; None if they reach it."""
+    """Return the reason why a program's requests do not reach a provider; None if they do."""
     root = url.removesuffix("/v1")
     headers = {"anthropic-version": "2023-06-01"} if api == "anthropic" else {}
     headers |= {"x-toolfold-token": token} if token else {}

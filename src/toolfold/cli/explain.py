@@ -203,7 +203,7 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
 
 
 def _print_request(request: Mapping[str, Any]) -> None:
-    """Print which tools are in the tools array and which are next to the message; nothing for `replace`."""
+    """Print which tools are in the tools array and which next to the message; not for `replace` placement."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]

@@ -44,7 +44,7 @@ def command() -> None:
 @json_option
 @click.pass_obj
 def list_messages(invocation: Invocation, names: tuple[str, ...], as_json: bool) -> None:
-    """List the learned messages with their numbers, clients, uses and dates, the latest used first."""
+    """List the learned messages with their numbers, clients, uses and dates, the most recently used first."""
     with closing(open_learned_store(invocation)) as store:
         rows = [each for each in _load(store) if not names or _is_named(each, names)]
     if as_json:

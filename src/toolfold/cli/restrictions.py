@@ -37,7 +37,7 @@ ALLOWED_IN_TOOL_CALLS = frozenset(
 
 
 def restrict_command(command: click.Command, path: str, started_by: str) -> click.Command:
-    """Return a copy of the command in which every subcommand that only the user may run is refused."""
+    """Return a copy of the command that refuses to run subcommands which only the user may run."""
     allowed = path in ALLOWED_IN_TOOL_CALLS
     if not isinstance(command, click.Group):
         return command if allowed else _refuse(command, path, started_by)

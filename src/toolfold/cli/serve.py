@@ -93,7 +93,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
 
 @dataclass(frozen=True, slots=True)
 class _HttpRecord:
-    """Where the gateway listens, and how it answers list requests while it is still loading."""
+    """The gateway's address, and the recorded list responses that it sends while it is still loading."""
 
     file: Path | None
     early: EarlyHttpAnswers | None
@@ -178,7 +178,7 @@ class _GatewayStatus:
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """Show the clients of this gateway in the status file from now on."""
+        """Start writing the clients of this gateway to the status file."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
@@ -467,7 +467,7 @@ class Drain:
     seconds: float
 
     def start(self, stop: Callable[[], object]) -> bool:
-        """Report the gateway as not ready and stop it later; return False if it must stop without delay."""
+        """Report the gateway as not ready and stop it after a delay; return False to stop immediately."""
         if not self.seconds or self.readiness.is_draining:  # a second signal ends the waiting
             return False
         self.readiness.is_draining = True

@@ -56,7 +56,7 @@ def _open_store(invocation: Invocation) -> contextlib.closing[SessionStore]:
 @json_option
 @click.pass_obj
 def list_sessions(invocation: Invocation, last: int, as_json: bool) -> None:
-    """List the sessions that were used last, newest first."""
+    """List the most recently used sessions, newest first."""
     with _open_store(invocation) as store:
         records = store.list_sessions(limit=last)
     if as_json:

@@ -229,7 +229,7 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
 
 
 def _describe_login(user: User, config: Config) -> list[GatewayClient]:
-    """Return a list with the client that a user is after login by OAuth; empty if the user cannot log in."""
+    """Return a list with the client of a user who logs in by OAuth; empty if the user cannot log in."""
     from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX, GatewayClient
 
     oauth = config.gateway.oauth
