@@ -1,4 +1,4 @@
-"""All settings, typed, and the only code that reads settings files and environment variables.
+"""Typed settings, and the only code that reads settings files and environment variables.
 
 `settings` defines the settings, `describe` names them, `document` reads YAML, `check` validates values and
 builds settings from them, `load` merges the files, the environment and the arguments, `trust` stores which

@@ -11,6 +11,6 @@ from toolfold.provenance import find_tool_call
 
 
 def require_user(action: str) -> None:
-    """Raise StartedByTool if a tool call has started this process; `action` is what is refused."""
+    """Raise StartedByTool if a tool call has started this process; the error names the refused `action`."""
     if why := find_tool_call():
         raise StartedByTool(action, why)

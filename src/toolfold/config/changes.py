@@ -1,4 +1,4 @@
-"""Compares two configurations, and tells which changes an open runtime can use without a restart.
+"""Compare two configurations, and find the changes that an open runtime can use without a restart.
 
 The settings of MCP servers are left to the servers. The allow-lists are left to approval, which drops a
 removed entry at once and uses an added one only if the user added it with Toolfold.

@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return a tree of settings in which `change` was applied to each setting; None removes the setting."""
+    """Return a tree of settings with `change` applied to each; a setting that becomes None is removed."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
@@ -231,7 +231,7 @@ def _suggest_fix(field: FieldInfo, value: Any) -> str:
 
 
 def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
-    """Combine all configuration errors in one, so that a person can fix them together."""
+    """Combine all configuration errors into one error, so that a person can fix them together."""
     ordered = sorted(problems, key=lambda each: (each.file, each.line or 0))
     if len(ordered) == 1:
         return ordered[0]

@@ -1,4 +1,4 @@
-"""Notice that small files were changed, replaced, created or deleted."""
+"""Detect that small files were changed, replaced, created or deleted."""
 
 from __future__ import annotations
 

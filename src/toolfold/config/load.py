@@ -145,7 +145,7 @@ def locate_paths(
 
 
 def _find_project(start: Path) -> tuple[Path | None, Path]:
-    """Return the project's settings file and directory: the nearest parent with that file or a repository."""
+    """Find the nearest directory with a settings file or `.git`; return the file, or None, and directory."""
     for directory in (start, *start.parents):
         if _test_path(directory / PROJECT_FILE, Path.is_file):
             return directory / PROJECT_FILE, directory

@@ -458,7 +458,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_running(pid: int, began: str) -> bool:
-    """Return True if a process still runs; without /proc, another process with the same id counts too."""
+    """Return True if a process still runs; without /proc, this may be a new process with the same id."""
     start = _start_time(pid)
     if start is not None:
         return start == began

@@ -380,7 +380,7 @@ class ToolsSettings(Section):
 
     @property
     def need_threshold(self) -> float:
-        """Return the minimum probability that a message needs a tool of the catalog."""
+        """Return the minimum probability of needing a tool for which tools are selected for a message."""
         if "rag_need" not in self.model_fields_set and self.tool_search.enabled == "on":
             return SEARCH_NEED_THRESHOLD
         return self.rag_need
@@ -797,7 +797,7 @@ class LoadArguments:
 
 
 class Config(Settings):
-    """The effective settings, and where they came from."""
+    """The effective settings, and the origin of each setting."""
 
     paths: Paths = Field(exclude=True)
     project_trusted: bool = Field(default=False, exclude=True)

@@ -1,4 +1,4 @@
-"""Settings of training runs: the environments that an external trainer offers, and how to start it."""
+"""Settings of training runs: the environments of an external trainer, and how to start the trainer."""
 
 from __future__ import annotations
 

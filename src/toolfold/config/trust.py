@@ -1,4 +1,4 @@
-"""Project directories that the user trusts, and whether they have changed since.
+"""Project directories that the user trusts, and whether they have changed since they were trusted.
 
 A cloned repository must not be able to grant itself permissions, so trust is stored outside of it, with a
 fingerprint of all its files that could grant or run something. Knows nothing of what the settings mean.
@@ -30,7 +30,7 @@ _LINKED_PLUGINS = "a linked plugin directory cannot be trusted: changes of its t
 
 
 def get_trust_state(directory: Path, paths: Paths) -> TrustState:
-    """Return the state of trust in a project: trusted with its current content, changed, or not trusted."""
+    """Return whether a project is trusted as it is now, was changed after it was trusted, or is untrusted."""
     known = load_trusted_projects(paths).get(_resolve_directory(directory))
     if known is None:
         return "untrusted"
