@@ -34,13 +34,13 @@ class Channel(Protocol):
     """Streams and exit code of a program that runs on the target machine. Every wait can be cancelled."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of the program's output; empty at the end of it.
+        """Return the next bytes of the program's output; empty at the end of the output.
 
         Nothing is read from the program before this is called.
         """
 
     async def write(self, data: bytes) -> None:
-        """Write all of the data to the program's standard input; it is dropped if the program has closed it.
+        """Write all of the data to the program's standard input; drop the data if that input is closed.
 
         May be called again, by another task, before the first call has returned.
         """

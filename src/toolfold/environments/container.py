@@ -71,7 +71,7 @@ class ContainerSpec:
         return fingerprint([key, asdict(self)])
 
     def mount_owner(self) -> str:
-        """Return the owner of the first writable mount as `user:group`, to run as; empty for root."""
+        """Return the `user:group` to run commands as: the first writable mount's owner; empty for root."""
         for mount in self.mounts:
             if mount.writable:
                 status = Path(mount.source).stat()

@@ -222,7 +222,7 @@ class PtyChannel:
 
     @property
     def _output_before_start(self) -> str:
-        """Return what the terminal printed before the helper script started, for error messages."""
+        """Return the text that the terminal printed before the helper script started, for error messages."""
         return self._early_output.decode(errors="replace").strip()
 
     async def _handle_frame(self, frame: str) -> None:

@@ -68,7 +68,7 @@ class RunningCommand:
 
     @property
     def reported_exit(self) -> CommandExit | None:
-        """Return the exit code and directory that the command's shell reported; None if it has not yet."""
+        """Return the exit code and directory that the command's shell reported; None before the report."""
         return self._end_mark.exit
 
     @property

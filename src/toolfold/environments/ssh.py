@@ -209,7 +209,7 @@ class Ssh(Backend):
         await asyncio.gather(*(connection.close() for connection in closing))
 
     def _free_connection(self) -> SshConnection:
-        """Return a shared ssh connection that can take another program, and reserve a place on it."""
+        """Return a shared ssh connection with capacity for another program, and reserve that capacity."""
         self._lost_connections += [each for each in self._connections if each.is_lost]
         self._connections = [each for each in self._connections if not each.is_lost]
         free = [each for each in self._connections if each.programs < MAX_PROGRAMS_PER_CONNECTION]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def call_with_timeout(timeout_s: float, call: Coroutine[Any, Any, T]) -> T:
-    """Await `call` and return its result. Raises TimeoutError if there is none in time."""
+    """Await `call` and return its result. Raises TimeoutError after `timeout_s` seconds."""
     task = asyncio.ensure_future(call)
     task.add_done_callback(consume_exception)
     try:

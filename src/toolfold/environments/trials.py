@@ -38,7 +38,7 @@ class _TrialFailed(Exception):
 
 
 async def check_readiness(check: Callable[[], Awaitable[Readiness]]) -> Readiness:
-    """Run a backend's self-check. A check that fails or does not end in time counts as not ready."""
+    """Run a backend's self-check; report the backend as not ready if the check fails or times out."""
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
             return await check()

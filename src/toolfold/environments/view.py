@@ -126,7 +126,7 @@ class FileView:
         return None
 
     def _is_needed(self, path: Path) -> bool:
-        """Return True if a mount changes what would be visible in the sandbox without it."""
+        """Return True if a mount changes which files are visible or writable in the sandbox."""
         mount, around = self.mounts[path], self._nearest(path)
         visible = around is not None and around.shows_files
         if mount.kind is MountKind.COVER:
