@@ -15,7 +15,7 @@ __all__ = ["effects_of_annotations"]
 
 
 def effects_of_annotations(annotations: Mapping[str, Any] | None) -> frozenset[Effect]:
-    """Return the effects that a tool's annotations declare; of two contradicting hints the worse one counts.
+    """Return the effects that a tool's annotations declare; the worse of two contradicting hints applies.
 
     As the protocol defines, a tool that only says it is not read-only may be destructive. A tool without
     annotations has declared nothing.

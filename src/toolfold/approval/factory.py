@@ -96,7 +96,7 @@ def build_allowlist(
     deny_rules: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
-    """Build the permanent allow-list; later changes of the user's settings file are picked up.
+    """Build the permanent allow-list, which is updated when the user's settings file changes.
 
     Without `analyzer`, it can be listed and changed, but covers nothing.
     """

@@ -21,7 +21,7 @@ _END = re.compile(r',"number":(\d{1,18}),"previous":"([0-9a-f]{64})","hash":"([0
 
 
 class Link(NamedTuple):
-    """Number of an audit log entry in the hash chain, and the hashes of the entry before and of the entry."""
+    """Number of an audit log entry in the hash chain, the previous entry's hash, and the entry's own hash."""
 
     number: int
     previous: str

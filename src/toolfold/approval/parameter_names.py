@@ -1,4 +1,4 @@
-"""Parameter names, such as `command` or `path`, that tell what an argument of any tool means.
+"""Parameter names, such as `command` or `path`, that show what kind of value an argument of a tool is.
 
 Used by approval for tools that declare nothing, and by sources that declare meanings for tools they import.
 """

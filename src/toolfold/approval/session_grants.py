@@ -24,7 +24,7 @@ class _SessionGrant:
 
 
 class SessionGrants:
-    """The approvals that persons gave for the rest of each session. Thread-safe."""
+    """The approvals that people gave for the rest of each session. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
