@@ -74,7 +74,7 @@ class SignIn:
     def __init__(
         self, has_token: Callable[[GatewayClient], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start without sessions; the function `has_token` returns if a client's token is still valid."""
+        """Start without sessions; `has_token` is called to check that a client's token is still valid."""
         self._has_token, self._clock = has_token, clock
         self._codes: dict[str, LinkCode] = {}
         self._sessions: dict[str, BrowserSession] = {}
@@ -157,7 +157,7 @@ class SignIn:
         return signed_in
 
     def use_session(self, cookie: str, page_key: str) -> BrowserSession | None:
-        """Return and extend the open session of a cookie and page key; None if the two do not match one."""
+        """Return and extend the open session of a cookie; None if it has none or the page key is wrong."""
         session = self._sessions.get(_hash_text(cookie))
         if session is None or not self.is_open(session):
             return None

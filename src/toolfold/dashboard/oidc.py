@@ -153,7 +153,7 @@ class DashboardLogins:
         return self._make_cookie("", 0)
 
     def _admit(self, identity: Identity) -> User | None:
-        """Create or update the user who has logged in; return None if it may not use the dashboard."""
+        """Create or update the user who has logged in; return None if this user may not use the dashboard."""
         if self._settings.create_users:
             add_missing_user(
                 self._users, issuer=identity.issuer, subject=identity.subject, name=identity.name

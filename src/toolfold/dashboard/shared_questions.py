@@ -35,7 +35,7 @@ class _OwnQuestion:
 
 @dataclass(slots=True)
 class _State:
-    """The other replicas' questions, and whether they have open pages, as last read from the database."""
+    """Questions of other replicas, and whether dashboard pages are open there, as read from the database."""
 
     remote: list[Json] = field(default_factory=list)
     has_other_pages: bool = False
