@@ -25,7 +25,7 @@ _OPENCODE_OPTIONS = ("provider.openai.options", "provider.anthropic.options")
 
 @dataclass(frozen=True, slots=True)
 class ProxyAccess:
-    """How a program reaches the proxy."""
+    """Connection of a program to the proxy: its URL, its access token, and whether it shortens tools."""
 
     url: str
     """URL of the proxy without a path."""

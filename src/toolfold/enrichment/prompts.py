@@ -74,7 +74,7 @@ def build_request(tools: Sequence[Tool], options: MessageOptions) -> tuple[str, 
 
 
 def describe_tool(tool: Tool) -> Json:
-    """Return what the model is told about a tool: names, parameters and the start of the description."""
+    """Return a tool as described to the model: names, parameters and the start of the description."""
     properties = tool.parameters.get("properties")
     names = list(properties)[:MAX_PARAMETERS] if isinstance(properties, Mapping) else []
     return {

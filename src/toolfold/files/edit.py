@@ -233,7 +233,7 @@ def _reindent_line(line: str, learned: Mapping[str, str], shortest: str) -> str:
 
 
 def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading.Event) -> EditCandidates:
-    """Return the only block of lines similar to `old`. Raises CallError that shows the nearest one."""
+    """Return the only block of lines similar to `old`. Raises a CallError that shows the nearest block."""
     lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
     deadline = time.monotonic() + COMPARE_TIMEOUT_S
     ranked = _rank_blocks(lines, wanted, deadline, cancelled)

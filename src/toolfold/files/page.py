@@ -62,7 +62,7 @@ class PageReader:
         raise CallError(f"offset {self.offset} is past the end: the file has {total} lines.")
 
     def _skip_lines(self, count: int) -> int:
-        """Skip up to `count` lines and return how many were skipped. A last line without newline counts."""
+        """Skip up to `count` lines, including a last line without newline; return how many were skipped."""
         passed, tail = 0, b"\n"
         while passed < count:
             chunk = self._read_chunk()
