@@ -110,7 +110,7 @@ def test_tool_search_match_has_name_source_description_and_signature(client: Bri
     }
 
 
-def test_tool_search_says_that_a_tool_already_in_the_request_is_to_be_called_directly(
+def test_tool_search_says_that_a_tool_already_in_the_request_can_be_called_directly(
     client: BridgeClient,
 ) -> None:
     (match,) = BridgeClient(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
@@ -121,7 +121,7 @@ def test_tool_search_says_that_a_tool_already_in_the_request_is_to_be_called_dir
     assert answer["direct"] == ["invoice_read"]
 
 
-def test_tool_search_returns_five_tools_by_default_and_otherwise_at_most_its_limit_argument() -> None:
+def test_tool_search_returns_five_tools_by_default_or_as_many_as_its_limit_argument() -> None:
     many = [make_tool(f"invoice_{number}", "An invoice.") for number in range(60)]
     client = BridgeClient(many)
     assert len(client.find_names("invoice")) == 5
@@ -133,7 +133,7 @@ def test_tool_search_returns_five_tools_by_default_and_otherwise_at_most_its_lim
     assert len(few.find_names("invoice", limit=20)) == 3
 
 
-def test_results_of_several_search_queries_are_merged_with_the_best_of_each_first(
+def test_tool_search_with_several_queries_lists_the_best_match_of_each_query_first(
     client: BridgeClient,
 ) -> None:
     names = client.find_names(queries=["weather today", "track a parcel"], limit=2)
@@ -141,13 +141,15 @@ def test_results_of_several_search_queries_are_merged_with_the_best_of_each_firs
     assert len(names) == len(set(names)) <= 4
 
 
-def test_tool_search_with_eight_queries_returns_at_most_limit_tools_in_all() -> None:
+def test_tool_search_with_eight_queries_returns_at_most_limit_tools_in_total() -> None:
     client = BridgeClient([make_tool(f"invoice_{number}", "An invoice.") for number in range(60)])
     queries = [f"invoice {number}" for number in range(8)]
     assert len(client.find_names(queries=queries, limit=20)) == 20
 
 
-def test_tool_search_with_both_query_and_queries_returns_the_best_tool_of_each(client: BridgeClient) -> None:
+def test_tool_search_with_both_query_and_queries_returns_the_best_match_of_every_query(
+    client: BridgeClient,
+) -> None:
     names = client.find_names("weather today", queries=["track a parcel", "weather today"], limit=1)
     assert names == ["weather_today", "parcel_track"]
 
@@ -188,7 +190,7 @@ def test_tool_search_without_matches_returns_similar_tool_names_servers_and_a_hi
     assert "Try other words" in answer["hint"]
 
 
-def test_tool_search_names_the_queries_without_matches_beside_the_matches_of_the_others() -> None:
+def test_tool_search_with_several_queries_lists_the_queries_that_had_no_matches() -> None:
     answer = keyword_client().search(queries=["create invoice", "qqqq"])
     assert answer["matches"][0]["name"] == "invoice_create"
     assert answer["nothing_for"] == ["qqqq"]
@@ -211,7 +213,7 @@ def test_tool_search_marks_matches_that_share_no_words_with_the_query_as_guesses
     assert "hint" not in client.search("create an invoice")
 
 
-def test_tool_search_in_a_session_without_tools_says_that_there_are_none_to_search() -> None:
+def test_tool_search_in_a_session_without_tools_says_that_there_are_no_tools_to_search() -> None:
     answer = BridgeClient([]).search("anything")
     assert answer == {
         "matches": [],
@@ -220,7 +222,7 @@ def test_tool_search_in_a_session_without_tools_says_that_there_are_none_to_sear
     }
 
 
-def test_tool_search_without_matches_lists_30_servers_and_the_number_of_further_ones() -> None:
+def test_tool_search_without_matches_lists_30_servers_and_the_number_of_remaining_servers() -> None:
     client = BridgeClient(
         [make_tool(f"t{number}", "x", f"mcp-{number}") for number in range(200)],
         retriever=Retriever(None, None, None),
@@ -276,7 +278,7 @@ def test_server_name_in_a_tool_search_result_is_shortened_and_has_no_punctuation
 
 
 @check_cases("change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}])
-def test_original_description_is_shown_if_the_function_that_adapts_it_returns_an_invalid_one(
+def test_search_shows_the_original_description_if_the_adapt_function_of_a_tool_returns_an_invalid_one(
     change: Json,
 ) -> None:
     def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:
@@ -361,7 +363,7 @@ def test_tool_search_that_failed_is_run_again_for_the_same_query() -> None:
 # -- describe -------------------------------------------------------------------------------------------
 
 
-def test_tool_describe_returns_the_whole_definition(client: BridgeClient) -> None:
+def test_tool_describe_returns_the_whole_definition_of_a_tool(client: BridgeClient) -> None:
     assert client.describe("invoice_create") == {
         "name": "invoice_create",
         "source": "desk",
@@ -391,14 +393,16 @@ def test_tool_describe_suggests_names_for_a_misspelt_name(client: BridgeClient) 
         client.describe("invoice_creat")
 
 
-def test_tool_describe_gives_the_reason_why_a_tool_is_unavailable(client: BridgeClient) -> None:
+def test_tool_describe_of_an_unavailable_tool_returns_the_reason(client: BridgeClient) -> None:
     with pytest.raises(
         CallError, match="'broken_invoice' cannot be used right now: its check returned false"
     ):
         client.describe("broken_invoice")
 
 
-def test_tool_describe_of_several_tools_gives_the_reason_why_one_is_unavailable(client: BridgeClient) -> None:
+def test_tool_describe_of_several_tools_returns_the_reason_for_an_unavailable_tool(
+    client: BridgeClient,
+) -> None:
     answer = client.describe(names=["broken_invoice", "invoice_list"])
     assert answer["errors"] == {
         "broken_invoice": "'broken_invoice' cannot be used right now: its check returned false."
@@ -424,7 +428,7 @@ def test_tool_describe_rejects_too_many_names(client: BridgeClient) -> None:
         client.describe(names=[f"tool_{number}" for number in range(11)])
 
 
-def test_tool_describe_lists_the_tools_whose_definitions_exceed_the_result_length() -> None:
+def test_tool_describe_lists_the_tools_whose_definitions_do_not_fit_the_result_length_limit() -> None:
     wordy = [make_tool(f"wordy_{number}", "word " * 100) for number in range(5)]
     answer = BridgeClient(wordy, result_max_chars=1_500).describe(names=[each.name for each in wordy])
     assert [each["name"] for each in answer["tools"]] == ["wordy_0"]
@@ -467,7 +471,7 @@ def test_schema_returned_by_tool_describe_has_no_invisible_characters() -> None:
 # -- many at once ---------------------------------------------------------------------------------------
 
 
-def test_tool_searches_of_concurrent_turns_find_only_tools_granted_to_their_own_session(
+def test_tool_searches_of_concurrent_turns_find_only_tools_granted_to_the_searching_session(
     run_together: Callable[[list[Callable[[], None]]], None],
 ) -> None:
     registry = Registry()

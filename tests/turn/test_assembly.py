@@ -51,19 +51,19 @@ def error_text(turn: Turn, name: str) -> str:
 # -- the gate -------------------------------------------------------------------------------------------
 
 
-def test_tool_that_the_session_was_granted_is_found_by_its_name() -> None:
+def test_granted_tool_is_found_by_its_name() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), granted={"a"})
     assert turn.tool("a").name == "a"
 
 
-def test_tool_that_the_session_was_not_granted_is_not_found_by_its_name() -> None:
+def test_ungranted_tool_is_not_found_by_its_name() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), granted={"a"})
     assert (
         error_text(turn, "b") == "'b' is not available in this session. Call one of the tools you were given."
     )
 
 
-def test_error_for_an_unknown_tool_name_points_to_tool_search() -> None:
+def test_error_for_an_unknown_tool_name_suggests_using_tool_search() -> None:
     turn = replace(turn_of(make_tool("a")), searchable=True)
     assert (
         error_text(turn, "zzzz") == "'zzzz' is not available in this session. Use tool_search to see "
@@ -81,13 +81,13 @@ def test_calling_an_ungranted_tool_gives_the_same_error_as_calling_a_tool_that_d
     assert "slack_read" not in error_text(with_it, "slack_rea")
 
 
-def test_error_for_a_misspelt_tool_name_suggests_the_right_one() -> None:
+def test_error_for_a_misspelt_tool_name_suggests_the_correct_name() -> None:
     assert "Did you mean read_file?" in error_text(
         turn_of(make_tool("read_file"), make_tool("x")), "read_fle"
     )
 
 
-def test_session_without_granted_tools_can_call_none() -> None:
+def test_session_without_granted_tools_cannot_call_any_tool() -> None:
     turn = turn_of(make_tool("a"), granted=set())
     assert listed_names(turn) == []
     error_text(turn, "a")
@@ -106,24 +106,26 @@ def make_tool_with_original_name(name: str, original: str = "files/read") -> Too
 
 
 @check_cases("stranger", ["a_read", "z_read", "files_read"])
-def test_original_name_shared_by_a_granted_and_an_ungranted_tool_finds_the_granted_one(stranger: str) -> None:
+def test_original_name_shared_by_a_granted_and_an_ungranted_tool_resolves_to_the_granted_tool(
+    stranger: str,
+) -> None:
     turn = turn_of(
         make_tool_with_original_name("m_read"), make_tool_with_original_name(stranger), granted={"m_read"}
     )
     assert turn.tool("files/read").name == "m_read"
 
 
-def test_granted_tool_is_found_by_its_original_name_even_if_an_ungranted_tool_has_that_name() -> None:
+def test_granted_tool_is_found_by_its_original_name_even_if_an_ungranted_tool_has_the_same_name() -> None:
     turn = turn_of(make_tool_with_original_name("m_read", "read"), make_tool("read"), granted={"m_read"})
     assert turn.tool("read").name == "m_read"
 
 
-def test_name_of_a_tool_is_found_before_a_tool_with_that_original_name() -> None:
+def test_tool_name_takes_precedence_over_an_equal_original_name_of_another_tool() -> None:
     turn = turn_of(make_tool_with_original_name("m_read", "read"), make_tool("read"))
     assert turn.tool("read").name == "read"
 
 
-def test_error_for_an_original_name_shared_by_two_granted_tools_lists_both() -> None:
+def test_error_for_an_original_name_shared_by_two_granted_tools_lists_both_tools() -> None:
     tools = [
         make_tool_with_original_name(name) for name in ("a_read", "m_read", "secret_read", "hidden_read")
     ]
@@ -132,12 +134,12 @@ def test_error_for_an_original_name_shared_by_two_granted_tools_lists_both() -> 
         turn.tool("files/read")
 
 
-def test_original_name_shared_with_a_callable_but_unlisted_tool_still_finds_the_listed_one() -> None:
+def test_original_name_shared_by_a_listed_and_a_hidden_tool_resolves_to_the_listed_tool() -> None:
     tools = [make_tool_with_original_name("m_read"), make_tool_with_original_name("hidden_read")]
     assert turn_of(*tools, hidden=["hidden_read"]).tool("files/read").name == "m_read"
 
 
-def test_tool_name_that_is_granted_but_not_registered_is_neither_listed_nor_found() -> None:
+def test_granted_tool_that_is_not_registered_is_neither_listed_nor_found() -> None:
     turn = turn_of(make_tool("a"), granted={"a", "ghost"})
     assert listed_names(turn) == ["a"]
     error_text(turn, "ghost")
@@ -165,7 +167,7 @@ def test_error_for_an_unknown_tool_name_does_not_suggest_a_tool_that_is_not_list
     assert "secrets" not in error_text(turn, "list_secret").replace("'list_secret'", "")
 
 
-def test_unavailable_tool_is_not_listed_and_calling_it_gives_the_reason() -> None:
+def test_unavailable_tool_is_not_listed_and_the_error_for_calling_it_states_the_reason() -> None:
     turn = turn_of(make_tool("a"), make_tool("b", check_fn=lambda: False))
     assert listed_names(turn) == ["a"]
     with pytest.raises(CallError, match="'b' cannot be used right now: its check returned false") as caught:
@@ -178,7 +180,7 @@ def test_unavailable_tool_is_not_suggested_for_a_misspelt_name() -> None:
     assert "Did you mean read_file?" in error_text(turn, "read_filess")
 
 
-def test_availability_checks_run_only_for_tools_that_the_session_was_granted() -> None:
+def test_availability_checks_run_only_for_granted_tools() -> None:
     ran: list[str] = []
 
     def check(name: str) -> Callable[[], bool]:
@@ -192,7 +194,7 @@ def test_availability_checks_run_only_for_tools_that_the_session_was_granted() -
     assert ran == ["a"]
 
 
-def test_turn_keeps_its_tools_if_the_registry_changes_after_it_began() -> None:
+def test_tools_of_a_running_turn_do_not_change_with_the_registry() -> None:
     registry = Registry()
     registry.add(make_tool("a"))
     turn = assemble(registry.snapshot(), frozenset({"a", "b"}), Availability(timeout=5))
@@ -213,7 +215,7 @@ def test_tool_definitions_of_a_turn_have_the_openai_format() -> None:
     ]
 
 
-def test_changing_the_tool_definitions_returned_by_a_turn_does_not_change_later_ones() -> None:
+def test_modifying_returned_tool_definitions_does_not_change_definitions_returned_later() -> None:
     turn = turn_of(make_tool("a"))
     mine = turn.definitions()
     mine[0]["function"]["name"] = "hijacked"
@@ -229,7 +231,7 @@ def toolsets_of(*tools: Tool) -> Toolsets:
     return Toolsets(snapshot_of(tools))
 
 
-def test_granted_tools_of_equal_scopes_are_computed_once_and_are_the_same_object() -> None:
+def test_granted_tools_of_equal_scopes_are_computed_once_and_cached() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("b"))
     first = grants.get_grant(toolsets, Scope(("t",)), frozenset())
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()) is first
@@ -237,7 +239,7 @@ def test_granted_tools_of_equal_scopes_are_computed_once_and_are_the_same_object
     assert [each.name for each in first.tools] == ["a", "b"]
 
 
-def test_set_of_granted_tools_is_computed_again_for_another_scope_or_other_tools() -> None:
+def test_granted_tools_are_computed_again_if_the_scope_or_the_registered_tools_change() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("b"))
     assert grants.get_grant(toolsets, Scope(("t",), without=("b",)), frozenset()).names == {"a"}
     assert grants.get_grant(toolsets, Scope(("t",)).narrow([]), frozenset()).names == set()
@@ -261,7 +263,7 @@ def test_granted_tools_can_be_computed_for_a_scope_narrowed_5000_times() -> None
     assert GrantCache().get_grant(toolsets_of(make_tool("a")), scope, frozenset()).names == {"a"}
 
 
-def test_cache_of_granted_tools_holds_at_most_the_maximum_number_of_scopes() -> None:
+def test_cache_of_granted_tools_contains_at_most_the_maximum_number_of_scopes() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"))
     for number in range(MAX_CACHED_GRANTS * 2 + 5):
         scope = Scope(None, without=(f"x{number}",))
@@ -320,7 +322,7 @@ def takes_another_name(definition: Definition, _present: frozenset[str]) -> Defi
 @pytest.mark.parametrize(
     "adapt", [fails, changes_the_shared_schema, answers_nothing, answers_another_shape, takes_another_name]
 )
-def test_original_description_is_shown_if_the_function_that_adapts_it_fails(
+def test_original_description_is_listed_if_the_adapt_function_of_a_tool_fails(
     adapt: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     turn = turn_of(make_tool("code", adapt=adapt), make_tool("other"))

@@ -42,7 +42,7 @@ JUNK = st.recursive(
         st.text(st.characters()),
     )
 )
-def test_any_input_of_the_bridge_tool_named_tool_call_gives_an_inner_call_or_an_error(junk: Any) -> None:
+def test_any_input_of_the_bridge_tool_tool_call_gives_an_inner_call_or_a_bridge_error(junk: Any) -> None:
     try:
         call = unwrap_call(junk)
     except (BridgeMisuse, InvalidArguments):
@@ -53,7 +53,7 @@ def test_any_input_of_the_bridge_tool_named_tool_call_gives_an_inner_call_or_an_
     assert call.id == "id-1"
 
 
-def test_call_of_a_tool_other_than_tool_call_is_passed_on_unchanged() -> None:
+def test_unwrapping_a_call_of_a_tool_other_than_tool_call_returns_the_call_unchanged() -> None:
     call = ToolCall("read_file", '{"name": "x"}', "id-1")
     assert unwrap(call) is call
 
@@ -64,7 +64,7 @@ def test_inner_call_of_tool_call_has_the_given_arguments_and_the_id_of_the_outer
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
-def test_tool_call_without_the_key_arguments_is_read_as_a_call_without_arguments() -> None:
+def test_tool_call_without_an_arguments_key_is_read_as_a_call_without_arguments() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
@@ -75,7 +75,7 @@ def test_tool_search_and_other_bridge_tools_cannot_be_called_through_tool_call(n
 
 
 @check_cases("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
-def test_tool_call_of_a_name_that_looks_like_a_bridge_tool_is_rejected(name: str) -> None:
+def test_tool_call_with_a_name_that_resembles_a_bridge_tool_name_is_rejected(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=r"cannot be called through tool_call: .* Nothing was run"):
         unwrap_call({"name": name, "arguments": {}})
 
@@ -141,7 +141,7 @@ def test_arguments_of_tool_call_must_be_a_json_object(text: str) -> None:
 
 
 @check_cases("name", [None, 5, ["read_file"], {}])
-def test_tool_call_with_a_name_that_is_no_string_is_rejected(name: Any) -> None:
+def test_tool_call_with_a_name_that_is_not_a_string_is_rejected(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="a call needs the name of a tool"):
         unwrap(ToolCall(name, {}))
 

@@ -79,7 +79,7 @@ def test_single_string_is_read_as_a_conversation_with_one_user_message() -> None
     "arguments",
     [{"name": "get_weather", "arguments": {}}, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'],
 )
-def test_tool_called_through_tool_call_counts_as_used_in_the_history(arguments: Any) -> None:
+def test_tool_called_through_tool_call_is_listed_as_used_in_the_history(arguments: Any) -> None:
     call = {"function": {"name": "tool_call", "arguments": arguments}}
     assert Conversation.from_messages([{"role": "assistant", "tool_calls": [call]}]).used_tools == (
         "get_weather",
@@ -91,7 +91,7 @@ def test_tool_called_through_tool_call_counts_as_used_in_the_history(arguments: 
 
 
 @check_cases("name", ["tool_search", "tool_describe", "Tool-Search"])
-def test_tool_search_and_tool_describe_do_not_count_as_used_tools_in_a_history(name: str) -> None:
+def test_tool_search_and_tool_describe_are_not_listed_as_used_tools_of_a_history(name: str) -> None:
     call = {"type": "function_call", "name": name, "arguments": "{}"}
     nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
     assert Conversation.from_messages([call, nested]).used_tools == ()
@@ -107,7 +107,7 @@ def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -
     )
 
 
-def test_tool_descriptions_in_a_message_count_as_user_text_if_their_end_marker_is_missing() -> None:
+def test_text_after_a_start_marker_of_tool_descriptions_is_user_text_if_the_end_marker_is_missing() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
     (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")
@@ -136,7 +136,7 @@ def test_user_message_before_a_thousand_tool_calls_is_found_in_the_history() -> 
     assert Conversation.from_messages([{"role": "user", "content": "go"}, *calls]).user_texts == ("go",)
 
 
-def test_earlier_user_messages_of_a_huge_history_are_shortened_and_the_last_is_kept_whole() -> None:
+def test_only_the_last_user_message_of_a_huge_history_is_read_without_truncation() -> None:
     big = "x" * 1_000_000
     history = [
         {"role": "user", "content": big},
@@ -196,14 +196,12 @@ def test_any_value_as_history_gives_a_conversation_of_limited_size_without_bridg
 
 
 @given(st.lists(st.text(max_size=30), max_size=8), st.sampled_from(["user", "assistant"]))
-def test_texts_of_a_conversation_are_those_of_user_messages_and_not_of_assistant_messages(
-    texts: list[str], role: str
-) -> None:
+def test_user_texts_of_a_conversation_do_not_contain_assistant_messages(texts: list[str], role: str) -> None:
     said = Conversation.from_messages([{"role": role, "content": text} for text in texts]).user_texts
     assert said == (tuple(text for text in texts if text.strip())[-MAX_USER_TEXTS:] if role == "user" else ())
 
 
-def test_conversation_counts_as_in_progress_after_a_tool_call_until_the_reply_is_complete() -> None:
+def test_conversation_is_in_progress_from_a_tool_call_until_the_reply_is_complete() -> None:
     assert not Conversation.from_messages(OPENAI[:2]).in_progress
     assert Conversation.from_messages(OPENAI[:4]).in_progress
     assert not Conversation.from_messages(OPENAI).in_progress

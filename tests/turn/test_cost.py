@@ -76,7 +76,7 @@ def test_request_prefix_shared_with_an_earlier_request_is_charged_as_cache_read(
     assert cost_in_micro_dollars(first, second, prices=NONE) == 3200 * 4
 
 
-def test_request_that_differs_from_the_last_one_at_its_start_is_charged_without_cache_hits() -> None:
+def test_request_that_differs_at_its_start_from_the_previous_request_is_charged_without_cache_hits() -> None:
     first, second = (
         make_request(("tools", 300), ("rest", 5000)),
         make_request(("other tools", 300), ("rest", 5000)),
@@ -89,12 +89,12 @@ def test_request_that_differs_from_the_last_one_at_its_start_is_charged_without_
     assert compute_bill([first, second], PAID).cached == 5000
 
 
-def test_request_equal_to_one_before_the_last_is_charged_as_cached() -> None:
+def test_request_equal_to_the_second_to_last_request_is_charged_as_cached() -> None:
     a, b = make_request(("a", 1000)), make_request(("b", 1000))
     assert [charge.cached for charge in compute_bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
 
 
-def test_request_segment_with_another_token_count_than_before_is_charged_as_not_cached() -> None:
+def test_request_segment_whose_token_count_changed_is_charged_as_not_cached() -> None:
     assert compute_bill([make_request(("a", 1000)), make_request(("a", 999))], PAID).cached == 0
 
 
@@ -103,7 +103,7 @@ def test_request_prefix_with_fewer_tokens_than_the_providers_minimum_is_not_cach
     assert cost_in_micro_dollars(short, short, prices=PAID) == 2 * 99 * 4
 
 
-def test_number_of_cached_tokens_is_rounded_down_to_a_multiple_of_the_providers_step() -> None:
+def test_number_of_cached_tokens_is_rounded_down_to_a_multiple_of_the_cache_block_size() -> None:
     stepped = Prices(name="s", input=1.0, cached_read=0.5, output=0.0, minimum_prefix=1024, step=128)
     again = [make_request(("a", 1023)), make_request(("a", 1023))]
     assert compute_bill(again, stepped).cached == 0
@@ -155,13 +155,13 @@ def test_cached_tokens_of_a_request_are_its_longest_prefix_shared_with_any_earli
 
 
 @given(REQUESTS)
-def test_bill_with_a_prompt_cache_with_free_writes_never_exceeds_the_bill_without_cache(
+def test_cost_with_a_prompt_cache_with_free_writes_never_exceeds_the_cost_without_a_cache(
     requests: list[ModelCall],
 ) -> None:
     assert compute_bill(requests, FREE).dollars <= compute_bill(requests, NONE).dollars + 1e-12
 
 
-def test_cumulative_cost_by_turn_never_falls_and_ends_at_the_total_cost() -> None:
+def test_cumulative_cost_by_turn_never_decreases_and_ends_at_the_total_cost() -> None:
     total = compute_bill([make_request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
     spent = total.by_turn()
     assert len(spent) == 4
@@ -238,7 +238,7 @@ def test_cost_strategy_replace_sends_only_selected_and_recently_used_tools() -> 
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_cost_strategy_append_only_adds_tools_until_their_maximum_number_and_then_starts_anew() -> None:
+def test_cost_strategy_append_resets_the_tools_array_only_when_it_would_exceed_its_maximum() -> None:
     turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))
@@ -260,7 +260,7 @@ def test_cost_strategy_tail_never_changes_sent_messages_and_sends_each_tool_sche
     assert len(schemas) == len(set(schemas)) > 30
 
 
-def test_cost_strategy_tail_takes_fewer_tokens_with_signatures_than_with_whole_schemas() -> None:
+def test_cost_strategy_tail_uses_fewer_tokens_with_signatures_than_with_whole_schemas() -> None:
     (compact,), (whole,) = (
         simulate_requests(each, make_turn(ranked=("t5",))) for each in ("tail", "tail whole")
     )
@@ -294,7 +294,9 @@ def test_simulated_conversation_without_turns_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_signature_of_a_tool_has_fewer_tokens_than_its_search_match_and_slim_fewer_than_full() -> None:
+def test_tool_signature_has_fewer_tokens_than_a_search_match_and_a_slim_schema_fewer_than_a_full_one() -> (
+    None
+):
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
@@ -312,7 +314,7 @@ def test_token_count_of_a_signature_does_not_grow_with_a_very_long_description()
     assert brief[0] == brief[1] < MAX_DESCRIPTION_CHARS
 
 
-def test_measured_tools_use_the_configured_pinned_tools_and_numbers_of_shown_tools() -> None:
+def test_cost_measurement_uses_the_configured_pinned_tools_and_selection_limits() -> None:
     tools = sample_catalog()[:10]
     settings = ToolsSettings(
         pinned=("nobody", tools[0].name),
@@ -325,7 +327,7 @@ def test_measured_tools_use_the_configured_pinned_tools_and_numbers_of_shown_too
     assert (make_sizes.shown, make_sizes.most_grown, make_sizes.hits) == (3, 20, 2)
 
 
-def test_typical_simulated_conversation_uses_the_default_numbers_of_the_settings() -> None:
+def test_typical_simulated_conversation_uses_the_default_selection_limits_of_the_settings() -> None:
     measured, usual = (
         measure_tools([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools),
         typical_dialogue()[1],

@@ -71,14 +71,14 @@ def test_builtin_tools_stay_visible_and_other_tools_are_deferred() -> None:
     assert builder.listed_names() == ["patch", "read_file", *BRIDGE]
 
 
-def test_tool_stays_visible_if_always_load_lists_its_name_original_name_or_toolset() -> None:
+def test_tool_is_not_deferred_if_always_load_lists_its_name_original_name_or_toolset() -> None:
     tools = tool("send"), tool("post"), tool("walk", "dog"), tool("sit", "dog"), tool("odd.name!")
     builder = TurnBuilder(*tools, enabled="on", always_load=["post", "dog", "odd.name!"])
     odd = next(name for name in builder.snapshot if name.startswith("odd"))
     assert builder.listed_names() == [odd, "post", "sit", "walk", *BRIDGE]
 
 
-def test_tool_in_the_setting_pinned_stays_visible_while_others_are_deferred() -> None:
+def test_tool_in_the_setting_pinned_stays_visible_while_other_tools_are_deferred() -> None:
     assert TurnBuilder(tool("send"), tool("post"), pinned=["post"], enabled="on").listed_names() == [
         "post",
         *BRIDGE,
@@ -171,7 +171,7 @@ def test_all_tools_stay_visible_if_they_are_below_the_deferral_threshold() -> No
     assert builder.disclosure(builder.grant, whole) is whole
 
 
-def test_tools_are_no_longer_deferred_in_a_turn_in_which_a_large_tool_is_unavailable() -> None:
+def test_tools_are_not_deferred_while_the_tool_that_exceeds_the_threshold_is_unavailable() -> None:
     working = [True]
     heavy = tool("heavy", schema=WORDY, check_fn=lambda: working[0])
     builder = TurnBuilder(heavy, tool("light"))
@@ -184,7 +184,7 @@ def test_tools_are_no_longer_deferred_in_a_turn_in_which_a_large_tool_is_unavail
     assert builder.listed_names(window * 2) == ["heavy", "light"]
 
 
-def test_deferral_is_decided_correctly_when_the_context_window_changes_between_turns() -> None:
+def test_deferral_follows_changes_of_the_context_window_size_between_turns() -> None:
     tools = [tool(f"tool_{number}", schema=WORDY) for number in range(3)]
     builder = TurnBuilder(*tools)
     for window in (1_000_000, 100, 50_000, 10, 1_000_000):
@@ -230,7 +230,7 @@ def test_only_selected_tools_are_listed_if_all_tools_are_below_the_deferral_thre
     assert builder.turn(chosen=["zz"]).tool("aa").name == "aa"
 
 
-def test_unavailable_or_ungranted_tool_is_not_listed_even_if_it_was_selected() -> None:
+def test_selected_tool_that_is_unavailable_or_ungranted_is_not_listed() -> None:
     builder = TurnBuilder(tool("a"), tool("broken", check_fn=lambda: False), enabled="on")
     assert builder.listed_names(chosen=["broken", "ghost", "tool_call"]) == BRIDGE
 
@@ -280,7 +280,7 @@ def test_list_of_servers_of_deferred_tools_is_truncated_to_its_token_limit() -> 
     assert TokenCounter().text(cut) - TokenCounter().text(plain) <= 101
 
 
-def test_list_of_servers_in_the_prompt_does_not_change_while_a_server_is_unavailable() -> None:
+def test_list_of_servers_in_the_prompt_does_not_change_when_a_server_becomes_unavailable() -> None:
     working = [True]
     flapping = tool("b", "mcp-flapping", check_fn=lambda: working[0])
     builder = TurnBuilder(tool("a", "mcp-steady"), flapping, enabled="on", listing="on")
@@ -310,7 +310,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_log_line_of_a_turn_counts_kept_and_deferred_tools_and_saved_tokens_and_gives_the_reason(
+def test_log_line_of_a_turn_states_visible_and_deferred_tools_saved_tokens_and_the_reason(
     logged: pytest.LogCaptureFixture,
 ) -> None:
     heavy = tool("heavy", schema=WORDY)
@@ -323,7 +323,7 @@ def test_log_line_of_a_turn_counts_kept_and_deferred_tools_and_saved_tokens_and_
     ]
 
 
-def test_log_line_of_a_turn_counts_a_selected_tool_as_kept_and_the_others_as_deferred(
+def test_log_line_of_a_turn_counts_selected_tools_separately_from_deferred_tools(
     logged: pytest.LogCaptureFixture,
 ) -> None:
     one, other = tool("one", schema=WORDY), tool("other", schema=WORDY)
@@ -335,7 +335,7 @@ def test_log_line_of_a_turn_counts_a_selected_tool_as_kept_and_the_others_as_def
     ]
 
 
-def test_log_line_of_a_turn_says_why_no_tools_are_deferred(logged: pytest.LogCaptureFixture) -> None:
+def test_log_line_of_a_turn_states_why_no_tools_are_deferred(logged: pytest.LogCaptureFixture) -> None:
     TurnBuilder(tool("a")).turn(1_000_000)
     TurnBuilder(tool("a"), enabled="off").turn()
     TurnBuilder(tool("a", core=True)).turn()

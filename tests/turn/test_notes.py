@@ -32,7 +32,7 @@ def circular() -> Json:
 
 
 @given(CONTENTS, st.sampled_from(sorted(DIALECTS)), st.booleans())
-def test_message_sent_back_with_the_tool_descriptions_added_to_it_is_recognised_as_the_same(
+def test_message_with_added_tool_descriptions_is_recognised_as_the_original_message(
     content: Any, form: DialectName, is_there: bool
 ) -> None:
     message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
@@ -45,7 +45,7 @@ def test_message_sent_back_with_the_tool_descriptions_added_to_it_is_recognised_
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
-def test_remembering_tool_descriptions_added_to_large_messages_does_not_keep_those_messages() -> None:
+def test_record_of_added_tool_descriptions_does_not_hold_large_messages_in_memory() -> None:
     notes = Notes()
     tracemalloc.start()
     try:

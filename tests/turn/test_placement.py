@@ -150,7 +150,7 @@ def conversation(placement_session: PlacementSession, turns: int = 6) -> list[Re
 
 
 @check_cases("form", DIALECTS)
-def test_with_placement_tail_tools_stay_equal_and_earlier_messages_are_a_prefix_of_later_ones(
+def test_placement_tail_never_changes_the_tools_array_or_messages_sent_earlier(
     form: DialectName,
 ) -> None:
     requests = conversation(PlacementSession(form=form))
@@ -161,7 +161,7 @@ def test_with_placement_tail_tools_stay_equal_and_earlier_messages_are_a_prefix_
 
 
 @check_cases("form", ["anthropic", "responses"])
-def test_with_native_tool_loading_tools_stay_equal_and_messages_only_grow_at_the_end(
+def test_native_tool_loading_never_changes_the_tools_array_or_messages_sent_earlier(
     form: DialectName,
 ) -> None:
     placement_session = PlacementSession(form=form)
@@ -176,7 +176,7 @@ def test_with_native_tool_loading_tools_stay_equal_and_messages_only_grow_at_the
 
 
 @check_cases("form", DIALECTS)
-def test_with_placement_append_the_tools_array_only_grows_at_its_end_between_resets(
+def test_placement_append_only_adds_to_the_end_of_the_tools_array_between_resets(
     form: DialectName,
 ) -> None:
     requests = conversation(PlacementSession(form=form, placement="append", most=12), turns=8)
@@ -205,7 +205,9 @@ def test_placements_replace_and_append_send_the_messages_unchanged(
 
 
 @check_cases("form", DIALECTS)
-def test_with_placement_replace_the_tools_array_contains_only_this_turns_tools(form: DialectName) -> None:
+def test_placement_replace_sends_only_the_tools_of_the_current_turn_in_the_tools_array(
+    form: DialectName,
+) -> None:
     placement_session = PlacementSession(form=form, placement="replace")
     history = [user("One")]
     assert names(placement_session.send(history, "tool_09", "tool_02").tools) == [
@@ -232,14 +234,14 @@ def test_tools_array_does_not_change_between_the_requests_of_one_turn(placement:
 # -- the array ------------------------------------------------------------------------------------------
 
 
-def test_with_placement_append_new_tools_are_added_at_the_end_of_the_tools_array() -> None:
+def test_placement_append_adds_newly_selected_tools_at_the_end_of_the_tools_array() -> None:
     placement_session = PlacementSession(placement="append")
     placement_session.send([user("One")], "tool_09", "tool_02")
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_02", "tool_01")
     assert names(request.tools) == ["pinned", *BRIDGE, "tool_09", "tool_02", "tool_01"]
 
 
-def test_with_placement_append_the_tools_array_is_rebuilt_if_it_would_exceed_its_maximum(
+def test_placement_append_rebuilds_the_tools_array_if_it_would_exceed_its_maximum(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "toolfold")
@@ -267,7 +269,7 @@ def test_temporarily_unavailable_tool_stays_in_the_tools_array(placement: Placem
 
 
 @check_cases("placement", ["append", "tail"])
-def test_request_after_a_tool_was_unregistered_has_a_reset_tools_array_and_the_reason(
+def test_unregistering_a_tool_resets_the_tools_array_and_the_request_states_the_reason(
     placement: Placement,
 ) -> None:
     placement_session = PlacementSession(placement=placement)
@@ -278,7 +280,7 @@ def test_request_after_a_tool_was_unregistered_has_a_reset_tools_array_and_the_r
     assert names(request.tools) == BRIDGE
 
 
-def test_request_after_a_tool_changed_has_its_new_definition_and_gives_that_reason() -> None:
+def test_request_after_a_tool_changed_has_the_new_definition_and_states_the_reason() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")])
     placement_session.registry.add(tool("pinned", "Does another thing."))
@@ -296,7 +298,7 @@ def test_registering_an_identical_tool_again_does_not_change_the_tools_array() -
     assert not after.reset
 
 
-def test_request_after_a_tool_became_available_has_a_reset_tools_array_and_the_reason() -> None:
+def test_tool_that_becomes_available_resets_the_tools_array_and_the_request_states_the_reason() -> None:
     placement_session = PlacementSession()
     placement_session.broken = {"pinned"}
     placement_session.send([user("One")])
@@ -305,7 +307,7 @@ def test_request_after_a_tool_became_available_has_a_reset_tools_array_and_the_r
     assert (request.reset, request.why) == (True, "pinned came")
 
 
-def test_definition_that_counts_other_tools_is_sent_unchanged_after_further_tools_were_added() -> None:
+def test_description_adapted_to_other_tools_is_not_changed_in_the_tools_array_when_tools_are_added() -> None:
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": f"Knows {len(present)} others."}
         return definition | {"function": function}
@@ -338,7 +340,7 @@ def test_anthropic_cache_breakpoint_stays_on_the_same_tool_when_tools_are_append
     assert [each["name"] for each in second.tools if "cache_control" in each] == ["tool_call"]
 
 
-def test_placement_auto_is_tail_or_replace_depending_on_model_or_request_format() -> None:
+def test_placement_auto_uses_tail_or_replace_depending_on_model_and_request_format() -> None:
     settle = PlacementPolicy().choose
     assert settle("auto", "claude-sonnet-4-6", get_dialect("openai")) == "tail"
     assert settle("auto", "", get_dialect("anthropic")) == "tail"
@@ -351,7 +353,7 @@ def test_placement_auto_is_tail_or_replace_depending_on_model_or_request_format(
 # -- the tail -------------------------------------------------------------------------------------------
 
 
-def test_with_placement_tail_signatures_of_selected_tools_are_added_to_the_newest_message() -> None:
+def test_placement_tail_adds_signatures_of_selected_tools_to_the_newest_message() -> None:
     request = PlacementSession().send([user("Rain?"), assistant("Where?"), user("Ulm")], "tool_01", "tool_02")
     assert names(request.tools) == ["pinned", *BRIDGE]
     assert [message["content"] for message in request.messages[:2]] == ["Rain?", "Where?"]
@@ -366,7 +368,7 @@ def test_with_placement_tail_signatures_of_selected_tools_are_added_to_the_newes
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("content", ["Rain in Ulm?", [{"type": "text", "text": "Rain in Ulm?"}], ""])
-def test_tool_descriptions_added_to_a_message_do_not_count_as_user_text(
+def test_tool_descriptions_added_to_a_message_are_not_treated_as_user_text(
     form: DialectName, content: Any
 ) -> None:
     sent = PlacementSession(form=form).send([user(content)], "tool_01", "tool_02")
@@ -374,7 +376,7 @@ def test_tool_descriptions_added_to_a_message_do_not_count_as_user_text(
     assert Conversation.from_messages(sent.messages).user_texts == (("Rain in Ulm?",) if content else ())
 
 
-def test_tool_selected_again_is_only_named_and_not_described_again_in_a_later_message() -> None:
+def test_tool_selected_again_is_named_in_a_later_message_without_its_description() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")], "tool_01")
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_01", "tool_02")
@@ -393,14 +395,14 @@ def test_no_tool_descriptions_are_added_to_a_message_if_no_new_tools_are_selecte
         assert not request.tail
 
 
-def test_tool_is_described_again_if_the_message_that_described_it_left_the_history() -> None:
+def test_tool_is_described_again_if_the_message_with_its_description_was_removed_from_the_history() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")], "tool_01")
     request = placement_session.send([user("Quite another one")], "tool_01")
     assert "- tool_01(" in request.tail
 
 
-def test_message_first_sent_without_added_tool_descriptions_never_gets_any_later() -> None:
+def test_message_that_was_sent_without_tool_descriptions_is_sent_unchanged_later() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")])
     request = placement_session.send([user("One"), *call_with_result("tool_01", 1, "openai")], "tool_02")
@@ -413,7 +415,7 @@ def test_no_tool_descriptions_are_added_to_messages_from_before_the_session() ->
     assert encode(request.messages[:4]) == encode(history[:4])
 
 
-def test_two_messages_with_the_same_text_each_keep_their_own_added_tool_descriptions() -> None:
+def test_two_messages_with_the_same_text_can_have_different_added_tool_descriptions() -> None:
     placement_session = PlacementSession()
     history = [user("yes")]
     first = placement_session.send(history, "tool_01")
@@ -448,7 +450,7 @@ def test_tool_descriptions_stay_in_their_message_if_its_cache_marker_is_moved() 
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_caller_may_send_messages_back_with_the_tool_descriptions_that_were_added(
+def test_caller_may_send_a_history_that_contains_the_added_tool_descriptions(
     form: DialectName, native: bool
 ) -> None:
     placement_session = PlacementSession(form=form)
@@ -472,7 +474,7 @@ def test_caller_may_send_messages_back_with_the_tool_descriptions_that_were_adde
     assert encode(third.messages) == encode(plain.messages)
 
 
-def test_each_branch_of_a_history_keeps_the_tool_descriptions_that_were_added_to_it() -> None:
+def test_each_branch_of_a_history_has_the_tool_descriptions_that_were_added_to_that_branch() -> None:
     placement_session = PlacementSession()
     begun = [user("One"), assistant("Yes")]
     placement_session.send(begun[:1], "tool_01")
@@ -484,7 +486,7 @@ def test_each_branch_of_a_history_keeps_the_tool_descriptions_that_were_added_to
     assert is_prefix(again.messages, left.messages)
 
 
-def test_tool_descriptions_stay_in_later_messages_if_the_start_is_replaced_by_a_summary() -> None:
+def test_tool_descriptions_stay_in_messages_if_earlier_messages_are_replaced_by_a_summary() -> None:
     placement_session = PlacementSession()
     history = [user("One"), assistant("Yes"), user("Two")]
     placement_session.send(history[:1], "tool_01")
@@ -520,7 +522,7 @@ def test_tool_descriptions_added_to_a_message_are_limited_in_length() -> None:
     assert "more: tool_search finds them." in request.tail
 
 
-def test_history_with_a_message_that_is_no_dict_is_rejected_and_the_next_request_works() -> None:
+def test_history_with_a_message_that_is_not_a_dict_is_rejected_and_the_next_request_works() -> None:
     placement_session = PlacementSession()
     objects: Any = [user("One"), object()]
     with pytest.raises(TypeError, match="message 1 is a object; messages must be dicts"):
@@ -528,7 +530,7 @@ def test_history_with_a_message_that_is_no_dict_is_rejected_and_the_next_request
     assert "- tool_02(" in placement_session.send([user("One")], "tool_02").tail
 
 
-def test_threads_that_send_the_same_message_at_the_same_time_get_identical_requests() -> None:
+def test_concurrent_threads_that_send_the_same_message_get_identical_requests() -> None:
     placement_session = PlacementSession()
     sent: list[bytes] = []
     barrier = threading.Barrier(8)
@@ -598,7 +600,7 @@ EDITS = st.lists(
 
 @try_examples(40)
 @given(EDITS, st.sampled_from(sorted(DIALECTS)))
-def test_messages_that_the_caller_has_not_edited_are_sent_unchanged_after_any_edits_of_others(
+def test_unedited_messages_are_sent_unchanged_after_any_edits_of_other_messages(
     steps: list[tuple[str, int, list[str]]], form: DialectName
 ) -> None:
     placement_session = PlacementSession(form=form)
@@ -626,7 +628,7 @@ def test_messages_that_the_caller_has_not_edited_are_sent_unchanged_after_any_ed
 # -- natively -------------------------------------------------------------------------------------------
 
 
-def test_anthropic_request_lists_all_tools_and_search_results_load_deferred_ones_by_reference() -> None:
+def test_anthropic_search_results_load_deferred_tools_by_reference() -> None:
     placement_session = PlacementSession(form="anthropic")
     request = placement_session.send([user("One")], "tool_01", native=True, cache=True)
     loaded = [each["name"] for each in request.tools if not each.get("defer_loading")]
@@ -659,7 +661,7 @@ def search_result_message(request: Request, *found: str) -> Json:
     return message
 
 
-def test_anthropic_tools_referenced_by_a_result_are_sent_while_that_result_is_in_the_history() -> None:
+def test_tools_referenced_by_an_anthropic_search_result_are_sent_while_the_result_is_in_the_history() -> None:
     placement_session = PlacementSession(form="anthropic")
     first = placement_session.send([user("One")], native=True)
     answered = [user("One"), assistant("Looking."), search_result_message(first, "tool_09")]
@@ -676,7 +678,7 @@ def test_anthropic_tools_referenced_by_a_result_are_sent_while_that_result_is_in
     assert "tool_09" in names(again.tools)
 
 
-def test_anthropic_request_lists_all_current_tools_after_many_others_were_added_and_removed(
+def test_anthropic_request_lists_all_current_tools_after_many_tools_were_added_and_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 70)
@@ -689,7 +691,7 @@ def test_anthropic_request_lists_all_current_tools_after_many_others_were_added_
         placement_session.registry.remove(f"z_{number}")
 
 
-def test_anthropic_request_has_at_most_the_maximum_number_of_tools_and_describes_others_as_text(
+def test_anthropic_request_describes_tools_beyond_the_maximum_number_of_tools_as_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 20)  # with 10,000 it takes ten seconds
@@ -762,7 +764,7 @@ def run_conversation(session: Session, form: DialectName, **options: Any) -> lis
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_with_placement_tail_messages_of_a_session_start_with_those_of_the_previous_request(
+def test_placement_tail_sends_the_messages_of_the_previous_request_as_an_unchanged_prefix(
     open_test_runtime: RuntimeOpener, form: DialectName, native: bool
 ) -> None:
     requests = run_conversation(
@@ -812,7 +814,7 @@ async def test_tool_search_result_is_sent_to_anthropic_as_tool_references(
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_openai_chat_ignores_native_tool_loading_and_uses_the_configured_placement(
+def test_openai_chat_request_ignores_native_tool_loading_and_uses_the_configured_placement(
     open_test_runtime: RuntimeOpener, placement: Placement
 ) -> None:
     settings = {"rag_placement": placement, "tool_search.enabled": "off"}
@@ -848,7 +850,7 @@ WITH_NATIVE_FORM: list[tuple[DialectName, str]] = [
 
 
 @pytest.mark.parametrize(("form", "model"), WITHOUT_NATIVE_FORM)
-def test_request_with_native_true_for_a_model_without_native_tool_loading_raises(
+def test_request_with_native_true_for_a_model_without_native_tool_loading_raises_an_error(
     open_test_runtime: RuntimeOpener, form: DialectName, model: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools on demand)"):
@@ -860,7 +862,7 @@ def test_request_with_native_true_for_a_model_without_native_tool_loading_raises
 @pytest.mark.parametrize(
     ("form", "model"), [*WITHOUT_NATIVE_FORM, ("anthropic", "kimi-k2"), ("responses", "deepseek-v3")]
 )
-def test_native_tool_loading_is_not_used_and_warned_about_once_if_the_model_lacks_it(
+def test_native_tool_loading_is_skipped_with_one_warning_if_the_model_does_not_support_it(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, form: DialectName, model: str
 ) -> None:
     session = open_session(open_test_runtime, rag_native=True)
@@ -905,7 +907,7 @@ def test_tools_array_is_not_empty_even_if_no_tool_is_selected_for_the_message(
     assert session.request([]).tools
 
 
-def test_delegated_session_sends_messages_without_tool_descriptions_that_its_parent_added(
+def test_delegated_session_sends_messages_without_the_tool_descriptions_of_its_parent_session(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     session = open_session(open_test_runtime, rag_placement="tail")

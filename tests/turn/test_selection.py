@@ -90,7 +90,7 @@ def select() -> SelectionHarness:
     return SelectionHarness()
 
 
-def test_more_than_rag_top_k_tools_are_selected_if_several_are_about_equally_likely(
+def test_more_than_rag_top_k_tools_are_selected_if_several_tools_are_about_equally_likely(
     select: SelectionHarness,
 ) -> None:
     conversation = make_conversation("use weather_today", "create an invoice for the customer Halden")
@@ -180,7 +180,7 @@ def test_unavailable_tool_is_not_selected() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000, "\x00"])
-def test_empty_huge_or_undecodable_message_selects_at_most_the_limit_of_tools(
+def test_selection_for_an_empty_huge_or_undecodable_message_stays_within_the_tool_limit(
     select: SelectionHarness, message: str
 ) -> None:
     for mode in MODES:
@@ -206,7 +206,9 @@ class TestNames:
         conversation = make_conversation("use weather_today", "create an invoice for the customer Halden")
         assert select(conversation, rag_top_k=1).names == ("invoice_create",)
 
-    def test_message_that_names_a_tool_is_treated_as_needing_one(self, select: SelectionHarness) -> None:
+    def test_message_that_names_a_tool_is_classified_as_needing_a_tool(
+        self, select: SelectionHarness
+    ) -> None:
         assert select("weather_today", rag_need=1.0).needed
 
 
@@ -221,7 +223,7 @@ class TestTokens:
         assert len(selection.names) == 3
         assert {*selection.left_out.values()} == {TOO_LARGE}
 
-    def test_tool_too_large_for_the_token_limit_is_skipped_and_the_next_best_one_selected(self) -> None:
+    def test_tool_too_large_for_the_token_limit_is_skipped_and_the_next_best_tool_is_selected(self) -> None:
         harness = SelectionHarness([tool("ledger_keep", "Keep the ledger. " * 900), *TOOLS])
         selection = harness("keep the ledger, list invoices", rag_max_tokens=1_000)
         assert "ledger_keep" in selection.left_out
@@ -297,7 +299,7 @@ class TestConversations:
         if mode == "keyword":
             assert selection.why["weather_today"] == FITTED
 
-    def test_message_same_for_bob_selects_the_tool_of_the_request_before_it(
+    def test_message_same_for_bob_selects_the_tool_of_the_previous_request(
         self, select: SelectionHarness
     ) -> None:
         selection = select(make_conversation("create an invoice for Alice", "same for Bob"), rag_top_k=1)
@@ -331,7 +333,7 @@ class TestConversations:
     def test_used_tool_that_no_longer_exists_does_not_stay_selected(self, select: SelectionHarness) -> None:
         assert "no_such_tool" not in select(make_conversation("list invoices", used=["no_such_tool"])).names
 
-    def test_used_tool_stays_selected_although_other_tools_have_its_name_as_original_name(self) -> None:
+    def test_used_tool_stays_selected_even_if_its_name_is_the_original_name_of_other_tools(self) -> None:
         mine = tool("search", "Looks for lost things.")
         theirs = [replace(tool(f"evil_{n}", "Turns a crank."), original_name="search") for n in range(2)]
         for tools, kept in (([mine, *theirs], "search"), ([mine, theirs[0]], "search"), (theirs, None)):
@@ -340,7 +342,9 @@ class TestConversations:
             )
             assert [name for name, why in selection.why.items() if why == USED] == ([kept] if kept else [])
 
-    def test_used_tool_stays_selected_although_an_ungranted_tool_has_its_name_as_original_name(self) -> None:
+    def test_used_tool_stays_selected_even_if_its_name_is_the_original_name_of_an_ungranted_tool(
+        self,
+    ) -> None:
         theirs = replace(tool("evil", "Turns a crank."), original_name="search")
         harness = SelectionHarness([tool("search", "Looks."), theirs, *TOOLS], without=("evil",))
         assert harness(make_conversation("list invoices", used=["search"])).why["search"] == USED
@@ -352,7 +356,7 @@ class TestConversations:
         )
         assert any(name.startswith("crank_turn") for name in selection.names)
 
-    def test_selecting_tools_again_for_the_same_conversation_embeds_nothing_again(self) -> None:
+    def test_selecting_tools_again_for_the_same_conversation_embeds_no_text(self) -> None:
         texts: list[str] = []
 
         def counting(given: Sequence[str]) -> list[list[float]]:
@@ -391,7 +395,7 @@ class TestFailures:
         works[0] = True
         assert selector(harness.grant, harness.turn, umbrella).leg == "semantic"
 
-    def test_selection_uses_keywords_if_semantic_search_raises(
+    def test_selection_uses_keywords_if_semantic_search_raises_an_exception(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Fused(Retriever):
@@ -410,7 +414,7 @@ class TestFailures:
         assert len(told) == 1
         assert told[0].exc_info
 
-    def test_used_tools_stay_selected_and_others_are_left_to_tool_search_if_selection_fails(
+    def test_only_recently_used_tools_are_selected_if_selection_fails(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         harness = SelectionHarness(retriever=FailingRetriever(None, None, None))
@@ -421,7 +425,7 @@ class TestFailures:
         assert selection.names == ("weather_today",)
         assert len(caplog.records) == 2
 
-    def test_message_without_matching_tools_shows_only_the_bridge_tools(
+    def test_only_bridge_tools_are_listed_if_no_tool_matches_the_message(
         self, select: SelectionHarness
     ) -> None:
         selection = select("qwertzuiop", selection="keyword")
@@ -446,7 +450,7 @@ class TestForcedSearch:
         return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
     @check_cases("enabled", ["auto", "on", "off"])
-    def test_core_tools_and_bridge_tools_are_listed_if_selection_failed_even_with_tool_search_off(
+    def test_core_tools_and_bridge_tools_are_listed_if_selection_fails_even_with_tool_search_off(
         self, enabled: str
     ) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
@@ -458,7 +462,7 @@ class TestForcedSearch:
         ]
         assert turn.searchable
 
-    def test_core_tools_are_all_listed_without_bridge_tools_if_no_tool_can_be_deferred(self) -> None:
+    def test_all_core_tools_are_listed_without_bridge_tools_if_no_tool_can_be_deferred(self) -> None:
         core = [tool("a_tool", "Does it.", core=True), tool("b_tool", "Does it.", core=True)]
         turn = self.disclosed(core, tool_search={"enabled": "off"})
         assert [each.name for each in turn.tools] == ["a_tool", "b_tool"]
@@ -502,7 +506,7 @@ class TestSessions:
         consent = session.assemble([*history, {"role": "user", "content": "yes, go ahead"}])
         assert best in {each.name for each in consent.tools}
 
-    def test_message_of_thanks_selects_only_pinned_tools(self, open_session: Callable[..., Session]) -> None:
+    def test_thank_you_message_selects_only_pinned_tools(self, open_session: Callable[..., Session]) -> None:
         session = open_session()
         history: list[dict[str, Any]] = [
             {"role": "user", "content": "Where is the parcel I sent to Lisbon?"},
@@ -516,7 +520,7 @@ class TestSessions:
             assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
-    def test_tool_called_after_a_message_of_thanks_is_selected_while_its_turn_continues(
+    def test_tool_called_after_a_thank_you_message_stays_selected_during_the_turn(
         self, open_session: Callable[..., Session]
     ) -> None:
         thanks: dict[str, Any] = {"role": "user", "content": "Thanks!"}
@@ -525,7 +529,7 @@ class TestSessions:
         assert turn.selection is not None
         assert "ferrywell_list-shipments" in turn.selection.names
 
-    def test_message_of_thanks_selects_tools_if_the_setting_rag_need_is_off(
+    def test_thank_you_message_selects_tools_if_the_setting_rag_need_is_off(
         self, open_session: Callable[..., Session]
     ) -> None:
         turn = open_session(**{"tools.rag_need": "off"}).assemble("Thanks!")

@@ -98,7 +98,7 @@ def test_signature_of_a_tool_without_parameters_has_empty_parentheses() -> None:
     assert render_signature({}) == render_signature({"properties": []}) == "go()"
 
 
-def test_long_signature_keeps_required_parameters_and_ends_with_the_number_of_omitted_ones() -> None:
+def test_long_signature_has_all_required_parameters_and_the_number_of_omitted_parameters() -> None:
     properties = {f"a_rather_long_name_{number}": {"type": "string"} for number in range(100)}
     written = render_signature({"properties": properties, "required": ["a_rather_long_name_99"]})
     assert len(written) <= MAX_SIGNATURE_CHARS + 40
@@ -118,7 +118,9 @@ def test_newlines_and_control_characters_in_parameter_names_and_values_are_escap
 
 
 @check_cases("odd", ["\u202e", "\u2028", "\u200b"])
-def test_overlong_names_and_values_with_invisible_characters_are_printable_in_a_signature(odd: str) -> None:
+def test_overlong_names_and_values_with_invisible_characters_are_made_printable_in_a_signature(
+    odd: str,
+) -> None:
     long = f"{odd}{'x' * 44}"
     written = render_optional(**{long: {"enum": [long], "default": long}})
     assert written.isprintable()

