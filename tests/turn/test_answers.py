@@ -278,7 +278,7 @@ def test_server_name_in_a_tool_search_result_is_shortened_and_has_no_punctuation
 
 
 @check_cases("change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}])
-def test_search_shows_the_original_description_if_the_adapt_function_of_a_tool_returns_an_invalid_one(
+def test_original_description_is_shown_if_the_adapt_function_of_a_tool_returns_an_invalid_definition(
     change: Json,
 ) -> None:
     def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:

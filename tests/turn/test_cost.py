@@ -294,9 +294,7 @@ def test_simulated_conversation_without_turns_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_tool_signature_has_fewer_tokens_than_a_search_match_and_a_slim_schema_fewer_than_a_full_one() -> (
-    None
-):
+def test_signatures_and_shortened_schemas_have_fewer_tokens_than_search_matches_and_full_schemas() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
