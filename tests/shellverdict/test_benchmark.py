@@ -50,7 +50,9 @@ def test_benchmark_reports_recall_false_alarm_rate_and_latency_percentiles_of_th
 
 
 @pytest.mark.thorough
-def test_benchmark_also_rates_installed_other_detectors_and_names_those_not_installed(data: Path) -> None:
+def test_benchmark_compares_other_installed_detectors_and_names_detectors_that_are_not_installed(
+    data: Path,
+) -> None:
     package = data / "peers" / "shellguard"
     package.mkdir(parents=True)
     (package / "scanner.py").write_text(SHELLGUARD)

@@ -64,7 +64,7 @@ def test_harmless_command_exits_with_0() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
 
 
-def test_command_line_prints_no_traceback_if_the_reader_of_its_output_has_closed_the_pipe() -> None:
+def test_command_line_prints_no_traceback_if_the_output_pipe_is_closed() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -108,7 +108,7 @@ def test_json_output_has_every_finding_with_its_position_in_the_command() -> Non
     assert json.loads(run("--json", "ls").stdout)["findings"] == []
 
 
-def test_argument_dash_reads_the_command_from_standard_input() -> None:
+def test_dash_argument_reads_the_command_from_standard_input() -> None:
     assert run("-", stdin=b"for d in / ; do\n  rm -rf $d\ndone\n").returncode == 2
     assert run("-", stdin=b"").returncode == 0
 
@@ -123,7 +123,7 @@ def test_command_with_invalid_utf8_is_flagged() -> None:
     assert run("-", stdin=b"ls \xff\xfe").returncode == 1
 
 
-def test_rules_of_every_file_passed_with_the_option_rules_are_applied(tmp_path: Path) -> None:
+def test_rules_of_every_file_given_with_the_rules_option_are_applied(tmp_path: Path) -> None:
     files = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for file in files:
         file.write_text(RULE.format(name=file.stem))
@@ -150,7 +150,7 @@ def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file
     assert b"error: b.toml: two rules have the name 'one'" in done.stderr
 
 
-def test_option_cwd_sets_the_directory_against_which_relative_paths_are_resolved(tmp_path: Path) -> None:
+def test_cwd_option_sets_the_directory_for_resolving_relative_paths(tmp_path: Path) -> None:
     assert run("--cwd", "/home/someone", "rm -rf ../..").returncode == 2
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert (
@@ -166,7 +166,7 @@ def test_invalid_command_line_exits_with_2_and_an_explanation(arguments: tuple[s
     assert b"usage: python -m shellverdict" in done.stderr
 
 
-def test_error_for_an_unquoted_command_says_to_quote_it() -> None:
+def test_error_for_an_unquoted_command_says_that_the_command_must_be_quoted() -> None:
     assert b"put the whole command into quotes" in run("rm", "-rf", "/").stderr
 
 
@@ -183,7 +183,7 @@ def test_character_that_the_terminal_cannot_encode_is_escaped_in_the_output() ->
     assert b"part: rm -rf /\\xe9" in done.stdout
 
 
-def test_output_lists_20_findings_and_says_how_many_more_there_are() -> None:
+def test_output_lists_at_most_20_findings_and_the_number_of_remaining_findings() -> None:
     command = ";".join(f"rm -rf /srv/{number}" for number in range(30))
     assert run(command).stdout.decode().splitlines()[-1] == "  and 10 more; --json lists all"
     assert len(json.loads(run("--json", command).stdout)["findings"]) == 30

@@ -55,7 +55,7 @@ def test_no_benign_command_is_blocked(name: str) -> None:
 
 
 @check_cases("name", SETS)
-def test_every_finding_in_the_corpus_has_a_reason_a_category_and_the_dangerous_part_of_the_command(
+def test_every_verdict_on_a_dangerous_command_has_a_reason_a_category_and_the_dangerous_part(
     name: str,
 ) -> None:
     for _, verdict in judge_data_set(f"dangerous_{name}"):

@@ -72,7 +72,7 @@ def test_corpus_has_enough_distinct_command_templates_and_no_duplicate_template_
     assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []
 
 
-def test_nearly_every_command_made_from_a_dangerous_template_is_flagged(judge: Judge) -> None:
+def test_nearly_every_command_generated_from_a_dangerous_template_is_flagged(judge: Judge) -> None:
     """Needs no sandbox, so programs that are not installed are covered too."""
     templates = [template for part in PARTS for template in load_templates(part)]
     missed = find_unseen(judge, templates)

@@ -40,7 +40,7 @@ def test_shell_command_is_found_inside_configuration_files_and_source_code(text:
 
 
 @check_cases("text", ["", "form the alarm", "x.rm -rf", "a-rm b", "farm -rf", "rmdir_all x"])
-def test_program_name_inside_a_longer_word_is_not_an_embedded_command(text: str) -> None:
+def test_program_name_inside_a_longer_word_is_not_treated_as_an_embedded_command(text: str) -> None:
     assert list(find_embedded_commands(text)) == []
 
 
@@ -59,7 +59,7 @@ def test_command_with_thousands_of_embedded_commands_gets_a_dangerous_verdict(ju
     assert verdict.unread or verdict.findings
 
 
-def test_harmful_embedded_command_after_many_harmless_ones_is_detected(judge: Judge) -> None:
+def test_harmful_embedded_command_after_many_harmless_embedded_commands_is_detected(judge: Judge) -> None:
     recipes = "".join(f"\trm a{number}.o\n" for number in range(100))
     assert judge(f"cat > notes <<'E'\nx:\n{recipes}\trm -rf ~/photos\nE\nmake -f notes").dangerous
     assert judge(f"cat > conf <<'E'\n{recipes}hook = rm -rf ~/photos\nE\nsometool").dangerous
@@ -86,7 +86,9 @@ history -s 'rm -rf ~/photos'; fc -s
 
 
 @check_cases("command", DANGEROUS)
-def test_commands_that_may_run_harmful_embedded_code_are_dangerous(command: str, judge: Judge) -> None:
+def test_commands_that_may_run_harmful_embedded_code_are_flagged_as_dangerous(
+    command: str, judge: Judge
+) -> None:
     assert judge(command).dangerous
 
 
@@ -139,7 +141,7 @@ touch ./--help
 
 
 @check_cases("command", EVERYDAY)
-def test_everyday_uses_of_programs_that_can_run_embedded_code_are_not_dangerous(
+def test_everyday_uses_of_programs_that_can_run_embedded_code_are_not_flagged_as_dangerous(
     command: str, judge: Judge
 ) -> None:
     verdict = judge(command)

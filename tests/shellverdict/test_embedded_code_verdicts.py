@@ -249,7 +249,7 @@ def test_command_with_harmless_embedded_code_has_no_findings(judge: Judge, comma
     assert judge(command).findings == ()
 
 
-def test_embedded_code_that_deletes_everything_below_home_is_blocked(judge: Judge) -> None:
+def test_embedded_code_that_deletes_all_files_in_the_home_directory_is_blocked(judge: Judge) -> None:
     assert judge(
         "python3 -c \"from pathlib import Path; [p.unlink() for p in Path.home().rglob('*')]\""
     ).blocked

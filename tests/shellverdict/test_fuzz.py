@@ -79,7 +79,7 @@ def generate_spellings(batch: int) -> Iterator[tuple[PlainCommand, Spelling]]:
 
 @pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_obfuscated_dangerous_commands_start_the_predicted_programs_and_are_still_dangerous(
+def test_obfuscated_spellings_of_dangerous_commands_are_flagged_as_dangerous(
     batch: int, shell: RecordingShell, rules: Rules
 ) -> None:
     ran = 0
@@ -97,7 +97,7 @@ def test_obfuscated_dangerous_commands_start_the_predicted_programs_and_are_stil
     assert ran > CASE_COUNT // BATCHES * 0.8
 
 
-def test_obfuscated_spellings_of_blocked_commands_are_blocked_if_all_words_can_be_determined(
+def test_obfuscated_spellings_of_blocked_commands_are_blocked_if_all_words_are_known(
     shell: RecordingShell, rules: Rules
 ) -> None:
     judge = Judge(rules, PathClassifier(home=str(shell.home), cwd=str(shell.work)))
@@ -113,7 +113,7 @@ def test_obfuscated_spellings_of_blocked_commands_are_blocked_if_all_words_can_b
     assert stayed > CASE_COUNT // 10
 
 
-def test_dangerous_script_stays_dangerous_inside_any_wrapper_command(judge: Judge) -> None:
+def test_dangerous_script_inside_any_wrapper_command_is_flagged_as_dangerous(judge: Judge) -> None:
     random = Random(SEED)
     for command in load_dangerous_commands():
         plain = judge(command)
@@ -215,14 +215,14 @@ FRAGMENTS = st.sampled_from(
 @try_examples(300)
 @example(text="alias g='if true; then rm'\ng x; fi")
 @given(text=st.one_of(st.lists(FRAGMENTS, max_size=30).map("".join), st.text(max_size=60)))
-def test_analysis_of_arbitrary_text_as_a_shell_command_never_raises(text: str) -> None:
+def test_analysis_of_arbitrary_text_as_a_shell_command_never_raises_an_exception(text: str) -> None:
     reading = read_command(text, home="/home/someone", cwd="/")
     assert reading.is_incomplete in (True, False)
 
 
 @try_examples(100)
 @given(data=st.data())
-def test_judging_a_dangerous_command_with_a_random_part_replaced_never_raises(
+def test_judging_randomly_mutated_dangerous_commands_never_raises_an_exception(
     judge: Judge, data: st.DataObject
 ) -> None:
     command = data.draw(st.sampled_from(load_dangerous_commands()))

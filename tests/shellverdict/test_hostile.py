@@ -38,12 +38,14 @@ def test_analysis_of_hostile_commands_yields_a_limited_number_of_programs_and_ch
 
 
 @check_cases("name", HOSTILE_INPUTS)
-def test_command_that_could_not_be_analyzed_completely_is_dangerous(name: str, judge: Judge) -> None:
+def test_command_that_could_not_be_analyzed_completely_is_flagged_as_dangerous(
+    name: str, judge: Judge
+) -> None:
     verdict = judge(HOSTILE_INPUTS[name](thorough_count(8, 4) * 1024))
     assert verdict.dangerous or not verdict.unread
 
 
-def test_command_over_the_length_limit_is_dangerous_without_analysis(judge: Judge) -> None:
+def test_command_over_the_length_limit_is_flagged_as_dangerous_without_analysis(judge: Judge) -> None:
     longest, longer = "a" * MAX_COMMAND_BYTES, "a" * (MAX_COMMAND_BYTES + 1)
     assert not judge(longest).unread
     assert judge(longer).unread

@@ -127,7 +127,7 @@ def find_code(line: str) -> list[tuple[str, str]]:
         "screen -S name -d -m",
     ],
 )
-def test_command_run_by_sudo_env_nice_or_a_similar_wrapper_is_found_after_the_options_of_the_wrapper(
+def test_command_run_by_a_wrapper_such_as_sudo_env_or_nice_is_found_after_the_wrapper_options(
     wrapper: str,
 ) -> None:
     assert "rm -rf /x" in find_commands(f"{wrapper} rm -rf /x")
@@ -187,7 +187,7 @@ def test_command_run_by_sudo_env_nice_or_a_similar_wrapper_is_found_after_the_op
         ("nc h 1 -e 'rm -rf /'", "rm -rf /"),
     ],
 )
-def test_shell_code_that_a_program_takes_as_an_argument_is_found(line: str, code: str) -> None:
+def test_shell_code_passed_as_an_argument_to_a_program_is_found(line: str, code: str) -> None:
     assert ("sh", code) in find_code(line)
 
 
@@ -208,7 +208,7 @@ def test_shell_code_that_a_program_takes_as_an_argument_is_found(line: str, code
         "/bin/ash -c X",
     ],
 )
-def test_code_after_the_option_c_of_a_shell_is_found_among_other_options(line: str) -> None:
+def test_code_passed_to_a_shell_with_option_c_is_found_among_other_options(line: str) -> None:
     assert find_code(line) == [("sh", "X")]
 
 
@@ -255,7 +255,7 @@ def test_code_after_the_option_c_of_a_shell_is_found_among_other_options(line: s
         ("make --eval=X", "make"),
     ],
 )
-def test_language_of_code_passed_as_an_argument_follows_from_the_program_and_its_option(
+def test_language_of_code_passed_as_an_argument_is_determined_by_the_program_and_the_option(
     line: str, language: str
 ) -> None:
     assert (language, "X") in find_code(line)
@@ -302,7 +302,7 @@ def test_commands_that_start_no_other_program_have_no_inner_commands(line: str) 
     assert find_inner(line) == ()
 
 
-def test_script_of_an_interpreter_is_looked_up_in_its_file_argument_or_standard_input() -> None:
+def test_script_of_an_interpreter_is_found_in_a_file_argument_or_on_standard_input() -> None:
     assert find_inner("bash x.sh a") == (
         InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),
     )
@@ -319,7 +319,7 @@ def test_script_of_an_interpreter_is_looked_up_in_its_file_argument_or_standard_
     )
 
 
-def test_find_exec_placeholder_is_replaced_by_the_search_results() -> None:
+def test_find_exec_placeholder_is_replaced_by_the_paths_that_find_can_match() -> None:
     assert find_commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/x /var/{GAP}"]
     assert find_commands(r"find /var -name 'x*' -exec rm {} \;") == [f"rm /var/{GAP}"]
     assert find_commands("find /a /b -exec rm {} + -execdir wc {} +") == [
@@ -330,7 +330,7 @@ def test_find_exec_placeholder_is_replaced_by_the_search_results() -> None:
     assert all(each.has_unknown_operands for each in find_inner(r"find . -exec rm {} \;"))
 
 
-def test_xargs_command_gets_the_known_standard_input_as_arguments() -> None:
+def test_xargs_command_receives_known_standard_input_as_arguments() -> None:
     assert find_commands("xargs rm -rf", "/ '/a b'\n") == ["rm -rf / /a b"]
     assert find_commands("xargs -0 -I{} rm {}", "/etc\0/usr\0") == ["rm /etc", "rm /usr"]
     assert find_commands("xargs rm -rf", GAP) == ["rm -rf"]
@@ -338,12 +338,12 @@ def test_xargs_command_gets_the_known_standard_input_as_arguments() -> None:
     assert not find_inner("xargs rm", "x")[0].has_unknown_operands
 
 
-def test_shell_without_arguments_runs_unknown_code_from_standard_input() -> None:
+def test_shell_with_unknown_operands_is_treated_as_reading_code_from_standard_input() -> None:
     waiting = ProgramRun(argv=(Word("sh"), Word("-c")), has_unknown_operands=True)
     assert find_inner_commands(waiting) == (InnerCommand(source="stdin"),)
 
 
-def test_program_and_library_named_in_pager_and_ld_preload_variables_are_found_as_inner_commands() -> None:
+def test_programs_in_pager_variables_and_libraries_in_ld_preload_are_found_as_inner_commands() -> None:
     run = ProgramRun(
         argv=(Word("git"), Word("log")),
         env_assignments={"PAGER": Word("less -R"), "LD_PRELOAD": Word("./evil.so")},
@@ -356,7 +356,7 @@ def test_base64_encoded_powershell_command_is_decoded() -> None:
     assert find_code("powershell -enc !") == [("powershell", GAP)]
 
 
-def test_search_for_inner_commands_does_not_raise_for_any_program_in_the_built_in_table() -> None:
+def test_search_for_inner_commands_raises_no_exception_for_any_known_program() -> None:
     for name in load_programs():
         find_inner_commands(ProgramRun(argv=(Word(name), Word("--help"))))
         find_inner_commands(ProgramRun(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
@@ -395,7 +395,7 @@ _WORDS = st.one_of(
     st.one_of(st.none(), st.text(max_size=20)),
     st.booleans(),
 )
-def test_search_for_inner_commands_in_arbitrary_arguments_does_not_raise(
+def test_search_for_inner_commands_in_arbitrary_arguments_raises_no_exception(
     name: str, words: list[str], text: str | None, more: bool
 ) -> None:
     stdin = None if text is None else TextStream(Word(text))
@@ -403,7 +403,7 @@ def test_search_for_inner_commands_in_arbitrary_arguments_does_not_raise(
     assert isinstance(find_inner_commands(run), tuple)
 
 
-def test_variable_set_by_the_awk_option_v_is_assigned_in_the_awk_code_that_is_analyzed() -> None:
+def test_awk_variable_set_with_option_v_is_assigned_in_the_analyzed_awk_code() -> None:
     assert find_code("""awk -v c='rm "x"' 'BEGIN { system(c) }'""") == [
         ("awk", 'BEGIN { c = "rm \\"x\\"" }\nBEGIN { system(c) }'),
     ]
@@ -413,7 +413,7 @@ def test_shell_command_in_an_ext_url_passed_to_git_clone_is_found() -> None:
     assert find_inner("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
 
 
-def test_unknown_option_of_a_wrapper_command_does_not_hide_the_command_that_it_runs() -> None:
+def test_unknown_option_of_a_wrapper_command_does_not_hide_the_wrapped_command() -> None:
     assert "rm -rf /" in find_commands("strace --no-such-option value rm -rf /")
     assert "rm -rf /" in find_commands("kubectl --no-such-option value exec pod -- rm -rf /")
 
@@ -424,11 +424,11 @@ def test_standard_input_of_sudo_or_chroot_without_a_command_is_treated_as_shell_
     assert find_inner("sudo -s") == ()
 
 
-def test_docker_run_with_the_entrypoint_option_is_treated_as_running_that_program() -> None:
+def test_docker_run_with_an_entrypoint_option_is_treated_as_running_the_entrypoint_program() -> None:
     assert find_commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
 
 
-def test_command_in_a_git_setting_passed_by_environment_variables_is_found() -> None:
+def test_command_in_a_git_setting_in_environment_variables_is_found() -> None:
     assigned = {
         "GIT_CONFIG_COUNT": Word("1"),
         "GIT_CONFIG_KEY_0": Word("core.pager"),
@@ -438,12 +438,12 @@ def test_command_in_a_git_setting_passed_by_environment_variables_is_found() -> 
     assert [each.code for each in found] == ["rm -rf /"]
 
 
-def test_program_named_by_an_option_is_an_inner_command_unless_it_is_in_a_system_directory() -> None:
+def test_program_given_by_an_option_is_an_inner_command_unless_it_is_in_a_system_directory() -> None:
     assert [each.file for each in find_inner("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_ld_library_path_is_a_finding_for_system_programs_but_not_for_programs_of_the_project() -> None:
+def test_ld_library_path_is_an_inner_command_of_system_programs_but_not_of_project_programs() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))

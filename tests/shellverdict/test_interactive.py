@@ -51,7 +51,7 @@ def judge_sequence(judge: Judge, sequence: Sequence) -> list[Verdict]:
 
 
 @check_cases("sequence", DANGEROUS)
-def test_sequence_of_process_inputs_that_is_dangerous_together_is_flagged(
+def test_process_inputs_that_together_form_a_dangerous_command_are_flagged(
     judge: Judge, sequence: Sequence
 ) -> None:
     assert any(each.dangerous for each in judge_sequence(judge, sequence))
@@ -89,19 +89,19 @@ def test_harmless_process_input_after_earlier_dangerous_input_is_not_flagged(jud
         ("psql app", "", "DROP TABLE a;\n"),
     ],
 )
-def test_each_call_of_a_dangerous_function_that_was_typed_into_an_interpreter_is_flagged(
+def test_every_call_of_a_dangerous_function_defined_in_an_interpreter_is_flagged(
     judge: Judge, command: str, define: str, use: str
 ) -> None:
     assert judge_text(judge, use, before=define, command=command).dangerous
     assert judge_text(judge, use, before=define + use, command=command).dangerous
 
 
-def test_any_process_input_is_flagged_if_the_earlier_input_is_unknown(judge: Judge) -> None:
+def test_process_input_is_flagged_if_the_earlier_input_is_unknown(judge: Judge) -> None:
     verdict = judge_text(judge, "ls\n", unknown_reason="the process was started by another runtime")
     assert (verdict.unread, verdict.reason) == (True, "the process was started by another runtime")
 
 
-def test_earlier_process_input_counts_as_unknown_if_the_command_of_the_process_is_not_known() -> None:
+def test_earlier_process_input_is_reported_as_unknown_if_the_process_command_is_unknown() -> None:
     assert ProcessInput.from_arguments(None, "ls\n").unknown_reason
     assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown_reason
     assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown_reason
@@ -112,7 +112,7 @@ def test_process_input_over_the_size_limit_is_flagged(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("command", ["python3", "psql app", "irb"])
-def test_code_typed_into_an_interpreter_is_flagged_if_all_typed_code_exceeds_the_size_limit(
+def test_code_typed_into_an_interpreter_is_flagged_if_its_total_size_exceeds_the_limit(
     judge: Judge, command: str
 ) -> None:
     assert judge_text(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
@@ -124,7 +124,7 @@ def test_unfinished_python_statement_typed_over_too_many_lines_is_flagged(judge:
     assert judge.judge_input(written).dangerous
 
 
-def test_parsing_unfinished_python_input_uses_up_a_budget_and_raises_when_it_is_exceeded() -> None:
+def test_parsing_unfinished_python_input_raises_an_error_when_its_character_budget_is_exceeded() -> None:
     reader = CodeReader()
     reader.analyze_new("python", (), ["x = [", *["1," * 100] * 20])
     assert reader.chars_left < MAX_ANALYZED_CHARS - 20 * 21 / 2 * 200
@@ -151,7 +151,7 @@ def test_closing_the_input_of_a_shell_is_flagged_if_an_unfinished_dangerous_comm
     assert judge_text(judge, "", before="echo 'half\n", closes_input=True).dangerous
 
 
-def test_command_typed_after_an_interrupt_signal_is_not_taken_as_part_of_the_unfinished_command(
+def test_interrupt_signal_discards_the_unfinished_command_before_the_next_typed_command(
     judge: Judge,
 ) -> None:
     before = (("write", "echo '\n"), ("signal", "INT"))
@@ -164,7 +164,7 @@ def test_catastrophic_process_input_is_blocked(judge: Judge) -> None:
     assert judge_text(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
 
 
-def test_description_of_process_input_names_the_program_and_shows_the_new_and_earlier_input(
+def test_description_of_process_input_contains_the_program_and_the_new_and_earlier_input(
     judge: Judge,
 ) -> None:
     verdict = judge_text(judge, "f\n", before="f() { rm -rf /; }\n")
@@ -176,9 +176,7 @@ def test_description_of_process_input_names_the_program_and_shows_the_new_and_ea
     ]
 
 
-def test_lone_surrogates_in_process_input_are_replaced_before_the_analysis_as_they_are_for_the_process() -> (
-    None
-):
+def test_lone_surrogates_in_process_input_are_replaced_before_the_analysis() -> None:
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
 
 
@@ -279,7 +277,7 @@ PIECES += [
     pty=st.booleans(),
     closes=st.booleans(),
 )
-def test_judging_arbitrary_process_input_never_raises(
+def test_judging_arbitrary_process_input_never_raises_an_exception(
     command: str, writes: list[str], pty: bool, closes: bool
 ) -> None:
     *earlier, text = writes

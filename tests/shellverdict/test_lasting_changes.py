@@ -89,16 +89,14 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
 
 
 @check_cases("command", CLEARING)
-def test_emptying_a_directory_that_is_not_build_output_is_a_recursive_deletion(
+def test_emptying_a_directory_that_is_not_build_output_is_classified_as_recursive_deletion(
     judge: Judge, command: str
 ) -> None:
     assert {"delete-project-tree", "delete-outside-tree"} & {each.rule for each in judge(command).findings}
 
 
 @check_cases("command", CLEARING_NOTHING)
-def test_commands_that_may_empty_directories_are_not_flagged_for_build_output_or_with_nothing_to_empty(
-    judge: Judge, command: str
-) -> None:
+def test_commands_that_empty_only_build_output_or_nothing_are_not_flagged(judge: Judge, command: str) -> None:
     assert not judge(command).dangerous
 
 
@@ -116,13 +114,15 @@ def test_writing_files_that_are_executed_later_is_flagged(judge: Judge, command:
 
 
 @check_cases("command", HARMLESS)
-def test_harmless_commands_similar_to_those_with_effects_on_later_programs_are_not_flagged(
+def test_harmless_commands_that_do_not_affect_later_programs_are_not_flagged(
     judge: Judge, command: str
 ) -> None:
     assert not judge(command).dangerous
 
 
-def test_venv_clear_is_flagged_for_an_existing_directory_but_not_for_a_missing_one(tmp_path: Path) -> None:
+def test_venv_clear_is_flagged_for_an_existing_directory_but_not_for_a_missing_directory(
+    tmp_path: Path,
+) -> None:
     project = make_workspace(tmp_path)
     assert not judge_in(project, tmp_path)("python3 -m venv --clear fresh").dangerous
     (project / "fresh").mkdir()

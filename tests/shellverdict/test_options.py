@@ -37,7 +37,7 @@ def parse_line(
         "rm -vr /",
     ],
 )
-def test_option_is_found_alone_in_a_cluster_abbreviated_or_after_the_operand(line: str) -> None:
+def test_recursive_option_is_found_in_clusters_abbreviations_and_after_operands(line: str) -> None:
     options = parse_line(line)
     assert options.has("-r", "-R", "--recursive")
     assert options.operands == ("/",)
@@ -53,7 +53,7 @@ def test_words_after_double_dash_are_operands_even_if_they_look_like_options() -
 
 
 @check_cases("line", ["sort -o out in", "sort -oout in", "sort -uo out in", "sort in --output=out"])
-def test_option_value_is_found_attached_or_in_the_next_word(line: str) -> None:
+def test_option_value_is_found_attached_to_the_option_or_in_the_next_word(line: str) -> None:
     options = parse_line(line, "-o", "--output")
     assert options.value("-o", "--output") == "out"
     assert options.operands == ("in",)
@@ -90,7 +90,7 @@ def test_words_after_the_first_operand_of_a_wrapper_command_are_operands_and_not
     assert options.operands == ("rm", "-r", "x")
 
 
-def test_long_option_must_match_fully_if_abbreviations_are_disabled() -> None:
+def test_abbreviated_long_option_is_not_matched_if_abbreviations_are_disabled() -> None:
     assert not parse_line("kubectl --al", abbreviated=False).has("--all")
 
 
@@ -99,13 +99,13 @@ def test_option_parser_reports_an_option_whose_name_is_known_only_at_run_time() 
     assert not Options.parse([Word("rm"), Word("-r"), Word(GAP)]).has_unknown_option
 
 
-def test_option_delete_after_is_found_by_its_prefix_delete() -> None:
+def test_delete_after_option_is_found_by_the_prefix_delete() -> None:
     assert parse_line("rsync --delete-after a b").has_prefix("--delete")
     assert not parse_line("rsync -a a b").has_prefix("--delete")
 
 
 @given(st.lists(WORDS, max_size=8), st.booleans(), st.booleans(), st.booleans())
-def test_parsing_arbitrary_options_never_raises_and_keeps_every_word_as_operand_or_value(
+def test_parsing_arbitrary_options_never_raises_an_exception_or_loses_a_word(
     argv: list[Word], clusters: bool, abbreviated: bool, permuted: bool
 ) -> None:
     options = Options.parse(

@@ -88,13 +88,13 @@ def test_output_of_simple_programs_is_predicted_exactly(line: str, text: str) ->
         ("curl http://x | some-filter", {Taint.NETWORK}),
     ],
 )
-def test_output_of_a_pipeline_is_marked_as_downloaded_decoded_or_read_from_an_unknown_file(
+def test_output_of_a_pipeline_is_marked_with_its_origin_such_as_downloaded_or_decoded(
     line: str, taints: set[Taint]
 ) -> None:
     assert run_pipeline(line).taints == taints
 
 
-def test_predicted_output_of_echo_marks_where_text_known_only_at_run_time_stands() -> None:
+def test_predicted_output_of_echo_has_a_marker_in_place_of_text_known_only_at_run_time() -> None:
     assert predict_output(ProgramRun(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
     assert run_pipeline("echo x").text == "x\n"
 
@@ -135,7 +135,7 @@ def test_commands_similar_to_shell_setup_commands_are_not_recognized_as_shell_se
     assert not is_shell_setup_command(create_run(line))
 
 
-def test_predicted_output_of_gunzip_of_a_zip_bomb_is_cut_at_a_size_limit() -> None:
+def test_predicted_output_of_gunzip_for_a_decompression_bomb_is_truncated_at_a_size_limit() -> None:
     bomb = base64.b64encode(gzip.compress(b"\0" * 50_000_000)).decode()
     text = run_pipeline(f"echo {bomb[:60000]} | base64 -d | gunzip").text
     assert text is not None
@@ -166,7 +166,7 @@ _PROGRAMS = [
     st.lists(st.text(alphabet="-ndec%s\\x0b19,[:alnum:]/a*.'" + GAP, max_size=8), max_size=4),
     st.text(st.characters(exclude_categories=()), max_size=60),
 )
-def test_output_prediction_for_arbitrary_arguments_and_input_does_not_raise(
+def test_output_prediction_for_arbitrary_arguments_and_input_raises_no_exception(
     program: str, words: list[str], text: str
 ) -> None:
     run = ProgramRun(argv=(Word(program), *map(Word, words)), stdin=TextStream(Word(text)))

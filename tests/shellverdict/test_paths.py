@@ -59,14 +59,14 @@ def test_root_directory_is_recognized_in_every_spelling(spelling: str) -> None:
 
 
 @check_cases("spelling", ["…/", "…/*", "……/", "/…", "…/.*"])
-def test_path_that_would_be_the_root_if_its_unknown_part_were_empty_is_reported_as_possibly_root(
+def test_path_that_is_the_root_if_its_unknown_part_is_empty_is_classified_as_possibly_root(
     spelling: str,
 ) -> None:
     assert PathKind.ROOT in classify_text(spelling).kinds_if_empty
 
 
 @check_cases("spelling", ["…", "…/build", "build/…", "x…/"])
-def test_path_of_unknown_text_beside_a_known_name_is_not_classified_as_root(spelling: str) -> None:
+def test_path_with_unknown_text_and_a_known_name_is_not_classified_as_root(spelling: str) -> None:
     assert PathKind.ROOT not in classify_text(spelling).kinds_if_empty | classify_text(spelling).kinds
 
 
@@ -148,7 +148,9 @@ def test_top_level_system_directories_are_classified_as_system(spelling: str) ->
 
 
 @check_cases("spelling", ["/etc/passwd", "/usr/local/bin/x", "/etc/…", "/var/log/auth.log", "/opt/a/b"])
-def test_path_inside_a_system_directory_is_not_a_top_level_system_path(spelling: str) -> None:
+def test_path_inside_a_system_directory_is_not_classified_as_top_level_system_directory(
+    spelling: str,
+) -> None:
     assert PathKind.SYSTEM in classify_text(spelling)
     assert PathKind.SYSTEM_ROOT not in classify_text(spelling)
 
@@ -184,7 +186,7 @@ def test_dev_null_dev_tty_and_standard_streams_are_classified_as_streams_and_not
 @check_cases(
     "spelling", ["/tmp/x", "/tmp", "/var/tmp/x", "/dev/shm/x", "/private/tmp/x", "/private/var/folders/x"]
 )
-def test_temporary_directories_are_not_system_directories(spelling: str) -> None:
+def test_temporary_directories_are_not_classified_as_system_directories(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.TEMP}
 
 
@@ -298,12 +300,12 @@ def test_agent_configuration_files_are_recognized_by_name(spelling: str) -> None
 
 
 @check_cases("spelling", ["src/agent.py", "docs/mcp.md", "docs/agents/index.md"])
-def test_ordinary_files_about_agents_are_not_agent_configuration(spelling: str) -> None:
+def test_ordinary_files_about_agents_are_not_classified_as_agent_configuration(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
 @check_cases("spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"])
-def test_claude_md_agents_md_and_pre_commit_config_are_classified_as_files_that_guide_or_check_agents(
+def test_claude_md_and_pre_commit_config_are_classified_as_files_that_guide_or_check_agents(
     spelling: str,
 ) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
@@ -339,11 +341,11 @@ def test_parent_of_the_toolfold_directory_is_classified_as_toolfold_files_for_re
 
 
 @check_cases("spelling", ["src", "./src/../x", ".", f"{WORK}/src", "src/*.py", "build/…", "~+/x"])
-def test_paths_in_the_working_directory_are_in_the_project(spelling: str) -> None:
+def test_paths_in_the_working_directory_are_classified_as_project_paths(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
-def test_relative_path_is_classified_by_the_working_directory_it_is_used_in() -> None:
+def test_relative_path_is_classified_according_to_the_working_directory() -> None:
     assert PathKind.SYSTEM in classify_text("passwd", "/etc")
     assert PathKind.ROOT in classify_text("*", "/")
     assert PathKind.HOME in classify_text("*", "~")
@@ -364,7 +366,7 @@ def test_glob_patterns_that_match_some_files_are_not_classified_as_all_files_of_
     assert not classify_text(spelling).covers_everything
 
 
-def test_recursive_operation_on_the_working_directory_is_classified_as_covering_all_its_files() -> None:
+def test_recursive_operation_on_the_working_directory_is_classified_as_covering_all_files() -> None:
     for spelling in (".", "./", "..", WORK, f"{WORK}/src/.."):
         assert classify_text(spelling, recursive=True).covers_everything
         assert not classify_text(spelling).covers_everything
@@ -372,18 +374,18 @@ def test_recursive_operation_on_the_working_directory_is_classified_as_covering_
     assert PathClassifier().classify(Word("."), recursive=True).covers_everything
 
 
-def test_working_directory_in_system_or_home_is_not_a_project() -> None:
+def test_working_directory_etc_home_or_root_is_not_classified_as_a_project() -> None:
     assert PathKind.SYSTEM in PathClassifier(cwd="/etc", follow_links=False).classify(Word("passwd"))
     assert PathKind.HOME in PathClassifier(home=HOME, cwd=HOME, follow_links=False).classify(word("*"))
     assert PathKind.ROOT in PathClassifier(cwd="/", follow_links=False).classify(word("*"))
 
 
 @check_cases("cwd", ["/opt/shop", "/usr/src/app", "/var/www/shop", "/srv/shop", "/tmp/shop", "/root/shop"])
-def test_working_directory_below_common_project_directories_is_a_project(cwd: str) -> None:
+def test_working_directory_below_common_project_directories_is_classified_as_a_project(cwd: str) -> None:
     assert PathClassifier(cwd=cwd, follow_links=False).classify(Word("src/a.py")).kinds == {PathKind.PROJECT}
 
 
-def test_relative_paths_are_in_the_project_if_the_working_directory_is_unknown() -> None:
+def test_relative_paths_are_classified_as_project_paths_if_the_working_directory_is_unknown() -> None:
     classifier = PathClassifier()
     assert classifier.classify(Word("src")).kinds == {PathKind.PROJECT}
     assert classifier.classify(Word("../src")).kinds == {PathKind.OUTSIDE}
@@ -391,7 +393,7 @@ def test_relative_paths_are_in_the_project_if_the_working_directory_is_unknown()
     assert classifier.classify(Word("~/..")).kinds == {PathKind.HOME}
 
 
-def test_path_of_toolfold_files_is_not_classified_as_protected_on_another_machine() -> None:
+def test_toolfold_paths_are_not_classified_as_protected_on_another_machine() -> None:
     remote = make_classifier().for_other_machine()
     assert PathKind.SYSTEM in remote.classify(Word("/etc"))
     assert PathKind.OWN not in remote.classify(Word(PROTECTED[0]))
@@ -417,24 +419,24 @@ class TestLinks:
         assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/passwd"))
         assert PathKind.SYSTEM_ROOT in self.make_classifier(work).classify(word("etc/*"))
 
-    def test_path_through_a_symbolic_link_to_future_toolfold_files_is_classified_as_toolfold_files(
+    def test_path_to_a_new_file_through_a_link_to_the_toolfold_directory_is_a_toolfold_path(
         self, work: Path
     ) -> None:
         assert PathKind.OWN in self.make_classifier(work).classify(Word("innocent/rules.yaml"))
         assert PathKind.OWN in self.make_classifier(work).classify(Word("x/../innocent/rules.yaml"))
 
-    def test_real_path_of_a_protected_path_that_leads_through_a_symbolic_link_is_protected_too(
-        self, work: Path
-    ) -> None:
+    def test_link_target_of_a_protected_path_with_a_symbolic_link_is_protected_too(self, work: Path) -> None:
         classifier = PathClassifier(
             cwd=str(work / "work"), protected=(str(work / "work" / "innocent" / "new.yaml"),)
         )
         assert PathKind.OWN in classifier.classify(Word(str(work / "own" / "new.yaml")))
 
-    def test_deleting_a_symbolic_link_does_not_count_as_deleting_its_target(self, work: Path) -> None:
+    def test_deleting_a_symbolic_link_is_not_classified_as_deleting_its_target(self, work: Path) -> None:
         assert PathKind.SYSTEM not in self.make_classifier(work).classify(Word("etc"), follow_link=False)
 
-    def test_dot_dot_after_a_symbolic_link_means_the_parent_of_the_link_target(self, work: Path) -> None:
+    def test_dot_dot_after_a_symbolic_link_is_resolved_to_the_parent_of_the_link_target(
+        self, work: Path
+    ) -> None:
         assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/../usr/x"))
 
     def test_path_through_circular_symbolic_links_is_classified_as_a_project_path(self, work: Path) -> None:
@@ -462,7 +464,7 @@ def test_device_files_that_are_not_disks_are_classified_as_system_files(spelling
     assert classify_text(spelling).kinds == {PathKind.SYSTEM}
 
 
-def test_pth_file_is_a_startup_file_only_in_site_packages() -> None:
+def test_pth_file_is_classified_as_a_startup_file_only_in_site_packages() -> None:
     assert classify_text("model.pth").kinds == {PathKind.PROJECT}
     assert PathKind.STARTUP in classify_text("/usr/lib/python3/dist-packages/x.pth")
 
@@ -480,7 +482,7 @@ def test_path_with_a_glob_is_classified_as_unknown_after_too_many_globs_in_one_c
     assert PathKind.SECRET in classifier.with_fresh_limits().classify(word(".ss*/x"))
 
 
-def test_path_with_unknown_text_is_classified_the_same_whether_the_text_was_downloaded_or_not() -> None:
+def test_path_with_unknown_text_is_classified_independently_of_the_origin_of_the_text() -> None:
     marked = Word(unknown_word(frozenset(Taint)) + "/" + STAR)
     assert make_classifier().classify(marked) == make_classifier().classify(word("…/*"))
 
@@ -513,7 +515,7 @@ _ANY_WORD = st.lists(_PARTS, max_size=12).map("".join).map(word)
 
 
 @given(_ANY_WORD, _ANY_WORD, st.booleans(), st.booleans())
-def test_classifying_an_arbitrary_word_gives_at_least_one_kind_of_path(
+def test_every_arbitrary_word_is_classified_as_at_least_one_kind_of_path(
     path: Word, cwd: Word, follow_link: bool, recursive: bool
 ) -> None:
     for classifier in (

@@ -38,7 +38,7 @@ def rule_error(file: Path, content: str) -> RuleError:
     return caught.value
 
 
-def test_verdict_names_the_part_of_the_command_the_reason_and_the_severity() -> None:
+def test_verdict_contains_the_dangerous_part_of_the_command_and_the_severity() -> None:
     verdict = judge("ls; rm -rf /")
     assert isinstance(verdict, Verdict)
     assert verdict.dangerous
@@ -83,7 +83,7 @@ def test_rules_of_a_file_are_added_to_the_built_in_rules(rule_file: Path) -> Non
     assert not judge("ourtool deploy production").dangerous
 
 
-def test_rule_file_that_declares_an_option_with_a_value_prevents_its_value_being_taken_as_subcommand(
+def test_value_of_an_option_declared_in_a_rule_file_is_not_mistaken_for_a_subcommand(
     rule_file: Path,
 ) -> None:
     verdict = judge("ourtool --zone deploy status", rules=load_rules(rule_file))
@@ -129,14 +129,14 @@ def test_unreadable_rule_file_is_rejected_with_the_reason(tmp_path: Path) -> Non
         load_rules(tmp_path / "latin.toml")
 
 
-def test_names_that_can_be_imported_are_exactly_the_documented_ones() -> None:
+def test_importable_names_of_shellverdict_are_exactly_the_documented_names() -> None:
     assert set(shellverdict.__all__) <= set(dir(shellverdict))
     assert all(getattr(shellverdict, name) is not None for name in shellverdict.__all__)
     with pytest.raises(AttributeError, match="no attribute 'judgement'"):
         _ = shellverdict.judgement
 
 
-def test_importing_shellverdict_imports_none_of_its_modules_and_nothing_of_toolfold() -> None:
+def test_importing_shellverdict_loads_neither_its_submodules_nor_toolfold() -> None:
     code = (
         "import sys, shellverdict; before = [m for m in sys.modules if m.startswith('shellverdict.')];"
         "shellverdict.judge('ls');"

@@ -122,7 +122,9 @@ SCRIPTS = st.lists(STATEMENTS, min_size=2, max_size=6).map("\n".join)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(script=SCRIPTS)
-def test_programs_that_random_scripts_start_in_bash_are_predicted(script: str, shell: RecordingShell) -> None:
+def test_analysis_predicts_the_programs_that_random_scripts_start_in_bash(
+    script: str, shell: RecordingShell
+) -> None:
     reading = read_command(script, home=str(shell.home), cwd=str(shell.work))
     starts = shell.run(script, seconds=60).starts
     assert find_unpredicted_runs(starts, reading) == [], format_runs(reading.runs)

@@ -35,7 +35,9 @@ def assert_all_started_programs_are_predicted(command: str, shell: RecordingShel
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_programs_that_a_command_starts_in_bash_are_predicted(part: int, shell: RecordingShell) -> None:
+def test_analysis_predicts_the_programs_that_a_command_starts_in_bash(
+    part: int, shell: RecordingShell
+) -> None:
     unpredicted = []
     for command in HARD_COMMANDS[part::PARTS]:
         reading = analyze_command(command, shell)
@@ -44,7 +46,7 @@ def test_programs_that_a_command_starts_in_bash_are_predicted(part: int, shell: 
     assert unpredicted == []
 
 
-def test_at_most_a_tenth_of_hard_commands_start_a_program_that_was_not_predicted_exactly(
+def test_predicted_programs_are_inexact_for_at_most_a_tenth_of_hard_commands(
     shell: RecordingShell,
 ) -> None:
     doubted = 0
@@ -84,7 +86,7 @@ def test_dangerous_commands_run_by_the_recording_test_shell_cannot_affect_this_m
         "zip a.zip /bin/rm; unzip a.zip; mv bin/rm foo; ./foo -rf ~/docs",
     ],
 )
-def test_running_a_renamed_copy_of_rm_made_in_the_same_command_is_recognized_as_rm(line: str) -> None:
+def test_running_a_renamed_copy_of_rm_is_recognized_as_rm(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert ("rm", "-rf", "/home/ann/docs") in [run.argv for run in runs]
 

@@ -53,7 +53,7 @@ def test_at_most_two_percent_of_ordinary_commands_in_a_workspace_are_flagged(
 
 
 @check_cases("command", commands("workspace_asked"))
-def test_deleting_files_that_git_tracks_or_does_not_ignore_or_that_lie_outside_the_project_is_flagged(
+def test_deleting_files_that_are_not_ignored_by_git_or_are_outside_the_project_is_flagged(
     judge: Judge, command: str
 ) -> None:
     assert judge(command).dangerous
@@ -92,9 +92,7 @@ def test_tracked_files_are_read_from_git_indexes_of_format_versions_2_3_and_4(
 
 
 @pytest.mark.parametrize("how", ["sha256", "split", "skip-hash", "untracked-cache"])
-def test_tracked_files_are_unknown_for_sha256_or_split_git_indexes_and_read_from_other_unusual_ones(
-    tmp_path: Path, how: str
-) -> None:
+def test_tracked_files_are_unknown_only_for_sha256_and_split_git_indexes(tmp_path: Path, how: str) -> None:
     form = ["--object-format=sha256"] if how == "sha256" else []
     subprocess.run(["git", "init", "-q", *form, str(tmp_path)], check=True)
     (tmp_path / "build").mkdir()
@@ -113,7 +111,7 @@ def test_tracked_files_are_unknown_for_sha256_or_split_git_indexes_and_read_from
 @given(
     st.binary(max_size=400), st.sampled_from([b"", b"DIRC\0\0\0\2\0\0\0\5", b"DIRC\0\0\0\4\xff\xff\xff\xff"])
 )
-def test_whether_git_tracks_a_directory_is_reported_as_unknown_if_the_git_index_is_corrupt(
+def test_tracked_files_are_unknown_if_the_git_index_is_corrupt(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, start: bytes
 ) -> None:
     directory = tmp_path_factory.mktemp("repository")
@@ -160,7 +158,7 @@ def test_gitignore_patterns_match_the_same_paths_as_git_check_ignore(tmp_path: P
 
 @try_examples(300)
 @given(st.text("ab*?[]!^-\\/", max_size=40), st.text("ab/", min_size=1, max_size=30))
-def test_arbitrary_gitignore_patterns_never_raise(pattern: str, path: str) -> None:
+def test_matching_arbitrary_gitignore_patterns_never_raises_an_exception(pattern: str, path: str) -> None:
     parts = [part for part in path.split("/") if part] or ["a"]
     assert is_ignored(read_patterns(pattern), parts) in (True, False, None)
 
@@ -169,7 +167,7 @@ def test_gitignore_pattern_with_200_stars_is_matched_without_catastrophic_backtr
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_directory_build_outside_a_git_repository_is_build_output_only_beside_a_package_manifest(
+def test_build_directory_outside_git_is_build_output_only_beside_a_package_manifest(
     tmp_path: Path,
 ) -> None:
     for name in ("build", "node_modules", "app/build"):
@@ -183,7 +181,7 @@ def test_directory_build_outside_a_git_repository_is_build_output_only_beside_a_
     assert not project_files.is_regenerable(str(tmp_path))
 
 
-def test_files_and_directories_tracked_by_git_are_found_in_its_index_and_other_paths_are_not(
+def test_only_files_and_directories_in_the_git_index_are_reported_as_tracked(
     tmp_path: Path,
 ) -> None:
     repository = find_repository(make_workspace(tmp_path))
@@ -194,7 +192,7 @@ def test_files_and_directories_tracked_by_git_are_found_in_its_index_and_other_p
         assert repository.tracks_anything(path) is False, path
 
 
-def test_gitignore_patterns_are_cached_after_the_file_was_read(tmp_path: Path) -> None:
+def test_gitignore_patterns_are_cached_after_reading_the_file(tmp_path: Path) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     assert repository.ignores("logs")

@@ -141,12 +141,12 @@ def test_every_builtin_rule_has_a_documented_category() -> None:
     assert {rule.category for rule in BUILTIN_RULES.rules} <= CATEGORIES
 
 
-def test_every_kind_of_effect_is_matched_by_a_built_in_rule() -> None:
+def test_every_kind_of_effect_has_a_built_in_rule() -> None:
     kinds = {rule.condition.kind for rule in BUILTIN_RULES.rules if not rule.matches_runs}  # type: ignore[union-attr]
     assert kinds == set(EffectKind)
 
 
-def test_set_of_rules_that_block_without_asking_contains_only_catastrophic_commands() -> None:
+def test_only_rules_for_catastrophic_commands_block_without_asking() -> None:
     blocked = {rule.name for rule in BUILTIN_RULES.rules if rule.blocked}
     assert blocked == {
         "delete-everything",
@@ -163,7 +163,7 @@ def test_set_of_rules_that_block_without_asking_contains_only_catastrophic_comma
 # --- rules for effects
 
 
-def test_recursive_deletion_is_blocked_for_the_root_but_not_for_a_directory() -> None:
+def test_recursive_deletion_is_blocked_for_the_root_but_not_for_an_ordinary_directory() -> None:
     def worst(*traits: str) -> Finding:
         effect = CommandEffect(EffectKind.DELETE, Word("/x"), frozenset(traits), (3, 9))
         return max(
@@ -184,9 +184,7 @@ def test_deleting_a_single_project_file_has_no_finding() -> None:
 # --- rules for programs
 
 
-def test_rule_for_a_subcommand_matches_after_options_with_values_but_not_an_option_value_of_that_name() -> (
-    None
-):
+def test_rule_for_a_subcommand_does_not_match_an_option_value_equal_to_the_subcommand() -> None:
     assert "kubernetes-delete" in matching_rules(
         BUILTIN_RULES, "kubectl -n prod --context=x delete deploy web"
     )
@@ -206,7 +204,7 @@ def test_commands_with_help_or_dry_run_option_have_no_finding() -> None:
     assert matching_rules(custom_rules(), "shipit --version") == set()
 
 
-def test_letter_h_inside_a_longer_option_is_not_taken_for_the_help_option() -> None:
+def test_letter_h_inside_another_option_is_not_treated_as_the_help_option() -> None:
     assert matching_rules(custom_rules(), "shipit -address=http://x now") == {"deploy"}
     assert matching_rules(custom_rules(), "shipit -fh now") == {"deploy"}
 
@@ -229,14 +227,14 @@ def test_options_after_double_dash_or_of_an_inner_command_neither_trigger_nor_su
     assert matching_rules(BUILTIN_RULES, "docker run alpine ls --privileged") == set()
 
 
-def test_rule_for_an_option_does_not_match_if_its_value_is_false() -> None:
+def test_rule_for_an_option_does_not_match_if_the_option_value_is_false() -> None:
     rules = custom_rules(any_option=["--force"])
     assert matching_rules(rules, "shipit --force") == {"deploy"}
     assert matching_rules(rules, "shipit --force=true") == {"deploy"}
     assert matching_rules(rules, "shipit --force=false") == set()
 
 
-def test_rule_matches_short_options_in_clusters_and_with_any_value_spelling() -> None:
+def test_rule_matches_short_options_in_clusters_and_with_attached_or_separate_values() -> None:
     assert matching_rules(custom_rules(any_option=["-f"]), "shipit -vfx") == {"deploy"}
     rules = custom_rules(any_option=["-X=DELETE"])
     for spelled in ("-XDELETE", "-X DELETE", "-sX delete"):
@@ -244,7 +242,7 @@ def test_rule_matches_short_options_in_clusters_and_with_any_value_spelling() ->
     assert matching_rules(rules, "shipit -X GET a") == set()
 
 
-def test_subcommand_pattern_in_a_rule_can_have_alternatives_globs_and_any_number_of_words() -> None:
+def test_subcommand_pattern_in_a_rule_may_contain_alternatives_globs_and_double_stars() -> None:
     rules = custom_rules(words=["stack rm|destroy", "* delete-*", "** purge"])
     for command in ("stack rm a", "stack destroy", "x delete-all", "a b c d purge"):
         assert matching_rules(rules, f"shipit {command}") == {"deploy"}
@@ -252,7 +250,7 @@ def test_subcommand_pattern_in_a_rule_can_have_alternatives_globs_and_any_number
         assert matching_rules(rules, f"shipit {command}") == set()
 
 
-def test_rule_can_match_only_with_given_variables_wrappers_remote_execution_or_no_operands() -> None:
+def test_rule_can_require_variables_wrappers_remote_execution_or_missing_operands() -> None:
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=production shipit") == {"deploy"}
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=test shipit") == set()
     assert matching_rules(custom_rules(through=["sudo"]), "sudo shipit") == {"deploy"}
@@ -292,7 +290,7 @@ def test_harmless_subcommand_with_an_argument_known_only_at_run_time_has_no_find
         assert list(BUILTIN_RULES.match_run(ProgramRun(argv=tuple(map(Word, argv))))) == []
 
 
-def test_subcommand_of_which_only_the_prefix_is_known_matches_rules_by_that_prefix() -> None:
+def test_partly_known_subcommand_matches_rules_by_its_known_prefix() -> None:
     assert (
         list(BUILTIN_RULES.match_run(ProgramRun(argv=(Word("aws"), Word("ec2"), Word("describe-" + GAP)))))
         == []
@@ -315,7 +313,9 @@ ODD_WORDS = st.lists(
     st.sampled_from(sorted({n for r in BUILTIN_RULES.rules for n in getattr(r.condition, "programs", ())})),
     st.lists(ODD_WORDS),
 )
-def test_rule_matching_never_raises_on_arbitrary_words(program: str, words: list[str]) -> None:
+def test_matching_rules_against_arbitrary_words_never_raises_an_exception(
+    program: str, words: list[str]
+) -> None:
     run = ProgramRun(argv=(Word(program), *map(Word, words)), has_unknown_operands=len(words) % 2 == 0)
     for finding in BUILTIN_RULES.match_run(run):
         assert finding.reason
@@ -324,7 +324,7 @@ def test_rule_matching_never_raises_on_arbitrary_words(program: str, words: list
 # --- reasons shown to people
 
 
-def test_reason_of_a_finding_names_program_and_target_without_control_characters() -> None:
+def test_reason_of_a_finding_contains_program_and_target_without_control_characters() -> None:
     run = ProgramRun(argv=(Word("shipit"), Word("a\x1b[2K\u202eb" + "c" * 500)), span=(1, 2))
     (finding,) = custom_rules().match_run(run)
     assert finding.reason.startswith("shipit deploys a\ufffd[2K\ufffdbccc")
@@ -332,7 +332,7 @@ def test_reason_of_a_finding_names_program_and_target_without_control_characters
     assert finding.span == (1, 2)
 
 
-def test_placeholders_in_braces_inside_a_command_are_shown_literally_in_the_reason_of_its_finding() -> None:
+def test_braces_in_a_command_are_not_expanded_in_the_reason_of_a_finding() -> None:
     (finding,) = custom_rules().match_run(run_of("shipit '{program}{words}{0.__class__}'"))
     assert finding.reason == "shipit deploys {program}{words}{0.__class__}"
 
@@ -347,7 +347,7 @@ def test_configured_rules_are_added_to_the_built_in_rules() -> None:
     assert matching_rules(BUILTIN_RULES, "shipit now") == set()
 
 
-def test_custom_rule_for_kubectl_skips_the_values_of_options_that_built_in_rules_know() -> None:
+def test_custom_rule_for_kubectl_skips_values_of_options_declared_in_built_in_rules() -> None:
     rules = BUILTIN_RULES.merge(custom_rules(programs=["kubectl"], words=["apply"]))
     assert matching_rules(rules, "kubectl -n prod apply -f k8s/") == {"deploy"}
 
@@ -381,7 +381,7 @@ def test_error_for_an_invalid_rule_names_the_rule_and_the_key(changed: dict[str,
         custom_rules(**changed)
 
 
-def test_error_for_a_misspelled_effect_suggests_the_right_name() -> None:
+def test_error_for_a_misspelled_effect_in_a_rule_suggests_the_correct_name() -> None:
     about = {key: value for key, value in RULE_TABLE.items() if key != "programs"}
     with pytest.raises(RuleError, match=r"`effect` has the invalid value 'delet'\n  did you mean delete\?"):
         Rules.from_tables([{**about, "effect": "delet"}])
@@ -420,6 +420,6 @@ def test_reading_a_rule_from_an_arbitrary_table_gives_a_rule_or_a_rule_error(cha
     list(rules.match_run(run_of("shipit now --force")))
 
 
-def test_rule_given_as_text_instead_of_a_table_is_rejected_with_its_number() -> None:
+def test_error_for_a_rule_that_is_not_a_table_states_the_number_of_the_rule() -> None:
     with pytest.raises(RuleError, match="rule number 2 must be a table"):
         Rules.from_tables([RULE_TABLE, "rm -rf"])  # type: ignore[list-item]

@@ -34,17 +34,17 @@ def test_terminal_input_with_keys_whose_effect_is_unknown_is_marked_as_unclear(k
     assert not transcribe([("write", key)], pty=False).unclear_key
 
 
-def test_ctrl_c_ctrl_d_and_the_int_signal_are_recorded_as_break_and_end_of_input() -> None:
+def test_ctrl_c_and_sigint_are_recorded_as_break_and_ctrl_d_as_end_of_input() -> None:
     transcript = transcribe([("write", "half\x03\x04"), ("signal", "INT"), ("signal", "CONT")], pty=True)
     assert transcript.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
-def test_editing_keys_typed_into_a_program_without_line_editing_are_removed_and_their_use_is_noted() -> None:
+def test_editing_keys_are_removed_and_recorded_for_a_program_without_line_editing() -> None:
     transcript = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
     assert (transcript.events, transcript.has_editing) == ([InputEvent("line", "abc")], True)
 
 
-def test_process_input_through_a_pipe_loses_nul_bytes_and_is_otherwise_unchanged() -> None:
+def test_nul_bytes_are_removed_from_process_input_through_a_pipe() -> None:
     assert lines("r\0m\x7f\rx\n", pty=False) == ["rm\x7f\rx", ""]
 
 
@@ -59,9 +59,7 @@ def test_input_split_over_several_writes_gives_the_same_lines_as_one_write(
 @given(
     st.text(alphabet="ab\n\r\x7f\x15\x03", max_size=20), st.text(alphabet="ab\n\r\x7f\x15\x03", max_size=20)
 )
-def test_lines_entered_by_earlier_writes_do_not_change_when_more_input_is_written(
-    first: str, second: str
-) -> None:
+def test_further_terminal_input_does_not_change_lines_entered_earlier(first: str, second: str) -> None:
     before = transcribe([("write", first)], pty=True)
     after = transcribe([("write", first), ("write", second)], pty=True)
     assert after.events == [*before.events, *new_events(before, after)]
