@@ -90,7 +90,7 @@ async def test_answer_of_an_async_approver_is_awaited(loops: EventLoops) -> None
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
-async def test_call_is_refused_if_the_approver_returns_anything_but_an_explicit_approval(
+async def test_call_is_refused_unless_the_approver_returns_an_explicit_approval(
     loops: EventLoops, answer: Any
 ) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
@@ -177,7 +177,7 @@ async def test_call_is_refused_after_the_timeout_even_if_the_approver_ignores_ca
         assert "there was no answer" in await refusal(Approval(hang, loops, timeout=0.05))
 
 
-async def test_call_stays_refused_if_the_approver_allows_it_only_after_the_timeout(
+async def test_approval_given_after_the_timeout_does_not_run_the_call(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def late(_: ApprovalRequest) -> bool:
@@ -191,7 +191,7 @@ async def test_call_stays_refused_if_the_approver_allows_it_only_after_the_timeo
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
-async def test_three_approvals_look_up_only_once_whether_this_process_was_started_by_a_tool_call(
+async def test_check_for_a_parent_tool_call_runs_only_once_for_several_approvals(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups: list[str] = []

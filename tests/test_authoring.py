@@ -72,7 +72,7 @@ DIALECTS: dict[str, Json] = {
 
 
 @check_cases("dialect", DIALECTS)
-def test_tool_schema_in_the_format_of_any_provider_or_mcp_gives_the_same_tool_definition(
+def test_tool_schemas_in_the_formats_of_all_providers_and_mcp_produce_the_same_tool_definition(
     dialect: str,
 ) -> None:
     made = make_tool(DIALECTS[dialect])
@@ -82,7 +82,7 @@ def test_tool_schema_in_the_format_of_any_provider_or_mcp_gives_the_same_tool_de
     }
 
 
-def test_plain_json_schema_passed_as_tool_schema_is_used_as_its_parameters() -> None:
+def test_plain_json_schema_passed_as_a_tool_schema_becomes_the_parameters_of_the_tool() -> None:
     made = make_tool({**PARAMETERS, "description": "Find."})
     assert made.description == "Find."
     assert made.parameters["properties"] == PARAMETERS["properties"]
@@ -140,7 +140,7 @@ def test_description_argument_overrides_the_description_in_the_tool_schema() -> 
 
 
 @check_cases("description", [None, 5, ["Find."]])
-def test_description_key_in_a_tool_schema_is_ignored_if_its_value_is_no_string(description: object) -> None:
+def test_description_in_a_tool_schema_is_ignored_if_it_is_not_a_string(description: object) -> None:
     assert make_tool({"description": description, "parameters": PARAMETERS}).description == ""
 
 
@@ -164,7 +164,7 @@ def test_invalid_tool_schema_is_rejected_with_the_reason(schema: Any, reason: st
         make_tool(schema)
 
 
-def test_tool_schema_that_contains_itself_is_rejected() -> None:
+def test_self_referencing_python_dict_as_a_tool_schema_is_rejected() -> None:
     loop: Json = {"type": "object"}
     loop["properties"] = {"again": loop}
     with pytest.raises(InvalidTool, match="nested too deeply"):
@@ -187,7 +187,7 @@ json_values = st.recursive(
 
 @try_examples(100)
 @given(json_values)
-def test_any_schema_gives_a_tool_or_raises_invalid_tool(schema: Any) -> None:
+def test_building_a_tool_from_an_arbitrary_schema_succeeds_or_raises_invalid_tool(schema: Any) -> None:
     try:
         made = build_tool(name="x", toolset="t", schema=schema, handler=len)
     except InvalidTool:
@@ -212,7 +212,7 @@ def test_tool_without_a_toolset_is_rejected(toolset: Any) -> None:
         make_tool(toolset=toolset)
 
 
-def test_every_option_passed_when_making_a_tool_is_an_attribute_of_the_tool() -> None:
+def test_every_option_passed_to_a_new_tool_is_an_attribute_of_the_tool() -> None:
     def check() -> bool:
         return True
 
@@ -238,7 +238,7 @@ def test_every_option_passed_when_making_a_tool_is_an_attribute_of_the_tool() ->
     assert made.source == Source("mcp", "brave")
 
 
-def test_none_as_a_tool_option_means_its_default_value() -> None:
+def test_tool_option_set_to_none_gets_its_default_value() -> None:
     made = make_tool(
         check_fn=None,
         requires_env=None,
@@ -255,7 +255,9 @@ def test_none_as_a_tool_option_means_its_default_value() -> None:
 
 @pytest.mark.parametrize("field", ["requires_env", "synonyms", "effects"])
 @pytest.mark.parametrize("words", ["KEY", [1]])
-def test_tool_options_that_are_lists_of_strings_reject_strings_and_numbers(field: str, words: Any) -> None:
+def test_tool_options_that_require_lists_of_strings_reject_strings_and_numbers(
+    field: str, words: Any
+) -> None:
     with pytest.raises(InvalidTool, match=f"{field} must be a list of strings"):
         make_tool(**{field: words})
 
@@ -276,7 +278,7 @@ def test_tool_is_rejected_if_its_availability_check_is_not_callable() -> None:
         make_tool(check_fn="ENV_KEY")
 
 
-def test_unknown_option_of_a_tool_is_an_error() -> None:
+def test_unknown_tool_option_raises_an_error() -> None:
     with pytest.raises(TypeError, match="chek_fn"):
         make_tool(chek_fn=len)
 
@@ -431,7 +433,7 @@ IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
         (dict, {"q": "x"}),
     ],
 )
-def test_handler_gets_arguments_and_those_context_values_that_its_parameters_name(
+def test_handler_receives_the_arguments_and_the_context_values_named_by_its_parameters(
     handler: Callable[..., Any], answer: object
 ) -> None:
     assert call_tool(make_tool(handler=handler)) == answer
@@ -446,14 +448,14 @@ def test_handler_gets_arguments_and_those_context_values_that_its_parameters_nam
         (async_args_and_context, True),
     ],
 )
-def test_tool_is_async_if_its_handler_is_an_async_function_even_in_a_partial(
+def test_tool_with_an_async_function_or_a_partial_of_one_as_handler_is_async(
     handler: Callable[..., Any], is_async: bool
 ) -> None:
     assert make_tool(handler=handler).is_async is is_async
 
 
 @check_cases("is_async", [True, False])
-def test_is_async_argument_decides_whether_a_tool_with_a_lambda_as_handler_is_async(is_async: bool) -> None:
+def test_is_async_option_determines_whether_a_tool_with_a_lambda_handler_is_async(is_async: bool) -> None:
     assert make_tool(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
 
 
@@ -576,7 +578,7 @@ def rest(place: str, days: int = 3) -> None:
 
 
 @check_cases("function", [google, numpy_style, rest])
-def test_google_numpy_and_rest_docstrings_give_the_same_tool_and_parameter_descriptions(
+def test_google_numpy_and_rest_docstrings_produce_the_same_tool_and_parameter_descriptions(
     function: Callable[..., Any],
 ) -> None:
     made = tool_from_function(function)
@@ -647,7 +649,7 @@ def test_docstring_entries_for_parameters_that_the_function_does_not_have_are_ig
         max_size=8,
     ).map("\n".join)
 )
-def test_function_becomes_a_tool_whatever_text_its_docstring_contains(text: str) -> None:
+def test_function_with_an_arbitrary_docstring_can_become_a_tool(text: str) -> None:
     def function(a: int) -> int:
         return a
 
@@ -702,11 +704,11 @@ def test_python_types_of_parameters_become_json_schema(name: str, schema: Json) 
     assert property_of(typed, name) == schema
 
 
-def test_only_parameters_without_a_default_value_are_required_in_the_schema_of_a_function() -> None:
+def test_only_parameters_without_a_default_value_are_required_in_the_generated_schema() -> None:
     assert schema_of(typed)["required"] == ["text", "choice", "maybe"]
 
 
-def test_tool_function_gets_json_arguments_converted_to_enum_date_and_path_types() -> None:
+def test_tool_function_receives_json_arguments_converted_to_enum_date_and_path_types() -> None:
     received = call_tool(
         tool_from_function(typed),
         {"text": "t", "choice": "b", "maybe": None, "colour": "blue", "when": "2026-01-02", "file": "a/b"},
@@ -726,7 +728,7 @@ def nested(person: Person, span: Range, points: list[Point]) -> Any:
     return person, span, points
 
 
-def test_nested_pydantic_models_are_in_the_schema_and_the_function_gets_model_instances() -> None:
+def test_nested_pydantic_models_appear_in_the_schema_and_are_passed_to_the_function_as_instances() -> None:
     schema = schema_of(nested)
     assert schema["properties"]["person"] == {"$ref": "#/$defs/Person", "description": "who"}
     assert schema["$defs"]["Street"] == {
@@ -783,7 +785,7 @@ def test_default_and_description_are_read_from_a_pydantic_field_used_as_paramete
     assert call_tool(tool_from_function(old), {"b": "x"}) == (7, "x", [])
 
 
-def test_default_value_that_is_not_json_is_used_but_not_shown_in_the_schema() -> None:
+def test_default_value_that_is_not_json_is_passed_to_the_function_but_omitted_from_the_schema() -> None:
     missing = object()
 
     def find(a: Any = missing) -> bool:
@@ -793,7 +795,7 @@ def test_default_value_that_is_not_json_is_used_but_not_shown_in_the_schema() ->
     assert call_tool(tool_from_function(find), {}) is True
 
 
-def test_mutable_default_of_a_tool_function_is_new_in_each_call() -> None:
+def test_mutable_default_value_of_a_tool_function_is_copied_for_each_call() -> None:
     def collect(item: int, into: list[int] = []) -> list[int]:  # noqa: B006
         into.append(item)
         return into
@@ -845,7 +847,7 @@ def add(a: int, b: int = 1) -> int:
         ({"p0": 1}, "at /a: Field required; at /p0: Extra inputs are not permitted"),
     ],
 )
-def test_tool_function_rejects_invalid_arguments_and_does_not_run(args: Json, problem: str) -> None:
+def test_tool_function_does_not_run_with_invalid_arguments(args: Json, problem: str) -> None:
     ran: list[object] = []
 
     def add(a: int, b: int = 1) -> None:
@@ -907,7 +909,7 @@ def takes_context_annotated(a: int, *, context: Annotated[CallContext, "note"]) 
 @check_cases(
     "function", [takes_context, takes_context_by_any_name, takes_context_maybe, takes_context_annotated]
 )
-def test_context_parameter_of_a_tool_function_is_filled_in_and_hidden_from_the_model(
+def test_context_parameter_of_a_tool_function_is_injected_and_hidden_from_the_model(
     function: Callable[..., Any],
 ) -> None:
     made = tool_from_function(function)
@@ -915,7 +917,7 @@ def test_context_parameter_of_a_tool_function_is_filled_in_and_hidden_from_the_m
     assert call_tool(made, {"a": 1}) == (1, "session-1")
 
 
-def test_arguments_from_the_model_that_contain_the_context_parameter_are_rejected() -> None:
+def test_model_arguments_that_contain_the_context_parameter_are_rejected() -> None:
     with pytest.raises(InvalidArguments):
         call_tool(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
 
@@ -952,7 +954,7 @@ def test_function_decorated_as_a_tool_can_still_be_called_like_a_plain_function(
     assert inspect.signature(plain) == inspect.signature(plain.__wrapped__)  # type: ignore[attr-defined]
 
 
-def test_attribute_tool_of_a_decorated_function_is_a_tool_named_like_the_function() -> None:
+def test_attribute_tool_of_a_decorated_function_is_a_tool_with_the_name_of_the_function() -> None:
     made = plain.tool
     assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
     assert call_tool(made, {"a": 4}) == 8
@@ -965,11 +967,11 @@ def test_options_passed_to_the_tool_decorator_are_set_on_the_tool() -> None:
     assert (made.requires_env, made.timeout) == (("KEY",), 3)
 
 
-def test_attribute_tool_of_a_decorated_function_is_the_same_object_each_time() -> None:
+def test_attribute_tool_of_a_decorated_function_always_returns_the_same_object() -> None:
     assert plain.tool is plain.tool
 
 
-def test_function_decorated_twice_under_different_names_gives_two_tools() -> None:
+def test_function_decorated_twice_with_different_names_creates_two_tools() -> None:
     first = plain.tool
     again = tool(name="again")(plain)
     assert again.tool.name == "again"
@@ -1018,7 +1020,7 @@ class Counter:
         return a
 
 
-def test_tool_from_a_bound_method_changes_the_instance_of_that_method() -> None:
+def test_tool_made_from_a_bound_method_operates_on_the_instance_of_that_method() -> None:
     counter = Counter()
     made = tool_from_function(counter.plain_method)
     assert (made.name, made.description) == ("plain_method", "Count.")
@@ -1026,7 +1028,7 @@ def test_tool_from_a_bound_method_changes_the_instance_of_that_method() -> None:
     assert call_tool(made, {"by": 2}) == counter.total == 2
 
 
-def test_tool_from_a_decorated_method_changes_only_the_instance_it_was_taken_from() -> None:
+def test_tool_made_from_a_decorated_method_operates_only_on_its_own_instance() -> None:
     one, other = Counter(), Counter()
     assert one.count(1) == 1
     assert one.count.tool.parameters["properties"] == {"by": {"type": "integer"}}
@@ -1034,7 +1036,7 @@ def test_tool_from_a_decorated_method_changes_only_the_instance_it_was_taken_fro
     assert other.total == 0
 
 
-def test_tool_from_a_decorated_async_method_is_async_and_has_the_name_given_to_the_decorator() -> None:
+def test_tool_made_from_a_decorated_async_method_is_async_and_uses_the_decorator_name() -> None:
     made = Counter().count_later.tool
     assert (made.name, made.is_async) == ("later", True)
     assert call_tool(made, {"by": 2}) == 2
@@ -1103,11 +1105,11 @@ def returns_what_only_checkers_know(a: int) -> OnlyForCheckers:
     return a
 
 
-def test_function_with_a_return_annotation_that_cannot_be_resolved_still_becomes_a_tool() -> None:
+def test_function_with_an_unresolvable_return_annotation_can_become_a_tool() -> None:
     assert call_tool(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
 
 
-def test_tool_from_a_functools_wrapper_has_name_and_parameters_of_the_inner_function() -> None:
+def test_tool_made_from_a_functools_wrapper_has_the_name_and_parameters_of_the_wrapped_function() -> None:
     made = tool_from_function(passes_on(google))
     assert made.name == "google"
     assert set(made.parameters["properties"]) == {"place", "days"}

@@ -134,7 +134,7 @@ def test_tool_is_unavailable_if_its_availability_check_fails(
     assert get_status(availability, CountingCheck(answer)) == Status(False, "its check returned false")
 
 
-def test_of_several_tools_only_the_one_with_a_failed_availability_check_is_unavailable(
+def test_only_the_tool_with_a_failed_availability_check_is_unavailable(
     availability: Availability,
 ) -> None:
     tools = [tool("good", CountingCheck()), tool("bad", CountingCheck(False)), tool("free", None)]
@@ -178,13 +178,13 @@ class NoTruthValue:
         raise ValueError("neither")
 
 
-def test_tool_is_unavailable_if_the_result_of_its_availability_check_raises_in_bool(
+def test_tool_is_unavailable_if_the_truth_value_of_its_check_result_raises(
     availability: Availability,
 ) -> None:
     assert get_status(availability, NoTruthValue) == Status(False, "its check failed: ValueError: neither")
 
 
-def test_availability_check_that_needs_arguments_makes_only_its_own_tool_unavailable(
+def test_availability_check_with_required_parameters_makes_only_its_tool_unavailable(
     availability: Availability,
 ) -> None:
     def wants(key: str) -> bool:
@@ -255,7 +255,7 @@ def test_availability_check_shared_by_many_tools_runs_only_once_per_turn(availab
     assert check.runs == 2
 
 
-def test_result_of_an_availability_check_shared_by_several_tools_applies_to_all_of_them(
+def test_result_of_a_shared_availability_check_applies_to_all_its_tools(
     availability: Availability,
 ) -> None:
     check = CountingCheck(ValueError("down"))
@@ -274,7 +274,9 @@ class Server:
         return True
 
 
-def test_bound_method_that_checks_two_tools_runs_once_for_both(availability: Availability) -> None:
+def test_bound_method_that_is_the_availability_check_of_two_tools_runs_once_for_both(
+    availability: Availability,
+) -> None:
     one, other = Server(), Server()
     availability.statuses([tool("a", one.is_up), tool("b", one.is_up), tool("c", other.is_up)])
     assert (one.runs, other.runs) == (1, 1)
@@ -315,7 +317,7 @@ class Falsy(Slotted):
 
 
 @pytest.mark.parametrize("kind", [Unhashable, Slotted, Falsy])
-def test_unhashable_slotted_or_falsy_callable_can_be_an_availability_check_shared_by_tools(
+def test_unhashable_slotted_or_falsy_callable_can_be_a_shared_availability_check(
     availability: Availability, kind: Callable[[], Unhashable | Slotted]
 ) -> None:
     check = kind()
@@ -327,7 +329,7 @@ def test_unhashable_slotted_or_falsy_callable_can_be_an_availability_check_share
 # Hanging
 
 
-def test_hanging_availability_check_makes_only_its_own_tool_unavailable(
+def test_hanging_availability_check_makes_only_its_tool_unavailable(
     hanging_check: HangingCheck, clock: Clock
 ) -> None:
     availability = Availability(timeout=0.5, clock=clock)
@@ -336,7 +338,7 @@ def test_hanging_availability_check_makes_only_its_own_tool_unavailable(
     wait_until(lambda: availability.unavailable(tools) == only_it)
 
 
-def test_hanging_availability_check_is_started_once_although_each_turn_has_a_new_tool_object(
+def test_hanging_availability_check_is_started_once_even_if_tool_objects_are_recreated_each_turn(
     hanging_check: HangingCheck, clock: Clock
 ) -> None:
     availability = Availability(timeout=0.05, clock=clock)
@@ -346,7 +348,7 @@ def test_hanging_availability_check_is_started_once_although_each_turn_has_a_new
     assert hanging_check.runs == 1
 
 
-def test_later_turns_do_not_wait_for_an_availability_check_that_hung_before(
+def test_later_turns_do_not_wait_for_a_hanging_availability_check(
     hanging_check: HangingCheck,
 ) -> None:
     availability = Availability(timeout=0.05)
@@ -363,7 +365,7 @@ def test_later_turns_do_not_wait_for_an_availability_check_that_hung_before(
     assert finished.wait(60)  # it would take 150 s at 0.05 s per build
 
 
-def test_hanging_check_that_is_an_unhashable_dataclass_is_started_only_once_for_one_tool(
+def test_hanging_availability_check_that_is_an_unhashable_object_is_started_only_once(
     hanging_check: HangingCheck,
 ) -> None:
     @dataclass
@@ -381,7 +383,7 @@ def test_hanging_check_that_is_an_unhashable_dataclass_is_started_only_once_for_
     assert hanging_check.runs == 1
 
 
-def test_tool_becomes_available_when_its_hanging_availability_check_ends_and_passes(
+def test_tool_becomes_available_when_its_slow_availability_check_finally_passes(
     hanging_check: HangingCheck,
 ) -> None:
     availability = Availability(timeout=0.2, grace=0)
@@ -456,7 +458,7 @@ print(availability.unavailable([tool]))
 # Grace
 
 
-def test_tool_whose_check_passed_10_s_ago_and_now_raises_stays_listed_with_the_reason(
+def test_tool_whose_check_passed_10_s_ago_and_now_raises_stays_listed_with_the_failure_reason(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -484,7 +486,7 @@ def test_tool_is_listed_but_not_usable_until_the_grace_period_after_a_failed_che
     )
 
 
-def test_tool_whose_check_keeps_failing_is_unlisted_when_the_first_grace_period_ends(
+def test_tool_whose_check_keeps_failing_is_unlisted_at_the_end_of_the_grace_period(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -513,7 +515,7 @@ def test_tool_is_unavailable_at_its_first_failed_check_if_the_grace_period_is_ze
     assert not get_status(availability, check).available
 
 
-def test_check_that_never_passed_has_no_grace_period_although_another_check_passed(
+def test_check_that_never_passed_gets_no_grace_period_from_another_passing_check(
     availability: Availability,
 ) -> None:
     passing, failing = CountingCheck(), CountingCheck(False)
@@ -536,7 +538,7 @@ def test_tool_whose_check_passed_before_and_now_hangs_stays_listed_for_the_grace
     assert not get_status(availability, hanging_check).available
 
 
-def test_availability_check_that_passes_again_gives_its_tool_a_new_grace_period(
+def test_tool_gets_a_new_grace_period_after_its_availability_check_passes_again(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -551,7 +553,7 @@ def test_availability_check_that_passes_again_gives_its_tool_a_new_grace_period(
     assert get_status(availability, check).available
 
 
-def test_new_tool_object_with_the_same_failing_check_is_still_in_the_grace_period(
+def test_recreated_tool_with_the_same_failing_check_stays_in_the_grace_period(
     availability: Availability, clock: Clock
 ) -> None:
     check = CountingCheck()
@@ -576,7 +578,7 @@ def test_runtimes_do_not_share_results_of_availability_checks(clock: Clock) -> N
     assert not get_status(Availability(timeout=60, clock=clock), check).available
 
 
-def test_availability_check_that_no_tool_uses_any_more_is_garbage_collected(
+def test_availability_check_is_garbage_collected_when_no_tool_uses_it(
     availability: Availability,
 ) -> None:
     check = CountingCheck()

@@ -82,7 +82,7 @@ def run(out: Path, data: Path, peers: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.thorough
-def test_benchmark_measures_all_search_modes_and_the_compared_retrievers(out: Path) -> None:
+def test_benchmark_result_contains_all_search_modes_and_the_compared_retrievers(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["ours"]) == {
         "keyword",
@@ -98,14 +98,14 @@ def test_benchmark_measures_all_search_modes_and_the_compared_retrievers(out: Pa
 
 
 @pytest.mark.thorough
-def test_benchmark_report_has_a_table_of_how_well_messages_that_need_tools_are_recognised(out: Path) -> None:
+def test_benchmark_report_contains_a_table_for_detecting_messages_that_need_tools(out: Path) -> None:
     told = json.loads((out / "result.json").read_text())["need"]["small"]
     assert told["needs"]["messages"] == len(told["needs"]["need"]) == 6
     assert told["chat"] == told["own"] == {}
     assert "| small |" in (out / "need.md").read_text()
 
 
-def test_benchmark_result_gives_the_error_of_a_compared_retriever_that_failed(out: Path) -> None:
+def test_benchmark_result_contains_the_error_message_of_a_failed_retriever(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["peers"]) == {"first_ones", "broken"}
     assert "nothing_of_this_name" in row["peers"]["broken"]["problem"]
@@ -118,7 +118,7 @@ def test_benchmark_writes_a_markdown_table_with_a_row_per_data_set_and_retriever
 
 
 @pytest.mark.thorough
-def test_benchmark_reads_results_of_compared_retrievers_from_the_file_of_its_last_run(
+def test_benchmark_reuses_results_of_compared_retrievers_from_the_previous_run(
     out: Path, data: Path, peers: Path
 ) -> None:
     kept = out / "peers.json"
@@ -130,7 +130,7 @@ def test_benchmark_reads_results_of_compared_retrievers_from_the_file_of_its_las
 
 
 @pytest.mark.thorough
-def test_benchmark_in_a_new_process_reports_times_and_memory_and_the_cost_of_a_tool_change(
+def test_benchmark_subprocess_reports_times_memory_and_the_cost_of_a_tool_change(
     data: Path, tmp_path: Path
 ) -> None:
     job = {
@@ -185,7 +185,7 @@ def test_benchmark_draws_the_same_sample_of_messages_in_every_run(data: Path, tm
 
 
 @pytest.mark.usefixtures("measuring")
-def test_need_benchmark_curve_goes_from_tools_for_every_message_to_tools_for_no_message() -> None:
+def test_threshold_curve_of_the_need_classifier_ranges_from_tools_always_to_tools_never() -> None:
     from measuring.need import curve
 
     points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])

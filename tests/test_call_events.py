@@ -36,7 +36,7 @@ def approval_events(events: list[Event]) -> list[ApprovalAsked | ApprovalAnswere
     return [each for each in events if isinstance(each, (ApprovalAsked, ApprovalAnswered))]
 
 
-async def test_approval_events_of_a_call_made_through_the_tool_named_tool_call_name_the_inner_tool(
+async def test_approval_events_of_a_call_through_the_bridge_tool_call_name_the_inner_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED, approver=lambda _: Answer.SESSION)
@@ -61,7 +61,7 @@ async def test_approval_events_of_a_call_made_through_the_tool_named_tool_call_n
     assert order == [ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished]
 
 
-async def test_call_that_the_user_already_approved_for_the_session_publishes_no_approval_event(
+async def test_call_already_approved_for_the_session_publishes_no_approval_event(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(approver=lambda _: Answer.SESSION)
@@ -73,7 +73,7 @@ async def test_call_that_the_user_already_approved_for_the_session_publishes_no_
     assert approval_events(events) == []
 
 
-async def test_refused_destructive_call_publishes_no_approval_event_if_there_is_no_approver(
+async def test_destructive_call_refused_without_an_approver_publishes_no_approval_event(
     runtime: Runtime,
 ) -> None:
     ran, events = add_destructive_tool(runtime), record_events(runtime)
@@ -88,7 +88,7 @@ async def test_refused_destructive_call_publishes_no_approval_event_if_there_is_
         (lambda _: 1 / 0, "", "the approval request failed"),
     ],
 )
-async def test_approval_answered_event_says_whether_the_call_was_declined_or_the_approver_failed(
+async def test_approval_answered_event_distinguishes_a_declined_call_from_a_failed_approver(
     open_test_runtime: RuntimeOpener, approver: Callable[[ApprovalRequest], bool], answer: str, reason: str
 ) -> None:
     runtime = open_test_runtime(approver=approver)
@@ -100,7 +100,7 @@ async def test_approval_answered_event_says_whether_the_call_was_declined_or_the
     assert (answered.allowed, answered.answer, answered.reason) == (False, answer, reason)
 
 
-async def test_cancelling_a_call_that_waits_for_approval_publishes_a_negative_approval_answer(
+async def test_cancelling_a_call_that_waits_for_approval_publishes_a_denied_approval_event(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     asked = asyncio.Event()
@@ -121,7 +121,7 @@ async def test_cancelling_a_call_that_waits_for_approval_publishes_a_negative_ap
     assert (answered.allowed, answered.reason, ran) == (False, "the call was cancelled", [])
 
 
-async def test_approval_event_does_not_show_a_secret_in_the_command(
+async def test_approval_event_does_not_contain_secrets_of_the_command(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     secret = "Zk81uWq0pLx7Tn5v"
@@ -141,7 +141,7 @@ def progress_events(events: list[Event]) -> list[ToolProgressed]:
     return [each for each in events if isinstance(each, ToolProgressed)]
 
 
-async def test_progress_events_of_a_call_made_through_the_tool_named_tool_call_name_the_inner_tool(
+async def test_progress_events_of_a_call_through_the_bridge_tool_call_name_the_inner_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED)
@@ -165,7 +165,7 @@ async def test_progress_events_of_a_call_made_through_the_tool_named_tool_call_n
     json.dumps([each.to_json() for each in events], allow_nan=False)
 
 
-def test_progress_events_are_limited_in_rate_and_the_last_report_is_published() -> None:
+def test_progress_events_are_rate_limited_and_the_last_report_is_always_published() -> None:
     now = 0.0
     published: list[str] = []
     limiter = ProgressLimiter(lambda message, *_: published.append(message), clock=lambda: now)
@@ -178,7 +178,7 @@ def test_progress_events_are_limited_in_rate_and_the_last_report_is_published() 
     assert (published[0], published[-1]) == ("step 0", "step 999")
 
 
-async def test_progress_that_a_tool_reports_after_its_timeout_is_not_published(runtime: Runtime) -> None:
+async def test_progress_reported_by_a_tool_after_its_timeout_is_not_published(runtime: Runtime) -> None:
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang(_args: Json, context: CallContext) -> str:
@@ -208,7 +208,7 @@ async def test_progress_notifications_of_an_mcp_server_are_published_as_progress
     assert (published[0].message, published[-1].message) == ("step 1", "step 8")
 
 
-async def test_listener_that_subscribed_to_one_event_type_gets_no_events_of_other_types(
+async def test_listener_subscribed_to_one_event_type_receives_no_other_events(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime()

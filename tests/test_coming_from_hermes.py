@@ -91,7 +91,7 @@ KINDS = {"python", "parameter", "setting", "value", "command", "tool", "toolset"
 ABSENT = {"not yet", "none"}
 
 
-def test_every_row_of_the_migration_table_names_the_old_and_new_item_and_its_kind() -> None:
+def test_every_row_of_the_migration_table_names_the_old_and_new_name_and_their_kind() -> None:
     assert len(rows()) > 80
     for row in rows():
         assert row.theirs, row
@@ -132,7 +132,7 @@ def test_every_setting_value_in_the_migration_table_can_be_configured(
     assert found == value
 
 
-def test_tool_search_has_the_arguments_query_queries_and_limit_of_the_migration_table() -> None:
+def test_tool_search_has_the_arguments_that_the_migration_table_lists() -> None:
     search = next(
         tool for tool in Bridge(BridgeAnswers.__new__(BridgeAnswers)).tools if tool.name == "tool_search"
     )
@@ -156,7 +156,7 @@ def test_every_tool_toolset_and_hook_named_in_the_migration_table_exists_in_tool
         runtime.hooks.add(name, lambda *_: None)
 
 
-def test_names_that_the_migration_table_lists_as_absent_do_not_exist_in_toolfold(
+def test_names_listed_as_absent_in_the_migration_table_do_not_exist_in_toolfold(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     registered = set(open_test_runtime().registry.snapshot())
@@ -171,7 +171,7 @@ def test_every_file_named_in_the_migration_table_exists_in_the_repository(path: 
     assert (ROOT / path).is_file()
 
 
-def test_migration_table_contains_the_actual_name_of_the_user_settings_file(
+def test_migration_table_contains_the_actual_path_of_the_user_settings_file(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     assert open_test_runtime().config.paths.user_file.name in set(rows_of_kind("file"))

@@ -82,7 +82,7 @@ def workspace(tmp_path: Path) -> Workspace:
 # Defaults and short forms
 
 
-def test_settings_without_any_file_or_variable_are_the_defaults(workspace: Workspace) -> None:
+def test_settings_have_default_values_without_settings_files_and_variables(workspace: Workspace) -> None:
     config = workspace.load()
     assert config.tools == ToolsSettings()
     assert config.tools.selection == "eager"
@@ -97,7 +97,7 @@ def test_settings_without_any_file_or_variable_are_the_defaults(workspace: Works
 @pytest.mark.parametrize(
     "text", ["", "# nothing yet\n", "---\n", "tools:\n", "tools:\n  tool_search:\n", "\ufeff"]
 )
-def test_empty_settings_file_or_section_gives_the_defaults(workspace: Workspace, text: str) -> None:
+def test_empty_settings_file_or_section_results_in_default_values(workspace: Workspace, text: str) -> None:
     assert workspace.load(text).tools == ToolsSettings()
 
 
@@ -108,7 +108,7 @@ def test_empty_settings_file_or_section_gives_the_defaults(workspace: Workspace,
         *(("on", "on"), ("ON", "on"), ("off", "off"), ("false", "off"), ("False", "off")),
     ],
 )
-def test_tool_search_in_the_settings_accepts_on_off_and_auto_instead_of_a_mapping(
+def test_setting_tool_search_accepts_on_off_and_auto_instead_of_a_mapping(
     workspace: Workspace, written: str, expected: str
 ) -> None:
     assert workspace.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == expected
@@ -118,7 +118,7 @@ def test_tool_search_in_the_settings_accepts_on_off_and_auto_instead_of_a_mappin
     ("written", "message"),
     [("maybe", "'maybe'"), ("5", "5"), ("0.5", "0.5"), ("''", "''"), ("2026-01-01", "'2026-01-01'")],
 )
-def test_unknown_word_for_the_setting_tool_search_is_rejected(
+def test_setting_tool_search_rejects_an_unknown_word(
     workspace: Workspace, written: str, message: str
 ) -> None:
     error = workspace.load_error(f"tools:\n  tool_search: {written}\n")
@@ -143,7 +143,7 @@ def test_setting_tool_search_enabled_accepts_common_spellings_of_on_and_off(
     ("written", "expected"),
     [("embeded", "embedded"), ("Light", "light"), ("lite", "light"), ("auxilary", "auxiliary")],
 )
-def test_misspelled_embedding_model_gives_a_warning(
+def test_misspelled_embedding_model_causes_a_warning(
     workspace: Workspace, written: str, expected: str
 ) -> None:
     config = workspace.load(f"tools:\n  rag_embed_model: {written}\n")
@@ -156,7 +156,7 @@ def test_misspelled_embedding_model_gives_a_warning(
 @pytest.mark.parametrize(
     "written", ["embedded", "light", "auxiliary", "embeddinggemma", "nomic-embed-text", "bge-m3", "e5"]
 )
-def test_embedding_model_name_that_is_no_misspelling_gives_no_warning(
+def test_embedding_model_name_without_a_misspelling_causes_no_warning(
     workspace: Workspace, written: str
 ) -> None:
     assert workspace.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
@@ -172,7 +172,9 @@ def test_assigning_to_a_loaded_setting_raises(workspace: Workspace) -> None:
         config.environment["X"] = "1"  # type: ignore[index]
 
 
-def test_toolset_defined_in_the_settings_has_its_tools_and_included_toolsets(workspace: Workspace) -> None:
+def test_toolset_defined_in_the_settings_contains_its_tools_and_included_toolsets(
+    workspace: Workspace,
+) -> None:
     config = workspace.load(
         "toolsets:\n  mine: {description: My own, tools: [a], includes: [web]}\n  empty:\n"
     )
@@ -181,7 +183,9 @@ def test_toolset_defined_in_the_settings_has_its_tools_and_included_toolsets(wor
     assert config.toolsets["empty"].tools == ()
 
 
-def test_relative_paths_in_settings_are_resolved_against_their_file(workspace: Workspace) -> None:
+def test_relative_paths_in_settings_are_resolved_against_the_directory_of_the_settings_file(
+    workspace: Workspace,
+) -> None:
     config = workspace.load("files: {workspace: w, extra_roots: [~/notes, /abs]}\n")
     assert config.workspace == workspace.home / "w"
     assert config.files.extra_roots == (workspace.home / "notes", Path("/abs"))
@@ -189,7 +193,7 @@ def test_relative_paths_in_settings_are_resolved_against_their_file(workspace: W
     assert config.workspace == workspace.project / "w"
 
 
-def test_without_settings_state_cache_and_plugins_are_below_the_toolfold_home_directory(
+def test_default_state_cache_and_plugin_directories_are_inside_the_toolfold_home_directory(
     workspace: Workspace,
 ) -> None:
     config = workspace.load()
@@ -215,7 +219,7 @@ def test_without_settings_state_cache_and_plugins_are_below_the_toolfold_home_di
         ("result_max_chars", "5", 1000),
     ],
 )
-def test_number_out_of_range_in_the_tools_section_is_limited_to_the_range(
+def test_out_of_range_number_in_the_tools_section_is_clamped_to_the_range(
     workspace: Workspace, key: str, written: str, used: float
 ) -> None:
     config = workspace.load(f"tools:\n  {key}: {written}\n")
@@ -223,12 +227,12 @@ def test_number_out_of_range_in_the_tools_section_is_limited_to_the_range(
     assert len(config.warnings) == (0 if written == "12.0" else 1)
 
 
-def test_invalid_number_in_a_section_other_than_tools_is_an_error(workspace: Workspace) -> None:
+def test_out_of_range_number_in_a_section_other_than_tools_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match=r"approval.timeout_seconds must be"):
         workspace.load("approval:\n  timeout_seconds: 0\n")
 
 
-def test_warning_for_a_number_out_of_range_names_key_file_and_line(workspace: Workspace) -> None:
+def test_warning_for_an_out_of_range_number_names_the_key_file_and_line(workspace: Workspace) -> None:
     config = workspace.load("tools:\n  rag_top_k: 99\n")
     problem = "tools.rag_top_k is 99, but it must be from 1 to 50: 50 is used instead"
     assert config.warnings == (f"{problem} ({workspace.user_file}, line 2)",)
@@ -237,16 +241,14 @@ def test_warning_for_a_number_out_of_range_names_key_file_and_line(workspace: Wo
 
 
 @pytest.mark.parametrize("written", [".inf", "-.inf", ".nan", "many", "true", "null", "[8]", "{a: 1}", '"8"'])
-def test_setting_that_must_be_a_whole_number_rejects_text_lists_booleans_and_infinity(
-    workspace: Workspace, written: str
-) -> None:
+def test_integer_setting_rejects_text_lists_booleans_and_infinity(workspace: Workspace, written: str) -> None:
     error = workspace.load_error(f"tools:\n  rag_top_k: {written}\n")
     assert "tools.rag_top_k must be a whole number, not" in str(error)
     assert (error.key, error.file, error.line) == ("tools.rag_top_k", str(workspace.user_file), 2)
     assert error.hint == "use a number from 1 to 50"
 
 
-def test_search_default_limit_above_max_search_limit_is_lowered_to_it_with_a_warning(
+def test_search_default_limit_above_max_search_limit_is_reduced_to_max_search_limit_with_a_warning(
     workspace: Workspace,
 ) -> None:
     config = workspace.load("tools:\n  tool_search:\n    search_default_limit: 9\n    max_search_limit: 4\n")
@@ -329,14 +331,14 @@ def test_project_settings_file_has_a_lower_size_limit_than_the_user_file(workspa
     assert error.file == str(workspace.project_file)
 
 
-def test_number_with_too_many_digits_is_an_error_in_files_variables_and_arguments(
+def test_number_with_too_many_digits_is_rejected_in_files_variables_and_arguments(
     workspace: Workspace,
 ) -> None:
     error = workspace.load_error(overrides={"tools.tool_search": 16**6000})
     assert "tools.tool_search.enabled must be auto, on or off, not a very large number" in str(error)
 
 
-def test_exponential_yaml_aliases_in_settings_are_rejected(workspace: Workspace) -> None:
+def test_exponentially_expanding_yaml_aliases_in_settings_are_rejected(workspace: Workspace) -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
     assert "aliases expand to too many values" in str(workspace.load_error("\n".join(rows)))
@@ -347,7 +349,7 @@ def test_simple_yaml_alias_in_settings_is_accepted(workspace: Workspace) -> None
     assert config.tools.disabled == config.tools.disabled_toolsets == ("a", "b")
 
 
-def test_loading_a_settings_file_that_cannot_be_read_raises_config_error(workspace: Workspace) -> None:
+def test_loading_an_unreadable_settings_file_raises_config_error(workspace: Workspace) -> None:
     workspace.user_file.mkdir()
     assert "the path is not a regular file" in str(workspace.load_error())
     workspace.user_file.rmdir()
@@ -355,7 +357,7 @@ def test_loading_a_settings_file_that_cannot_be_read_raises_config_error(workspa
     assert "the path is not a regular file" in str(workspace.load_error())
 
 
-def test_loading_an_explicitly_named_user_settings_file_that_is_missing_raises(
+def test_loading_a_missing_settings_file_that_was_named_explicitly_raises_config_error(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     error = workspace.load_error(env={"TOOLFOLD_CONFIG": str(tmp_path / "none.yaml")})
@@ -483,7 +485,7 @@ def test_arguments_override_environment_variables_then_project_file_then_user_fi
     assert configs[0].origins["tools.rag_top_k"] == "default"
 
 
-def test_project_settings_are_merged_into_mappings_of_user_settings_but_replace_lists(
+def test_project_settings_extend_mappings_of_user_settings_and_replace_lists(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(
@@ -527,7 +529,7 @@ def test_environment_variable_for_an_unknown_nested_setting_is_an_error(workspac
     )
 
 
-def test_unrelated_environment_variable_is_ignored_and_a_misspelled_one_gives_a_warning(
+def test_misspelled_settings_variable_causes_a_warning_and_unrelated_variables_are_ignored(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(env={"TOOLFOLD_SESSION": "1", "TOOLFOLD_LOG_LEVL": "debug"})
@@ -536,7 +538,7 @@ def test_unrelated_environment_variable_is_ignored_and_a_misspelled_one_gives_a_
     )
 
 
-def test_setting_overrides_may_mix_nested_mappings_and_dotted_keys(workspace: Workspace) -> None:
+def test_setting_overrides_accept_nested_mappings_and_dotted_keys(workspace: Workspace) -> None:
     config = workspace.load(
         overrides={
             "tools": {"rag_top_k": 4, "disabled": ("a",)},
@@ -560,13 +562,13 @@ def test_setting_overrides_may_mix_nested_mappings_and_dotted_keys(workspace: Wo
         ["a.b=1"],
     ],
 )
-def test_error_for_an_invalid_setting_override_says_that_it_came_from_an_argument(
+def test_error_for_an_invalid_setting_override_names_the_argument_as_its_origin(
     workspace: Workspace, overrides: Any
 ) -> None:
     assert "(argument)" in str(workspace.load_error(overrides=overrides))
 
 
-def test_settings_mapping_that_contains_itself_is_an_error(workspace: Workspace) -> None:
+def test_self_referencing_settings_mapping_is_rejected(workspace: Workspace) -> None:
     loop: dict[str, object] = {}
     loop["tools"] = loop
     assert "nested too deeply" in str(workspace.load_error(overrides=loop))
@@ -586,7 +588,7 @@ def test_project_settings_file_is_found_in_parent_directories_up_to_the_reposito
     assert (paths.project_file, paths.project_dir) == (None, below)
 
 
-def test_settings_file_that_is_both_the_user_and_the_project_file_is_loaded_as_user_file_only(
+def test_settings_file_used_as_both_user_and_project_file_is_loaded_only_as_the_user_file(
     workspace: Workspace,
 ) -> None:
     workspace.project_file.write_text("plugins: {enabled: false}")
@@ -595,7 +597,7 @@ def test_settings_file_that_is_both_the_user_and_the_project_file_is_loaded_as_u
     assert config.plugins.enabled is False
 
 
-def test_without_toolfold_home_the_user_file_is_in_the_configuration_directory_of_the_platform(
+def test_user_settings_file_is_in_the_platform_configuration_directory_without_toolfold_home(
     workspace: Workspace,
 ) -> None:
     paths = locate_paths(project=workspace.project, env={})
@@ -606,12 +608,12 @@ def test_without_toolfold_home_the_user_file_is_in_the_configuration_directory_o
 # The environment
 
 
-def test_function_missing_env_returns_the_variables_that_are_unset_or_empty(workspace: Workspace) -> None:
+def test_missing_env_returns_the_variables_that_are_unset_or_empty(workspace: Workspace) -> None:
     config = workspace.load(env={"A": "1", "B": ""})
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
 
-def test_values_of_variables_named_key_or_token_are_secrets_and_not_in_the_repr_of_the_settings(
+def test_values_of_variables_named_key_or_token_are_absent_from_the_repr_of_the_settings(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(
@@ -643,7 +645,7 @@ def test_variables_like_pwd_or_ssh_auth_sock_are_not_treated_as_secrets(
     assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
-def test_password_in_the_url_of_an_environment_variable_is_secret_in_encoded_and_decoded_form(
+def test_password_in_an_environment_variable_url_is_secret_in_encoded_and_decoded_form(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(
@@ -666,7 +668,7 @@ def test_password_in_the_url_of_an_environment_variable_is_secret_in_encoded_and
 GRANTING = "files:\n  extra_roots: [data]\ntoolsets:\n  mine: {tools: [a]}\nlog_level: debug\n"
 
 
-def test_permissions_in_the_settings_of_an_untrusted_project_are_ignored_with_warnings(
+def test_permissions_in_settings_of_an_untrusted_project_are_ignored_with_warnings(
     workspace: Workspace,
 ) -> None:
     config = workspace.load(None, GRANTING)
@@ -682,7 +684,7 @@ def test_permissions_in_the_settings_of_an_untrusted_project_are_ignored_with_wa
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_plugin_settings_in_a_project_file_are_ignored_with_warnings_even_if_it_is_trusted(
+def test_plugin_settings_in_a_project_file_are_ignored_even_if_the_project_is_trusted(
     workspace: Workspace, trusted: bool
 ) -> None:
     written = "plugins:\n  folder: tools\n  enabled: true\n  disabled: []\n"
@@ -696,7 +698,7 @@ def test_plugin_settings_in_a_project_file_are_ignored_with_warnings_even_if_it_
 @pytest.mark.parametrize(
     "written", ["workspace: /etc", "workspace: ..", "extra_roots: [src, link/deep]", "workspace: loop"]
 )
-def test_trusted_project_cannot_set_a_file_tool_directory_outside_of_the_project(
+def test_trusted_project_cannot_add_a_file_tool_directory_outside_the_project(
     workspace: Workspace, written: str
 ) -> None:
     (workspace.project / "link").symlink_to("/etc")
@@ -709,7 +711,7 @@ def test_trusted_project_cannot_set_a_file_tool_directory_outside_of_the_project
     )
 
 
-def test_extra_file_root_replaced_by_a_symlink_after_the_project_was_trusted_is_dropped(
+def test_extra_file_directory_replaced_by_a_symlink_after_trusting_the_project_is_ignored(
     workspace: Workspace,
 ) -> None:
     data = workspace.project / "data"
@@ -754,7 +756,7 @@ def test_settings_of_an_untrusted_project_can_lower_a_limit_but_not_raise_it(
     assert get_value(limited(None, default + 1, trusted=True), key) == default + 1
 
 
-def test_loaded_settings_count_as_no_longer_trusted_after_a_project_plugin_changes(
+def test_loaded_settings_lose_their_trust_when_a_project_plugin_changes(
     workspace: Workspace,
 ) -> None:
     plugin = workspace.project / ".toolfold" / "plugins" / "a.py"
@@ -782,7 +784,7 @@ def test_every_setting_that_grants_permissions_is_ignored_in_an_untrusted_projec
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_project_settings_can_disable_more_tools_but_not_enable_what_the_user_disabled(
+def test_project_settings_can_disable_tools_but_not_enable_tools_that_the_user_disabled(
     workspace: Workspace, trusted: bool
 ) -> None:
     config = workspace.load(
@@ -800,12 +802,12 @@ def test_project_settings_can_disable_more_tools_but_not_enable_what_the_user_di
     assert config.tools.enabled_toolsets == ("web",)
 
 
-def test_toolset_redefined_in_the_settings_of_an_untrusted_project_is_unchanged(workspace: Workspace) -> None:
+def test_untrusted_project_cannot_redefine_a_toolset(workspace: Workspace) -> None:
     config = workspace.load("toolsets: {safe: {tools: [read]}}", "toolsets: {safe: {tools: [terminal]}}")
     assert config.toolsets["safe"].tools == ("read",)
 
 
-def test_trust_in_a_project_ends_when_its_settings_file_changes(workspace: Workspace) -> None:
+def test_project_loses_trust_when_its_settings_file_changes(workspace: Workspace) -> None:
     paths = workspace.load(None, GRANTING).paths
     assert get_trust_state(workspace.project, paths) == "untrusted"
     trust_project(workspace.project, paths)
@@ -823,7 +825,7 @@ def test_trust_in_a_project_ends_when_its_settings_file_changes(workspace: Works
     assert load_trusted_projects(paths) == {}
 
 
-def test_trust_in_a_project_ends_with_any_change_in_its_plugin_directory(workspace: Workspace) -> None:
+def test_project_loses_trust_when_any_file_in_its_plugin_directory_changes(workspace: Workspace) -> None:
     paths = workspace.load(None, "log_level: info").paths
     plugins = workspace.project / ".toolfold" / "plugins"
     inner = plugins / "one" / "deep"
@@ -849,7 +851,7 @@ def test_trust_in_a_project_ends_with_any_change_in_its_plugin_directory(workspa
         assert get_trust_state(workspace.project, paths) == "changed"
 
 
-def test_trust_in_a_project_ends_when_the_target_of_a_linked_plugin_changes(
+def test_project_loses_trust_when_the_target_of_a_symlinked_plugin_changes(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     paths = workspace.load().paths
@@ -862,7 +864,7 @@ def test_trust_in_a_project_ends_when_the_target_of_a_linked_plugin_changes(
     assert get_trust_state(workspace.project, paths) == "changed"
 
 
-def test_project_with_linked_plugin_directories_or_special_files_cannot_be_trusted(
+def test_project_with_symlinked_plugin_directories_or_special_files_cannot_be_trusted(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     paths = workspace.load().paths
@@ -884,7 +886,7 @@ def test_project_with_linked_plugin_directories_or_special_files_cannot_be_trust
         trust_project(workspace.project / "none", paths)
 
 
-def test_file_of_trusted_projects_is_readable_by_its_owner_only_and_no_temporary_file_is_left(
+def test_trusted_projects_file_is_readable_by_its_owner_only_and_written_without_leftover_files(
     workspace: Workspace,
 ) -> None:
     paths = workspace.load().paths
@@ -899,7 +901,7 @@ def test_file_of_trusted_projects_is_readable_by_its_owner_only_and_no_temporary
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"/x": 1}', "\xff", "[" * 100_000])
-def test_loading_settings_with_a_damaged_file_of_trusted_projects_is_an_error(
+def test_loading_settings_with_a_damaged_trusted_projects_file_is_an_error(
     workspace: Workspace, text: str
 ) -> None:
     paths = workspace.load().paths
@@ -934,7 +936,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_set_value_changes_only_the_value_of_that_setting_in_the_settings_file(file: Path) -> None:
+def test_set_value_changes_only_the_given_setting_in_the_settings_file(file: Path) -> None:
     set_value(file, "tools.selection", "hybrid")
     assert file.read_text() == FILE.replace("selection: eager ", "selection: hybrid ")
 
@@ -993,7 +995,7 @@ def test_set_value_keeps_the_yaml_style_newlines_and_comments_of_the_section(
     assert file.read_bytes().decode() == after
 
 
-def test_set_value_turns_tool_search_false_into_a_mapping_when_a_key_inside_it_is_set(tmp_path: Path) -> None:
+def test_set_value_of_a_key_below_tool_search_replaces_the_value_false_by_a_mapping(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search: false # quiet\n")
     set_value(file, "tools.tool_search.threshold_pct", 5)
@@ -1075,7 +1077,7 @@ def test_set_value_does_not_change_the_file_mode_of_a_project_settings_file(tmp_
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-def test_set_value_writes_to_the_target_of_a_symlinked_settings_file_and_keeps_the_link(
+def test_set_value_on_a_symlinked_settings_file_writes_to_its_target_and_keeps_the_symlink(
     file: Path, tmp_path: Path
 ) -> None:
     link = tmp_path / "link.yaml"
@@ -1086,7 +1088,7 @@ def test_set_value_writes_to_the_target_of_a_symlinked_settings_file_and_keeps_t
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "link.yaml"]
 
 
-def test_set_value_does_not_write_through_a_project_file_that_links_outside_of_the_project(
+def test_set_value_refuses_a_project_settings_file_that_is_a_symlink_out_of_the_project(
     workspace: Workspace,
 ) -> None:
     victim = workspace.home / ".bashrc"
@@ -1104,7 +1106,7 @@ def test_set_value_does_not_write_through_a_project_file_that_links_outside_of_t
     assert victim.read_text() == "# my shell\n"
 
 
-def test_set_value_writes_through_a_project_file_that_links_inside_of_the_project(
+def test_set_value_accepts_a_project_settings_file_that_is_a_symlink_within_the_project(
     workspace: Workspace,
 ) -> None:
     (workspace.project / "settings.yaml").write_text("")
@@ -1123,7 +1125,7 @@ def test_set_value_writes_through_a_project_file_that_links_inside_of_the_projec
         ("toolsets.mine", "{tools: [b]}"),
     ],
 )
-def test_set_value_for_a_whole_section_is_rejected_if_it_would_drop_existing_keys(
+def test_set_value_of_a_whole_section_is_rejected_if_it_would_remove_existing_keys(
     tmp_path: Path, key: str, value: str
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -1138,7 +1140,7 @@ def test_set_value_for_a_whole_section_is_rejected_if_it_would_drop_existing_key
     assert file.read_text() == text
 
 
-def test_set_value_for_a_whole_section_is_accepted_if_it_drops_no_existing_key(tmp_path: Path) -> None:
+def test_set_value_of_a_whole_section_is_accepted_if_it_removes_no_existing_keys(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools: {rag_top_k: 3, tool_search: {threshold_pct: 5}}\n")
     set_value(file, "tools.tool_search", "{threshold_pct: 6, enabled: on}")
@@ -1149,7 +1151,7 @@ def test_set_value_for_a_whole_section_is_accepted_if_it_drops_no_existing_key(t
     assert "approval" in file.read_text()
 
 
-def test_settings_file_that_links_to_itself_is_an_error(tmp_path: Path) -> None:
+def test_settings_file_that_is_a_symlink_to_itself_is_an_error(tmp_path: Path) -> None:
     link = tmp_path / "config.yaml"
     link.symlink_to("config.yaml")
     with pytest.raises(ConfigError):
@@ -1165,7 +1167,7 @@ def test_unset_value_removes_only_the_line_of_that_setting(file: Path) -> None:
     assert file.read_text() == "# My settings\n\n\n# The end\n"
 
 
-def test_unset_value_of_the_last_key_removes_its_section_unless_that_has_comments(tmp_path: Path) -> None:
+def test_unset_value_of_the_last_key_removes_the_section_unless_it_contains_comments(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search:\n    enabled: on\nlog_level: info\n")
     unset_value(file, "tools.tool_search.enabled")
@@ -1181,7 +1183,7 @@ def test_unset_value_of_the_last_key_removes_its_section_unless_that_has_comment
     assert file.read_text() == "{tools: {max_parallel: 2}}\n"
 
 
-def test_unset_value_removes_a_key_from_the_file_even_if_it_is_no_known_setting(file: Path) -> None:
+def test_unset_value_removes_unknown_keys_from_the_settings_file(file: Path) -> None:
     file.write_text(FILE + "foo: 1\n")
     assert unset_value(file, "foo") is True
     assert file.read_text() == FILE
@@ -1195,7 +1197,7 @@ def test_unset_value_does_not_create_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_settings_changed_by_processes_at_the_same_time_are_all_in_the_file(tmp_path: Path) -> None:
+def test_settings_changed_concurrently_by_several_processes_are_all_saved(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     code = "import sys; from pathlib import Path; from toolfold.config import set_value\n"
     code += "for n in range(5): set_value(Path(sys.argv[1]), f'toolsets.{sys.argv[2]}{n}.tools', '[a]')"
@@ -1209,7 +1211,7 @@ def test_settings_changed_by_processes_at_the_same_time_are_all_in_the_file(tmp_
 # Describing
 
 
-def test_description_of_every_setting_states_the_default_that_is_really_used(workspace: Workspace) -> None:
+def test_description_of_every_setting_states_its_actual_default(workspace: Workspace) -> None:
     settings = {each.key: each for each in describe_settings()}
     assert all(each.description.endswith(".") for each in settings.values())
     assert settings["tools.rag_top_k"].range == "from 1 to 50"
@@ -1223,7 +1225,9 @@ def test_description_of_every_setting_states_the_default_that_is_really_used(wor
             assert setting.default == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_get_value_returns_single_settings_whole_sections_and_parts_of_toolsets(workspace: Workspace) -> None:
+def test_get_value_returns_single_settings_whole_sections_and_fields_of_toolsets(
+    workspace: Workspace,
+) -> None:
     config = workspace.load("toolsets: {mine: {tools: [a]}}")
     assert get_value(config, "tools.rag_top_k") == 8
     assert get_value(config, "tools.tool_search") == ToolSearchSettings()

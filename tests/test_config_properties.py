@@ -90,7 +90,7 @@ def load_or_reject(text: str | bytes = "", **more: Any) -> None:
 
 @settings(deadline=None)
 @given(arbitrary_values)
-def test_any_value_for_a_setting_is_loaded_or_raises_config_error(tree: Any) -> None:
+def test_arbitrary_value_of_a_setting_is_loaded_or_raises_config_error(tree: Any) -> None:
     load_or_reject(json.dumps(tree))
     load_or_reject(json.dumps(tree, ensure_ascii=False))
     load_or_reject(overrides=tree if isinstance(tree, dict) else {"tools": tree})
@@ -98,13 +98,13 @@ def test_any_value_for_a_setting_is_loaded_or_raises_config_error(tree: Any) -> 
 
 @settings(deadline=None)
 @given(st.text() | st.binary() | st.text(alphabet=":-[]{}#&*!|>'\"%@`, \n\tab1~?<=", max_size=60))
-def test_any_text_in_a_settings_file_is_loaded_or_raises_config_error(text: str | bytes) -> None:
+def test_arbitrary_text_in_a_settings_file_is_loaded_or_raises_config_error(text: str | bytes) -> None:
     load_or_reject(text)
 
 
 @settings(deadline=None)
 @given(st.sampled_from(PLAIN), st.text(st.characters(exclude_characters="\0")))
-def test_any_text_in_a_settings_variable_or_argument_is_loaded_or_raises_config_error(
+def test_arbitrary_text_in_a_settings_variable_or_argument_is_loaded_or_raises_config_error(
     setting: Any, text: str
 ) -> None:
     variable = "TOOLFOLD_" + setting.key.upper().replace(".", "__")
@@ -114,7 +114,7 @@ def test_any_text_in_a_settings_variable_or_argument_is_loaded_or_raises_config_
 
 @settings(deadline=None)
 @given(st.sampled_from(NUMBERS), st.integers() | st.floats() | st.integers(-(10**400), 10**400))
-def test_any_number_for_a_setting_is_limited_to_its_range_or_raises_config_error(
+def test_arbitrary_number_for_a_setting_is_clamped_to_its_range_or_raises_config_error(
     setting: Any, number: float
 ) -> None:
     if isinstance(number, float) and not math.isfinite(number):
@@ -133,7 +133,7 @@ def test_any_number_for_a_setting_is_limited_to_its_range_or_raises_config_error
 
 @settings(deadline=None)
 @given(st.data())
-def test_any_value_written_by_set_value_is_loaded_again_and_comments_in_the_file_are_kept(
+def test_arbitrary_value_written_by_set_value_is_read_back_and_comments_are_kept(
     data: st.DataObject,
 ) -> None:
     text = COMMENTED
@@ -154,7 +154,7 @@ def test_any_value_written_by_set_value_is_loaded_again_and_comments_in_the_file
         assert file.read_text() == text
 
 
-def test_unset_value_leaves_the_file_unchanged_for_settings_that_are_not_in_it(tmp_path: Path) -> None:
+def test_unset_value_of_a_setting_that_is_not_in_the_file_leaves_the_file_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(COMMENTED)
     for setting in SETTABLE:
@@ -176,7 +176,7 @@ layers = st.lists(st.none() | st.integers(1, 50), min_size=4, max_size=4)
 
 @settings(deadline=None)
 @given(layers)
-def test_argument_wins_over_variable_project_file_and_user_file_whichever_of_them_are_set(
+def test_arguments_override_variables_then_project_file_then_user_file_in_every_combination(
     values: list[int | None],
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:

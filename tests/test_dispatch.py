@@ -175,7 +175,7 @@ async def test_pre_hook_receives_arguments_converted_to_the_types_of_the_schema(
     assert pipeline.events == []
 
 
-async def test_pre_hook_gets_the_arguments_as_changed_by_the_hook_before_it(pipeline: Pipeline) -> None:
+async def test_pre_hook_receives_the_arguments_as_changed_by_the_previous_hook(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"force": {"type": "boolean"}}})
     seen: list[Json] = []
     pipeline.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
@@ -184,7 +184,7 @@ async def test_pre_hook_gets_the_arguments_as_changed_by_the_hook_before_it(pipe
     assert seen == [{"force": True}]
 
 
-async def test_no_hook_runs_for_a_call_of_a_tool_that_the_session_was_not_granted(pipeline: Pipeline) -> None:
+async def test_no_hook_runs_for_a_tool_that_was_not_granted_to_the_session(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.granted = frozenset()
     for name, arguments in (("probe", {"n": 1}), ("tool_call", {"name": "probe", "arguments": {"n": 1}})):
@@ -215,7 +215,7 @@ async def test_handler_does_not_run_if_the_approver_denies_the_call(pipeline: Pi
     assert pipeline.events == [("before probe", {"n": 5})]
 
 
-async def test_handler_of_a_call_that_needs_approval_does_not_run_without_an_approver(
+async def test_handler_that_needs_approval_does_not_run_without_an_approver(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(effects=["destructive"])
@@ -243,7 +243,7 @@ async def test_call_does_not_run_if_its_approver_raises(pipeline: Pipeline) -> N
     assert pipeline.events == []
 
 
-async def test_bridge_tool_named_tool_call_runs_no_tool_if_its_own_arguments_are_invalid(
+async def test_bridge_tool_call_runs_no_tool_if_its_own_arguments_are_invalid(
     pipeline: Pipeline,
 ) -> None:
     record_stages(pipeline)
@@ -252,7 +252,7 @@ async def test_bridge_tool_named_tool_call_runs_no_tool_if_its_own_arguments_are
     assert pipeline.events == []
 
 
-async def test_call_through_the_bridge_tool_named_tool_call_has_the_result_of_a_direct_call(
+async def test_call_through_the_bridge_tool_call_returns_the_same_result_as_a_direct_call(
     pipeline: Pipeline,
 ) -> None:
     record_stages(pipeline)
@@ -290,7 +290,7 @@ async def test_call_is_refused_if_a_pre_hook_hangs(tmp_path: Path) -> None:
     assert line.events == []
 
 
-async def test_call_refused_by_a_pre_hook_has_the_reason_and_details_of_the_hook_in_its_result(
+async def test_result_of_a_call_refused_by_a_pre_hook_contains_the_reason_and_details_of_the_hook(
     pipeline: Pipeline,
 ) -> None:
     def refuse(*_: object) -> NoReturn:
@@ -312,7 +312,7 @@ async def test_arguments_rewritten_by_a_pre_hook_are_converted_to_schema_types_a
     assert pipeline.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
 
 
-async def test_call_is_rejected_if_a_pre_hook_replaces_the_arguments_by_invalid_ones(
+async def test_call_is_rejected_if_a_pre_hook_returns_invalid_arguments(
     pipeline: Pipeline,
 ) -> None:
     record_stages(pipeline)
@@ -366,7 +366,7 @@ async def test_result_is_unchanged_if_a_post_hook_raises(pipeline: Pipeline) -> 
     assert (await pipeline.call()).text == '{"n":1}'
 
 
-async def test_error_and_text_of_a_tool_result_returned_by_a_post_hook_replace_those_of_the_call(
+async def test_tool_result_returned_by_a_post_hook_replaces_the_text_and_error_of_the_call(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording()
@@ -396,7 +396,7 @@ async def test_large_result_returned_by_a_post_hook_is_truncated(pipeline: Pipel
     assert result.stored is not None
 
 
-async def test_post_hooks_also_run_for_calls_whose_handler_failed(pipeline: Pipeline) -> None:
+async def test_post_hooks_run_for_calls_whose_handler_failed(pipeline: Pipeline) -> None:
     pipeline.add(raise_error)
     pipeline.hooks.add(
         POST, lambda _tool, _args, result, _context: pipeline.events.append(("after", result.error))
@@ -475,7 +475,7 @@ async def test_error_of_a_handler_becomes_a_json_result_with_type_and_message(pi
     assert (await pipeline.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
-async def test_exception_in_validation_is_logged_and_reported_as_error_executing_the_tool(
+async def test_exception_during_validation_is_logged_and_reported_as_an_execution_error(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.recording()
@@ -501,7 +501,7 @@ async def test_huge_error_message_of_a_handler_is_truncated(pipeline: Pipeline) 
     assert len(said) < 2_100
 
 
-async def test_error_for_a_call_of_an_unknown_tool_truncates_a_huge_name(pipeline: Pipeline) -> None:
+async def test_error_for_an_unknown_tool_with_a_huge_name_truncates_the_name(pipeline: Pipeline) -> None:
     assert len(await pipeline.error("n" * 1_000_000)) < 2_100
 
 
@@ -523,7 +523,7 @@ async def test_secrets_in_the_error_for_rejected_arguments_are_redacted(pipeline
     assert SECRET not in (await pipeline.call(arguments={"n": SECRET})).text
 
 
-async def test_details_of_a_call_error_that_are_too_large_are_left_out_of_the_result(
+async def test_call_error_details_that_are_too_large_are_omitted_from_the_result(
     pipeline: Pipeline,
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -533,7 +533,7 @@ async def test_details_of_a_call_error_that_are_too_large_are_left_out_of_the_re
     assert json.loads((await pipeline.call()).text) == {"error": "too much"}
 
 
-async def test_details_of_a_call_error_that_contain_a_secret_are_left_out_of_the_result(
+async def test_call_error_details_that_contain_a_secret_are_omitted_from_the_result(
     pipeline: Pipeline,
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -543,7 +543,9 @@ async def test_details_of_a_call_error_that_contain_a_secret_are_left_out_of_the
     assert json.loads((await pipeline.call()).text) == {"error": "it failed"}
 
 
-async def test_details_of_a_call_error_with_a_thousand_lines_are_in_the_result(pipeline: Pipeline) -> None:
+async def test_call_error_details_with_a_thousand_lines_are_included_in_the_result(
+    pipeline: Pipeline,
+) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output="line\n" * 1_000)
 
@@ -551,7 +553,7 @@ async def test_details_of_a_call_error_with_a_thousand_lines_are_in_the_result(p
     assert json.loads((await pipeline.call()).text)["output"] == "line\n" * 1_000
 
 
-async def test_detail_named_error_of_a_call_error_does_not_replace_the_error_message(
+async def test_call_error_detail_named_error_does_not_replace_the_error_message(
     pipeline: Pipeline,
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -569,7 +571,7 @@ async def test_error_for_rejected_arguments_includes_the_schema(pipeline: Pipeli
 
 
 @pytest.mark.parametrize("name", [None, 5, ["probe"], {}])
-async def test_call_with_a_tool_name_that_is_no_string_returns_an_error(
+async def test_call_with_a_tool_name_that_is_not_a_string_returns_an_error(
     pipeline: Pipeline, name: Any
 ) -> None:
     pipeline.recording()
@@ -578,7 +580,7 @@ async def test_call_with_a_tool_name_that_is_no_string_returns_an_error(
 
 
 @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-async def test_call_of_an_agent_level_tool_without_an_agent_is_an_error(
+async def test_calling_an_agent_level_tool_without_an_agent_returns_an_error(
     pipeline: Pipeline, name: str
 ) -> None:
     services: Any = None
@@ -589,7 +591,9 @@ async def test_call_of_an_agent_level_tool_without_an_agent_is_an_error(
     )
 
 
-async def test_handler_is_awaited_correctly_whether_or_not_it_is_declared_async(pipeline: Pipeline) -> None:
+async def test_handler_result_is_correct_even_if_its_is_async_option_is_wrong(
+    pipeline: Pipeline,
+) -> None:
     async def later(args: Json) -> Json:
         await asyncio.sleep(0)
         return {"via": "async"}
@@ -637,7 +641,7 @@ async def test_async_handler_that_times_out_is_cancelled_and_cleans_up(pipeline:
     assert pipeline.events == [("cleaned up", "session-1")]
 
 
-async def test_sync_handler_that_times_out_gets_its_cancelled_event_set_and_is_not_waited_for(
+async def test_sync_handler_that_times_out_gets_its_cancelled_event_set_without_delaying_the_call(
     pipeline: Pipeline,
 ) -> None:
     noticed = threading.Event()
@@ -651,7 +655,9 @@ async def test_sync_handler_that_times_out_gets_its_cancelled_event_set_and_is_n
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_call_ends_at_its_timeout_although_the_sync_handler_keeps_blocking(pipeline: Pipeline) -> None:
+async def test_call_returns_at_its_timeout_even_if_the_sync_handler_keeps_blocking(
+    pipeline: Pipeline,
+) -> None:
     go_on = threading.Event()
     pipeline.add(lambda args: go_on.wait(180), timeout=0.02)
     async with asyncio.timeout(60):
@@ -660,7 +666,7 @@ async def test_call_ends_at_its_timeout_although_the_sync_handler_keeps_blocking
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_call_ends_at_its_timeout_although_the_async_handler_ignores_cancellation(
+async def test_call_returns_at_its_timeout_even_if_the_async_handler_ignores_cancellation(
     pipeline: Pipeline,
 ) -> None:
     async def endless(_: Json) -> None:
@@ -677,7 +683,7 @@ async def test_call_ends_at_its_timeout_although_the_async_handler_ignores_cance
     assert asyncio.all_tasks() == before
 
 
-async def test_call_that_timed_out_stays_an_error_if_its_handler_returns_a_value_later(
+async def test_timed_out_call_stays_an_error_if_its_handler_returns_a_value_later(
     pipeline: Pipeline,
 ) -> None:
     async def late(_: Json) -> str:
@@ -691,7 +697,7 @@ async def test_call_that_timed_out_stays_an_error_if_its_handler_returns_a_value
     assert "did not end within" in await pipeline.error()
 
 
-async def test_call_of_a_tool_without_its_own_timeout_ends_at_the_configured_timeout(
+async def test_tool_without_its_own_timeout_times_out_after_the_configured_timeout(
     pipeline: Pipeline,
 ) -> None:
     pipeline.timeout = 0.02
@@ -699,7 +705,7 @@ async def test_call_of_a_tool_without_its_own_timeout_ends_at_the_configured_tim
     assert "did not end within 0.02 s" in await pipeline.error()
 
 
-async def test_tool_with_a_longer_timeout_than_configured_may_run_that_long(pipeline: Pipeline) -> None:
+async def test_timeout_of_a_tool_may_exceed_the_configured_timeout(pipeline: Pipeline) -> None:
     async def waits(_: Json) -> str:
         await asyncio.sleep(0.05)
         return "in time"
@@ -732,7 +738,7 @@ async def test_cancelling_a_call_cancels_an_async_handler(pipeline: Pipeline) ->
     assert pipeline.events == [("cleaned up", None)]
 
 
-async def test_cancelling_a_call_tells_its_sync_handler_to_stop(pipeline: Pipeline) -> None:
+async def test_cancelling_a_call_sets_the_cancelled_event_of_its_sync_handler(pipeline: Pipeline) -> None:
     inside, noticed = threading.Event(), threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -749,7 +755,7 @@ async def test_cancelling_a_call_tells_its_sync_handler_to_stop(pipeline: Pipeli
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_handler_does_not_run_if_its_call_is_cancelled_while_it_waits_for_approval(
+async def test_handler_does_not_run_if_the_call_is_cancelled_while_waiting_for_approval(
     pipeline: Pipeline,
 ) -> None:
     inside = asyncio.Event()
@@ -836,7 +842,7 @@ SOURCE = SourceResponse()
 PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
 
 
-async def test_result_has_the_images_and_the_original_response_object_of_the_handler_besides_its_text(
+async def test_result_contains_images_and_the_original_response_object_in_addition_to_its_text(
     pipeline: Pipeline,
 ) -> None:
     source = SourceResponse()
@@ -848,7 +854,7 @@ async def test_result_has_the_images_and_the_original_response_object_of_the_han
     assert not pipeline.folder.exists()
 
 
-async def test_files_and_audio_that_a_handler_returns_are_stored_in_the_directory_of_the_session(
+async def test_files_and_audio_returned_by_a_handler_are_stored_in_the_session_directory(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(answer=Content(value={"pages": 2}, blocks=(PAPER, IMAGE, SOUND)))
@@ -876,7 +882,7 @@ async def test_result_says_that_a_file_returned_by_the_handler_could_not_be_stor
     assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be stored"}]
 
 
-async def test_content_with_is_error_returned_by_a_handler_becomes_an_error_result_with_its_images(
+async def test_handler_content_with_is_error_becomes_an_error_result_and_keeps_its_images(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
@@ -884,7 +890,7 @@ async def test_content_with_is_error_returned_by_a_handler_becomes_an_error_resu
     assert (await pipeline.call()).media == (IMAGE,)
 
 
-async def test_json_value_that_a_handler_returns_as_an_error_reaches_the_model_unchanged(
+async def test_json_error_value_returned_by_a_handler_reaches_the_model_unchanged(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(answer=Content(value={"code": 404}, is_error=True))
@@ -893,7 +899,7 @@ async def test_json_value_that_a_handler_returns_as_an_error_reaches_the_model_u
     assert result.error == '{"code":404}'
 
 
-async def test_secret_in_a_value_that_a_handler_returns_as_an_error_is_redacted(pipeline: Pipeline) -> None:
+async def test_secret_in_an_error_value_returned_by_a_handler_is_redacted(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value=f"login with {SECRET} failed", is_error=True))
     assert await pipeline.error() == f"login with {HIDDEN} failed"
 
@@ -911,7 +917,7 @@ async def test_large_error_returned_by_a_handler_is_stored_in_a_file_and_still_m
     assert len(result.text) < 5_000
 
 
-async def test_result_whose_text_a_post_hook_changes_keeps_images_but_not_the_original_response(
+async def test_result_text_changed_by_a_post_hook_keeps_images_but_drops_the_original_response(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
@@ -944,7 +950,7 @@ async def test_content_with_is_error_returned_by_a_post_hook_makes_the_call_an_e
     assert await pipeline.error() == "not today"
 
 
-async def test_result_keeps_images_and_original_response_if_a_post_hook_returns_it_unchanged(
+async def test_result_returned_unchanged_by_a_post_hook_keeps_images_and_original_response(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
@@ -989,7 +995,7 @@ class ConcurrencyCounter:
         self.now -= 1
 
 
-async def test_of_one_model_reply_only_neighbouring_calls_of_tools_that_allow_it_run_in_parallel(
+async def test_only_adjacent_calls_of_parallel_tools_in_a_model_reply_run_in_parallel(
     pipeline: Pipeline,
 ) -> None:
     crowd = ConcurrencyCounter()
@@ -1011,7 +1017,7 @@ async def test_of_one_model_reply_only_neighbouring_calls_of_tools_that_allow_it
     assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two parallel neighbours overlapped
 
 
-async def test_calls_of_a_tool_without_parallel_run_one_after_another_in_the_order_of_the_reply(
+async def test_calls_of_a_non_parallel_tool_run_sequentially_in_the_order_of_the_reply(
     pipeline: Pipeline,
 ) -> None:
     pipeline.recording(schema={"properties": {"n": {"type": "integer"}}})
@@ -1033,7 +1039,7 @@ async def test_parallel_call_starts_only_after_the_preceding_non_parallel_call_h
     assert [event for event, _ in pipeline.events] == ["slow ended", "run"]
 
 
-async def test_non_parallel_tool_called_through_tool_call_still_never_overlaps_another_call(
+async def test_non_parallel_tool_called_through_tool_call_never_overlaps_another_call(
     pipeline: Pipeline,
 ) -> None:
     crowd = ConcurrencyCounter()
@@ -1064,7 +1070,7 @@ async def test_results_of_a_model_reply_are_in_the_order_of_its_calls(pipeline: 
     ]
 
 
-async def test_calls_of_one_model_reply_run_in_parallel_only_up_to_the_configured_number(
+async def test_number_of_parallel_calls_in_one_model_reply_is_limited_to_the_configured_maximum(
     pipeline: Pipeline,
 ) -> None:
     pipeline.max_parallel = 3
@@ -1106,7 +1112,7 @@ async def test_failing_call_does_not_affect_other_calls_of_the_model_reply(pipel
     assert [result.ok for result in results] == [name == "good" for name in names]
 
 
-async def test_pre_hook_that_raises_cancelled_error_fails_only_its_own_call_of_the_reply(
+async def test_pre_hook_that_raises_cancelled_error_fails_only_one_call_of_the_model_reply(
     pipeline: Pipeline,
 ) -> None:
     async def moody(_tool: Tool, args: Json, _context: CallContext) -> None:
@@ -1119,7 +1125,7 @@ async def test_pre_hook_that_raises_cancelled_error_fails_only_its_own_call_of_t
     assert [result.ok for result in results] == [True, False, True]
 
 
-async def test_call_that_times_out_does_not_cancel_other_calls_of_the_same_model_reply(
+async def test_timed_out_call_does_not_cancel_other_calls_of_the_same_model_reply(
     pipeline: Pipeline,
 ) -> None:
     seen: list[bool] = []
@@ -1140,7 +1146,7 @@ async def test_call_that_times_out_does_not_cancel_other_calls_of_the_same_model
     assert seen == [False]
 
 
-async def test_running_the_calls_of_a_model_reply_without_calls_returns_no_results(
+async def test_model_reply_without_calls_returns_no_results(
     pipeline: Pipeline,
 ) -> None:
     assert await pipeline.all() == []
@@ -1149,7 +1155,7 @@ async def test_running_the_calls_of_a_model_reply_without_calls_returns_no_resul
 # -- sync callers -----------------------------------------------------------------------------------
 
 
-def test_async_client_that_a_handler_caches_stays_usable_in_later_sync_calls(
+def test_async_client_cached_by_a_handler_stays_usable_in_later_sync_calls(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime()
@@ -1175,7 +1181,7 @@ async def test_call_sync_returns_the_result_even_inside_a_running_event_loop(
     assert runtime.session(["t"]).call_sync("probe").text == '{"result":"done"}'
 
 
-def test_call_sync_in_sixteen_threads_at_the_same_time_returns_each_result(
+def test_concurrent_call_sync_in_sixteen_threads_returns_the_result_of_each_call(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime()

@@ -82,13 +82,13 @@ def test_every_toolfold_command_and_option_in_the_documentation_exists(page: Pat
     assert found == []
 
 
-def test_checker_of_documented_commands_reports_unknown_commands_and_options() -> None:
+def test_documented_command_checker_reports_unknown_commands_and_options() -> None:
     blocks = ["sh\ntoolfold mcp lst --json   # a comment", "bash\ntoolfold serve --prot 1 | cat --number"]
     text = "".join(f"```{block}\n```\n" for block in blocks)
     mistakes = [find_mistake(words) for words in find_toolfold_commands(text)]
     assert mistakes == ["there is no command lst", "there is no option --prot"]
 
 
-def test_commands_in_the_readme_print_the_output_that_the_readme_shows(tmp_path: Path) -> None:
+def test_commands_in_the_readme_print_the_documented_output(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "\n\n".join(follow_page(text, tmp_path)) == ""

@@ -69,7 +69,7 @@ async def test_pre_hook_gets_the_tool_and_the_arguments_and_the_context_of_the_c
     assert told == [TOOL, {"a": 1}, CONTEXT]
 
 
-async def test_pre_hooks_run_in_order_of_addition_and_each_gets_arguments_changed_by_the_one_before(
+async def test_pre_hooks_run_in_registration_order_and_each_receives_the_arguments_of_the_previous_hook(
     hooks: Hooks,
 ) -> None:
     hooks.add(PRE, lambda _tool, args, _context: {"seen": [*args["seen"], "first"]})
@@ -81,7 +81,7 @@ async def test_pre_hooks_run_in_order_of_addition_and_each_gets_arguments_change
     assert await hooks.run_before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
 
 
-async def test_pre_hooks_after_one_that_refuses_the_call_do_not_run(hooks: Hooks) -> None:
+async def test_pre_hooks_do_not_run_after_a_pre_hook_that_refused_the_call(hooks: Hooks) -> None:
     asked: list[str] = []
 
     def refuse(*_: object) -> None:
@@ -183,7 +183,7 @@ async def test_pre_hook_that_mutates_its_arguments_in_place_does_not_change_the_
     assert args == {"path": "a", "nested": {"list": []}}
 
 
-async def test_cancelling_a_call_while_its_pre_hook_runs_raises_cancelled_error_and_no_refusal(
+async def test_cancelling_a_call_during_its_pre_hook_raises_cancelled_error_instead_of_a_refusal(
     hooks: Hooks,
 ) -> None:
     inside = asyncio.Event()
@@ -208,7 +208,7 @@ async def test_value_returned_by_a_post_hook_replaces_the_result(hooks: Hooks) -
     assert (await run_post_hooks(hooks)).value == {"n": 2}
 
 
-async def test_post_hook_gets_the_result_as_changed_by_the_hook_before_it(hooks: Hooks) -> None:
+async def test_post_hook_receives_the_result_as_changed_by_the_previous_post_hook(hooks: Hooks) -> None:
     hooks.add(POST, lambda *_: "without the secret")
     hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, signed")
     assert (await run_post_hooks(hooks)).value == "without the secret, signed"
@@ -267,14 +267,16 @@ async def test_post_hook_that_mutates_its_arguments_does_not_affect_the_next_pos
         (PRE, "not callable", "a hook must be callable, not str"),
     ],
 )
-def test_adding_a_hook_for_an_unknown_event_or_one_that_is_not_callable_is_rejected(
+def test_hook_for_an_unknown_event_or_without_a_callable_is_rejected(
     event: str, hook: Callable[..., Any], problem: str
 ) -> None:
     with pytest.raises(ToolfoldError, match=problem):
         Hooks(EventLoops()).add(event, hook)
 
 
-async def test_hook_added_while_a_call_runs_its_hooks_runs_only_from_the_next_call_on(hooks: Hooks) -> None:
+async def test_hook_added_while_hooks_of_a_call_are_running_takes_effect_at_the_next_call(
+    hooks: Hooks,
+) -> None:
     ran: list[str] = []
 
     def first(*_: object) -> None:

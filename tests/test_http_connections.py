@@ -67,7 +67,7 @@ async def request(pool: ConnectionPool, origin: Origin, server: Server, unread: 
     ],
     ids=["whole", "paused"],
 )
-async def test_http_connection_with_unread_data_is_not_reused(
+async def test_http_connection_is_not_reused_if_its_unread_data_exceeded_the_buffer_limit(
     length: int, rest: bytes, connections: int
 ) -> None:
     pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % length
@@ -92,7 +92,7 @@ async def test_http_connection_is_not_reused_after_a_response_with_two_content_l
     assert len(server.writers) == 2
 
 
-async def test_end_of_a_chunked_response_that_arrives_while_the_caller_uses_the_first_chunk_is_read() -> None:
+async def test_rest_of_a_chunked_response_that_arrives_before_the_next_read_is_returned_completely() -> None:
     pool, head = ConnectionPool(), b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n"
     rest = b"\r\n3\r\nend\r\n0\r\n\r\n"
     async with run_server(head, rest) as (server, origin), asyncio.timeout(TIMEOUT_S):
@@ -113,7 +113,7 @@ def find_address(listening: socket.socket) -> AddressInfo:
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, make_network_loop])
 @pytest.mark.parametrize("first", ["refuses", "never_answers"])
-def test_http_connection_is_opened_to_the_second_address_of_a_host_if_the_first_one_fails(
+def test_http_connection_uses_the_second_address_of_a_host_if_the_first_address_fails(
     first: str, make_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     with (

@@ -56,7 +56,7 @@ def test_importing_toolfold_writes_no_file_and_opens_no_connection(imported: dic
     assert imported["seen"] == []
 
 
-def test_observer_used_by_the_import_test_reports_opened_files_and_sockets() -> None:
+def test_import_test_observer_reports_opened_files_and_sockets() -> None:
     found = run_observed("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 
@@ -84,7 +84,7 @@ def test_public_names_of_toolfold_can_be_imported_and_are_sorted() -> None:
         assert value.__doc__
 
 
-def test_every_public_name_of_toolfold_equals_the_name_of_the_class_or_function_it_stands_for() -> None:
+def test_every_public_name_of_toolfold_equals_the_name_of_its_class_or_function() -> None:
     for name in toolfold.__all__:
         assert getattr(toolfold, name).__name__ == name
 

@@ -47,7 +47,7 @@ def count_empty(value: Any) -> int:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_json_text_exceeds_item_and_depth_limits_exactly_if_its_parsed_value_does(
+def test_excess_found_in_json_text_agrees_with_the_item_count_and_depth_of_the_parsed_value(
     value: Any, ascii_only: bool, indent: Any
 ) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
@@ -60,7 +60,9 @@ def test_json_text_exceeds_item_and_depth_limits_exactly_if_its_parsed_value_doe
 
 
 @given(st.binary(max_size=60) | st.text('[]{},:"\\1 n', max_size=60).map(str.encode))
-def test_any_json_text_whose_parsed_value_exceeds_a_limit_is_reported_as_excessive(document: bytes) -> None:
+def test_arbitrary_json_text_whose_parsed_value_exceeds_a_limit_is_reported_as_excessive(
+    document: bytes,
+) -> None:
     try:
         value = json.loads(document)
     except (ValueError, RecursionError):
@@ -72,7 +74,7 @@ def test_any_json_text_whose_parsed_value_exceeds_a_limit_is_reported_as_excessi
 
 
 @given(VALUES, st.text(',:[]{}"', max_size=40))
-def test_json_text_above_a_limit_is_reported_as_excessive_whatever_is_appended_to_it(
+def test_json_text_above_a_limit_is_reported_as_excessive_regardless_of_trailing_text(
     value: Any, garbage: str
 ) -> None:
     document = json.dumps([value, value]).encode()
@@ -133,7 +135,7 @@ def test_json_document_with_too_many_values_is_rejected(document: bytes) -> None
 
 
 @given(VALUES)
-def test_json_value_counts_as_large_only_above_the_limit_of_items(value: Any) -> None:
+def test_json_value_is_classified_as_large_only_above_the_item_limit(value: Any) -> None:
     assert is_large(value, max_items=0 if isinstance(value, (dict, list)) and value else 1) == (
         isinstance(value, (dict, list)) and bool(value)
     )
@@ -145,5 +147,5 @@ def test_json_value_counts_as_large_only_above_the_limit_of_items(value: Any) ->
     ["a" * 60_000, [1] * 2_000, {"a": ["b" * 30_000] * 3}, [[[]] * 600] * 2, [{"k" * 60_000: 1}]],
     ids=["text", "numbers", "texts", "lists", "key"],
 )
-def test_json_values_with_long_texts_or_many_items_count_as_large(value: Any) -> None:
+def test_json_values_with_long_strings_or_many_items_are_classified_as_large(value: Any) -> None:
     assert is_large(value)

@@ -69,7 +69,7 @@ def say(session: Session, message: str | list[dict[str, Any]], *tools: str) -> N
         session.call_sync(name, {})
 
 
-def test_user_message_is_learned_for_a_tool_that_is_called_successfully_after_it(city: Runtime) -> None:
+def test_user_message_is_learned_for_the_tool_that_is_called_successfully_afterwards(city: Runtime) -> None:
     session = city.session()
     say(session, POOL, "place_hours")
     (row,) = list_learned(city)
@@ -79,7 +79,7 @@ def test_user_message_is_learned_for_a_tool_that_is_called_successfully_after_it
     assert [row.uses for row in list_learned(city)] == [2]
 
 
-def test_tool_learned_for_two_messages_is_selected_for_a_similar_one_with_that_reason(city: Runtime) -> None:
+def test_tool_with_two_learned_messages_is_selected_for_a_similar_message(city: Runtime) -> None:
     session = city.session()
     for message in ("do the bath people let us in tonight", "will the bath people let us in on Sunday"):
         say(session, message, "place_hours")
@@ -89,7 +89,7 @@ def test_tool_learned_for_two_messages_is_selected_for_a_similar_one_with_that_r
     assert selection.why["place_hours"] == "fits the message, as learned from use"
 
 
-def test_tool_search_query_is_learned_for_a_found_tool_that_is_then_called_successfully(
+def test_tool_search_query_is_learned_for_a_found_tool_that_is_called_successfully_afterwards(
     city: Runtime,
 ) -> None:
     session = city.session()
@@ -98,7 +98,7 @@ def test_tool_search_query_is_learned_for_a_found_tool_that_is_then_called_succe
     assert [(row.text, row.origin) for row in list_learned(city)] == [("opening hours of the pool", "search")]
 
 
-def test_tool_search_query_is_not_learned_for_a_called_tool_that_was_not_in_its_results(
+def test_tool_search_query_is_not_learned_for_a_tool_that_is_missing_from_its_results(
     city: Runtime,
 ) -> None:
     session = city.session()
@@ -112,7 +112,7 @@ def test_user_message_is_not_learned_for_a_tool_whose_call_failed(city: Runtime)
     assert list_learned(city) == []
 
 
-def test_text_of_a_tool_result_is_never_learned_as_a_message_for_a_tool(city: Runtime) -> None:
+def test_text_of_a_tool_result_is_never_learned_as_an_example_message(city: Runtime) -> None:
     session = city.session()
     call = {"id": "1", "type": "function", "function": {"name": "place_hours", "arguments": "{}"}}
     history: list[dict[str, Any]] = [
@@ -139,7 +139,7 @@ def test_message_that_a_model_sends_to_a_sub_agent_is_not_learned(city: Runtime)
     assert list_learned(city) == []
 
 
-def test_message_above_the_length_limit_is_not_learned_for_the_tool_called_after_it(city: Runtime) -> None:
+def test_message_above_the_length_limit_is_not_learned(city: Runtime) -> None:
     say(city.session(), "open the pool " * 40, "place_hours")
     assert list_learned(city) == []
 
@@ -155,13 +155,13 @@ def test_tool_search_query_is_learned_even_if_the_user_message_is_too_long_to_be
     assert [row.text for row in list_learned(city)] == ["opening hours of the pool"]
 
 
-def test_message_is_learned_for_only_the_first_three_of_five_tools_called_after_it(city: Runtime) -> None:
+def test_message_is_learned_only_for_the_first_three_of_five_tools_called_afterwards(city: Runtime) -> None:
     names = ("place_hours", "plan_route", "ledger_1", "ledger_2", "ledger_3")
     say(city.session(), "check the pool and write it into the ledger", *names)
     assert [row.name for row in list_learned(city, *names)] == list(names[:3])
 
 
-def test_learned_messages_are_stored_with_the_name_of_the_gateway_client_that_made_the_call(
+def test_learned_messages_are_stored_with_the_name_of_the_gateway_client_of_the_call(
     city: Runtime,
 ) -> None:
     for name in ("alice", "bob"):
@@ -171,7 +171,9 @@ def test_learned_messages_are_stored_with_the_name_of_the_gateway_client_that_ma
     assert sorted(row.client for row in list_learned(city)) == ["alice", "bob"]
 
 
-def test_learned_message_counts_a_miss_if_another_tool_is_called_for_the_same_message(city: Runtime) -> None:
+def test_miss_count_of_a_learned_message_increases_if_another_tool_is_called_for_the_same_message(
+    city: Runtime,
+) -> None:
     session = city.session()
     say(session, POOL, "place_hours")
     say(session, "how do I get to the lake?")
@@ -180,7 +182,7 @@ def test_learned_message_counts_a_miss_if_another_tool_is_called_for_the_same_me
     assert {row.name: row.misses for row in list_learned(city)} == {"place_hours": 1, "plan_route": 0}
 
 
-def test_message_before_a_successful_call_is_not_stored_if_learning_is_off(
+def test_user_message_is_not_stored_after_a_successful_call_if_learning_is_disabled(
     open_test_runtime: RuntimeOpener, home: Path
 ) -> None:
     runtime = add_tools(open_test_runtime({**LIGHT, "tools.learn_from_use": False}))
@@ -204,7 +206,7 @@ def test_call_succeeds_even_if_the_learned_message_cannot_be_stored(
     assert json.loads(session.call_sync("tool_search", {"query": "opening hours"}).text)["matches"]
 
 
-def test_learning_stays_off_if_only_the_project_settings_turn_it_on(
+def test_project_settings_alone_cannot_enable_learning(
     open_test_runtime: RuntimeOpener, tmp_path: Path, home: Path
 ) -> None:
     home.joinpath("config.yaml").write_text("tools: {learn_from_use: false}\n")
@@ -212,7 +214,7 @@ def test_learning_stays_off_if_only_the_project_settings_turn_it_on(
     assert not open_test_runtime().retriever.learned.enabled
 
 
-def test_proxy_learns_the_message_before_a_successful_tool_result_in_a_request_of_its_client(
+def test_proxy_learns_the_user_message_of_a_client_request_with_a_successful_tool_result(
     city: Runtime,
 ) -> None:
     wire = WIRES["messages"]

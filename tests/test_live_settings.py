@@ -89,7 +89,7 @@ def write_command(file: Path, content: Mapping[str, Any]) -> str:
     return f"printf %s {shlex.quote(json.dumps(content))} > {shlex.quote(str(file))}"
 
 
-def test_checking_for_changed_settings_does_not_load_unchanged_files_again(
+def test_checking_for_changed_settings_does_not_reload_unchanged_files(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(tools={"rag_top_k": 7})
@@ -98,7 +98,7 @@ def test_checking_for_changed_settings_does_not_load_unchanged_files_again(
     assert runtime.settings_version == 0
 
 
-def test_mcp_servers_added_changed_or_removed_in_the_settings_file_are_so_in_an_open_runtime(
+def test_adding_changing_or_removing_mcp_servers_in_the_settings_file_updates_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     one, two = server_entry("", "--tools", "2"), server_entry("", "--first", "other")
@@ -120,7 +120,7 @@ def test_mcp_servers_added_changed_or_removed_in_the_settings_file_are_so_in_an_
     ]
 
 
-def test_after_watch_settings_a_server_added_to_the_settings_file_appears_without_further_calls(
+def test_watch_settings_connects_a_server_that_is_later_added_to_the_settings_file(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers()
@@ -155,7 +155,7 @@ def test_disabling_or_enabling_a_tool_takes_effect_in_the_next_turn(
     assert session.call_sync("count_boats", {}).ok
 
 
-def test_enabling_toolsets_in_the_settings_gives_an_open_session_only_toolsets_it_asked_for(
+def test_enabling_toolsets_in_the_settings_adds_only_toolsets_that_an_open_session_requested(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(tools={"disabled_toolsets": ["file", "terminal"]})
@@ -170,7 +170,7 @@ def test_enabling_toolsets_in_the_settings_gives_an_open_session_only_toolsets_i
     assert delegated.granted() == frozenset()
 
 
-def test_changed_toolsets_and_maximum_result_length_apply_to_an_open_runtime(
+def test_changes_of_toolsets_and_maximum_result_length_take_effect_in_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(toolsets={"reading": {"tools": ["read_file"]}})
@@ -214,7 +214,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize("kind", INVALID)
-def test_invalid_edit_of_a_settings_file_is_logged_with_its_line_and_not_applied(
+def test_invalid_settings_file_is_logged_with_the_line_of_the_error_and_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -231,7 +231,7 @@ def test_invalid_edit_of_a_settings_file_is_logged_with_its_line_and_not_applied
     assert runtime.check_settings() == ("mcp.servers.two added", "mcp.servers.one removed")
 
 
-def test_watched_settings_file_is_loaded_only_after_an_editor_has_finished_writing_it(
+def test_watched_settings_file_is_reloaded_only_after_an_editor_has_finished_writing(
     settings: Settings, open_live: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An editor may truncate a file, or delete it, before it writes the new content."""
@@ -266,7 +266,7 @@ def test_deleting_the_settings_file_restores_the_default_settings(
     assert "mcp.servers.one removed" in runtime.check_settings()
 
 
-def test_mcp_servers_added_in_code_stay_when_the_settings_file_changes(
+def test_mcp_servers_added_in_code_are_kept_when_the_settings_file_changes(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers(one=server_entry(), two=server_entry())
@@ -278,7 +278,7 @@ def test_mcp_servers_added_in_code_stay_when_the_settings_file_changes(
     assert server_tools(runtime) == {"mcp_own_echo"}
 
 
-def test_trusting_a_project_adds_its_mcp_servers_and_losing_trust_removes_them(
+def test_trusting_a_project_adds_its_mcp_servers_and_revoking_trust_removes_them(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()
@@ -293,7 +293,7 @@ def test_trusting_a_project_adds_its_mcp_servers_and_losing_trust_removes_them(
     assert runtime.check_settings() == ("mcp.servers.one removed",)
 
 
-def test_mcp_tool_that_another_process_accepts_after_review_becomes_usable_in_an_open_runtime(
+def test_mcp_tool_accepted_by_another_process_after_review_becomes_usable_in_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -312,7 +312,7 @@ def test_mcp_tool_that_another_process_accepts_after_review_becomes_usable_in_an
 EVIL = {"mcp": {"servers": {"evil": server_entry()}}, "approval": {"mode": "off"}}
 
 
-def test_trust_setting_of_an_mcp_server_edited_in_the_file_while_servers_run_is_not_applied(
+def test_trust_setting_of_an_mcp_server_edited_in_the_file_while_servers_are_running_is_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A running MCP server could have edited the file, even when none of its tools is being called."""
@@ -330,7 +330,7 @@ def test_trust_setting_of_an_mcp_server_edited_in_the_file_while_servers_run_is_
     assert runtime.config.mcp.servers["one"].trust == "pin", "a later command does not accept the edit"
 
 
-def test_server_trust_edited_in_an_invalid_file_stays_unapplied_after_the_file_becomes_valid(
+def test_trust_setting_edited_in_an_invalid_file_is_not_applied_after_the_file_becomes_valid(
     settings: Settings, open_live: Open
 ) -> None:
     one = server_entry()
@@ -345,7 +345,7 @@ def test_server_trust_edited_in_an_invalid_file_stays_unapplied_after_the_file_b
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_disabled_tools_and_provider_urls_edited_in_the_file_while_mcp_servers_run_are_not_applied(
+def test_disabled_tools_and_provider_urls_edited_while_mcp_servers_are_running_are_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     mcp = {"servers": {"one": server_entry()}, "wait_seconds": TIMEOUT_S}
@@ -372,7 +372,7 @@ def test_disabled_tools_and_provider_urls_edited_in_the_file_while_mcp_servers_r
     assert runtime.check_settings() == ()
 
 
-def test_config_set_command_of_the_user_enables_a_disabled_tool_while_mcp_servers_run(
+def test_config_set_command_of_the_user_enables_a_disabled_tool_while_mcp_servers_are_running(
     settings: Settings, open_live: Open
 ) -> None:
     mcp = {"servers": {"one": server_entry()}, "wait_seconds": TIMEOUT_S}
@@ -383,7 +383,7 @@ def test_config_set_command_of_the_user_enables_a_disabled_tool_while_mcp_server
     assert "write_file" in runtime.session(["file"]).granted()
 
 
-def test_trust_setting_that_a_starting_mcp_server_edits_in_the_settings_file_is_not_applied(
+def test_trust_setting_edited_by_a_starting_mcp_server_is_not_applied(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     script, ready = tmp_path / "server.sh", tmp_path / "ready"
@@ -397,7 +397,7 @@ def test_trust_setting_that_a_starting_mcp_server_edits_in_the_settings_file_is_
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_server_added_to_the_file_after_another_one_ran_does_not_get_its_edited_trust_setting(
+def test_lowered_trust_setting_of_a_server_added_after_another_server_ran_is_not_applied(
     settings: Settings, open_live: Open
 ) -> None:
     one = {**server_entry(), "trust": "pin"}
@@ -410,7 +410,7 @@ def test_server_added_to_the_file_after_another_one_ran_does_not_get_its_edited_
     assert runtime.config.mcp.servers["two"].trust == "pin"
 
 
-def test_config_set_command_of_the_user_raises_the_trust_of_a_running_mcp_server(
+def test_config_set_command_of_the_user_changes_the_trust_setting_of_a_running_mcp_server(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -420,7 +420,7 @@ def test_config_set_command_of_the_user_raises_the_trust_of_a_running_mcp_server
     assert runtime.mcp.servers["one"].settings.trust == "warn"
 
 
-def test_settings_file_changed_by_a_tool_call_has_no_effect_until_the_user_runs_config_accept(
+def test_settings_changed_by_a_tool_call_take_effect_only_after_the_user_runs_config_accept(
     settings: Settings,
     open_live: Open,
     monkeypatch: pytest.MonkeyPatch,
@@ -441,7 +441,7 @@ def test_settings_file_changed_by_a_tool_call_has_no_effect_until_the_user_runs_
     assert runtime.config.approval.mode == "manual"
 
 
-def test_settings_file_changed_by_a_tool_call_is_not_loaded_even_while_that_call_still_runs(
+def test_settings_file_changed_by_a_tool_call_is_not_reloaded_while_the_call_is_running(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The watching thread sees the changed settings before the tool call ends."""
@@ -467,7 +467,7 @@ def test_settings_file_changed_by_a_tool_call_is_not_loaded_even_while_that_call
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_settings_file_changed_by_a_background_process_of_a_tool_call_is_not_loaded(
+def test_settings_file_changed_by_a_background_process_of_a_tool_call_is_not_reloaded(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -481,7 +481,7 @@ def test_settings_file_changed_by_a_background_process_of_a_tool_call_is_not_loa
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_settings_file_changed_by_a_tool_call_of_another_runtime_is_not_loaded(
+def test_settings_file_changed_by_a_tool_call_of_another_runtime_is_not_reloaded(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example, an agent's tool call changes the settings file that a running gateway watches."""
@@ -503,7 +503,7 @@ def test_settings_file_changed_by_a_tool_call_of_another_runtime_is_not_loaded(
     assert server_tools(follower) == {"mcp_one_echo"}
 
 
-def test_settings_file_changed_by_a_tool_that_declares_no_effects_is_not_loaded(
+def test_settings_file_changed_by_a_tool_without_declared_effects_is_not_reloaded(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Settings changes are detected during calls of tools without declared effects, such as MCP tools."""
@@ -520,7 +520,7 @@ def test_settings_file_changed_by_a_tool_that_declares_no_effects_is_not_loaded(
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_tool_disabled_by_the_project_file_stays_disabled_if_a_tool_call_deletes_that_file(
+def test_tool_disabled_in_the_project_file_stays_disabled_if_a_tool_call_deletes_the_file(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()
@@ -531,7 +531,7 @@ def test_tool_disabled_by_the_project_file_stays_disabled_if_a_tool_call_deletes
     assert "read_file" not in runtime.session().granted()
 
 
-def test_tool_stays_disabled_if_a_tool_call_adds_a_project_file_in_a_subdirectory(
+def test_disabled_tool_stays_disabled_if_a_tool_call_creates_a_project_file_in_a_subdirectory(
     settings: Settings, home: Path, tmp_path: Path
 ) -> None:
     settings.write()
@@ -546,7 +546,7 @@ def test_tool_stays_disabled_if_a_tool_call_adds_a_project_file_in_a_subdirector
         assert "read_file" not in runtime.session().granted()
 
 
-def test_config_set_command_of_the_user_takes_effect_while_a_tool_call_runs(
+def test_config_set_command_of_the_user_takes_effect_while_a_tool_call_is_running(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()

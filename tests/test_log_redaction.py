@@ -76,7 +76,7 @@ def test_secrets_in_log_lines_and_uncaught_exceptions_are_redacted_on_standard_e
     assert "Hunter" not in done.stderr
 
 
-def test_json_log_has_one_object_per_line_without_secrets() -> None:
+def test_json_log_contains_one_object_per_line_and_no_secrets() -> None:
     formatter = JsonFormatter(Redaction(("value-of-the-environment",), max_chars=20_000))
     try:
         raise ValueError("failed for value-of-the-environment")
@@ -89,7 +89,7 @@ def test_json_log_has_one_object_per_line_without_secrets() -> None:
     assert "ValueError" in entry["exception"]
 
 
-def test_event_message_becomes_a_json_object_in_the_json_log_and_other_messages_stay_text() -> None:
+def test_event_is_logged_as_a_json_object_in_the_json_log_and_other_messages_as_text() -> None:
     formatter = JsonFormatter(Redaction((), max_chars=20_000))
     entry = json.loads(formatter.format(_record("%s", '{"type": "tool_started", "tool": "add"}')))
     assert entry["event"] == {"type": "tool_started", "tool": "add"}

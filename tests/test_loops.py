@@ -82,7 +82,7 @@ def echo() -> Iterator[int]:
         thread.join()
 
 
-def test_async_connection_opened_in_one_sync_call_can_be_used_in_the_next(
+def test_async_connection_opened_in_one_sync_call_can_be_used_in_the_next_sync_call(
     loops: EventLoops, echo: int
 ) -> None:
     cached: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -167,13 +167,15 @@ async def test_coroutine_run_synchronously_can_run_further_coroutines_synchronou
     assert loops.run(outer(3)) == "bottom"
 
 
-async def test_sync_call_from_a_running_loop_leaks_no_thread_or_loop(loops: EventLoops) -> None:
+async def test_sync_call_inside_a_running_event_loop_leaks_no_thread_or_loop(loops: EventLoops) -> None:
     used = loops.run(current_loop_and_thread())
     assert used.is_closed()
     assert "toolfold-bridge" not in [thread.name for thread in threading.enumerate()]
 
 
-async def test_sync_call_from_a_running_loop_sees_context_variables(loops: EventLoops) -> None:
+async def test_coroutine_run_inside_a_running_event_loop_sees_the_context_variables_of_its_sync_caller(
+    loops: EventLoops,
+) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
 
@@ -246,7 +248,7 @@ def test_event_loops_of_many_threads_leak_no_file_descriptors(loops: EventLoops)
 # -- closing --------------------------------------------------------------------------------------------
 
 
-def test_close_also_closes_the_event_loop_of_a_thread_that_still_runs() -> None:
+def test_closing_event_loops_closes_the_loop_of_a_thread_that_is_still_running() -> None:
     loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
         theirs, mine = (
@@ -303,7 +305,7 @@ def test_garbage_collecting_the_event_loops_object_closes_its_loops() -> None:
     assert used.is_closed()
 
 
-def test_garbage_collecting_an_event_loops_object_whose_loop_is_closed_raises_nothing(
+def test_garbage_collecting_event_loops_whose_loop_is_already_closed_raises_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     complaints: list[object] = []
@@ -330,7 +332,7 @@ async def ignore_cancellation() -> None:
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-def test_closing_the_event_loops_ends_although_a_task_ignores_cancellation() -> None:
+def test_closing_event_loops_does_not_hang_if_a_task_ignores_cancellation() -> None:
     loops = EventLoops()
     kept: list[asyncio.Task[None]] = []
 
@@ -348,7 +350,7 @@ def test_closing_the_event_loops_ends_although_a_task_ignores_cancellation() -> 
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_sync_call_returns_although_a_task_it_left_behind_ignores_cancellation(
+async def test_sync_call_returns_even_if_a_background_task_it_started_ignores_cancellation(
     loops: EventLoops,
 ) -> None:
     async def start() -> str:
@@ -368,7 +370,7 @@ async def test_sync_call_returns_although_a_task_it_left_behind_ignores_cancella
     assert given == ["done"]
 
 
-def test_cleanup_of_an_unfinished_async_generator_runs_when_the_event_loops_are_closed() -> None:
+def test_cleanup_of_an_unfinished_async_generator_runs_when_event_loops_are_closed() -> None:
     loops, finished = EventLoops(), threading.Event()
 
     async def numbers() -> AsyncIterator[int]:
@@ -391,7 +393,9 @@ def test_cleanup_of_an_unfinished_async_generator_runs_when_the_event_loops_are_
 # -- sync and async code ---------------------------------------------------------------------------------
 
 
-async def test_event_loop_continues_while_a_blocking_function_runs_in_a_thread(loops: EventLoops) -> None:
+async def test_event_loop_stays_responsive_while_a_blocking_function_runs_in_a_thread(
+    loops: EventLoops,
+) -> None:
     go_on = threading.Event()
     blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
@@ -399,7 +403,7 @@ async def test_event_loop_continues_while_a_blocking_function_runs_in_a_thread(l
     assert await blocked is True
 
 
-async def test_call_returns_the_value_of_sync_and_async_functions_lambdas_and_callable_objects(
+async def test_call_returns_the_result_of_sync_and_async_functions_lambdas_and_callable_objects(
     loops: EventLoops,
 ) -> None:
     class Callable_:  # noqa: N801
@@ -436,7 +440,7 @@ async def test_system_exit_raised_by_a_blocking_function_does_not_stop_the_proce
     assert caught.value.original is raised
 
 
-async def test_blocking_function_is_refused_while_the_maximum_number_of_threads_is_in_use(
+async def test_blocking_function_is_refused_when_the_maximum_number_of_threads_is_in_use(
     loops: EventLoops,
 ) -> None:
     go_on = threading.Event()
@@ -449,7 +453,7 @@ async def test_blocking_function_is_refused_while_the_maximum_number_of_threads_
     assert await loops.run_in_thread(lambda: "free again") == "free again"
 
 
-async def test_hooks_and_checks_still_get_threads_while_hanging_handlers_use_all_handler_threads(
+async def test_hooks_and_checks_can_run_while_hanging_handlers_occupy_all_handler_threads(
     loops: EventLoops,
 ) -> None:
     go_on = threading.Event()
@@ -466,7 +470,7 @@ async def test_hooks_and_checks_still_get_threads_while_hanging_handlers_use_all
     assert await loops.call_with_timeout(60, lambda: "free again") == "free again"
 
 
-async def test_result_of_blocking_code_that_arrives_after_the_loop_is_closed_is_dropped_silently(
+async def test_result_of_a_blocking_function_is_discarded_silently_if_the_event_loop_is_already_closed(
     loops: EventLoops,
 ) -> None:
     go_on, ended = threading.Event(), threading.Event()
@@ -496,7 +500,9 @@ async def test_result_of_blocking_code_that_arrives_after_the_loop_is_closed_is_
 # -- timeouts -----------------------------------------------------------------------------------
 
 
-async def test_call_with_timeout_returns_the_result_if_the_function_ends_in_time(loops: EventLoops) -> None:
+async def test_call_with_timeout_returns_the_result_of_a_function_that_finishes_in_time(
+    loops: EventLoops,
+) -> None:
     assert await loops.call_with_timeout(60, answer, 5) == 5
     assert await loops.call_with_timeout(60, lambda: 6) == 6
 
@@ -515,7 +521,7 @@ async def test_coroutine_that_exceeds_its_call_timeout_is_cancelled(loops: Event
     assert ended == ["cleaned up"]
 
 
-async def test_call_of_a_blocking_function_raises_call_timeout_without_waiting_for_its_end(
+async def test_blocking_function_that_exceeds_its_timeout_raises_call_timeout_immediately(
     loops: EventLoops,
 ) -> None:
     go_on = threading.Event()
@@ -525,7 +531,7 @@ async def test_call_of_a_blocking_function_raises_call_timeout_without_waiting_f
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_async_code_that_ignores_cancellation_leaves_no_task_after_its_timeout(
+async def test_coroutine_that_ignores_cancellation_leaves_no_task_behind_after_its_timeout(
     loops: EventLoops,
 ) -> None:
     before = asyncio.all_tasks()
@@ -535,7 +541,7 @@ async def test_async_code_that_ignores_cancellation_leaves_no_task_after_its_tim
     assert asyncio.all_tasks() == before
 
 
-async def test_timeout_error_raised_by_the_called_code_does_not_count_as_a_call_timeout(
+async def test_timeout_error_raised_by_the_called_function_is_not_reported_as_a_call_timeout(
     loops: EventLoops,
 ) -> None:
     async def slow_database() -> None:
@@ -563,7 +569,7 @@ async def test_cancelling_the_task_that_awaits_a_call_cancels_the_called_corouti
     assert ended.is_set()
 
 
-async def test_coroutine_that_cancels_its_own_task_raises_escaped_exception_in_its_caller(
+async def test_coroutine_that_cancels_its_own_task_raises_escaped_exception_to_its_caller(
     loops: EventLoops,
 ) -> None:
     async def give_up() -> None:
@@ -656,7 +662,7 @@ def test_ctrl_c_leaks_no_thread_or_event_loop() -> None:
     assert out == "cleaned up\ncaught\nusable\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_interrupts_a_sync_call_from_a_running_loop() -> None:
+def test_ctrl_c_interrupts_a_sync_call_inside_a_running_event_loop() -> None:
     code, out, err = run_and_interrupt(
         """
         async def main():
@@ -674,7 +680,7 @@ def test_ctrl_c_interrupts_a_sync_call_from_a_running_loop() -> None:
     assert out == "cleaned up\ncaught\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_ends_the_process_although_a_blocking_function_hangs_in_a_thread() -> None:
+def test_ctrl_c_ends_the_process_even_if_a_blocking_function_hangs_in_a_thread() -> None:
     code, _, err = run_and_interrupt(
         """
         def hang():
@@ -710,14 +716,14 @@ def test_program_with_event_loops_in_many_threads_exits_without_warnings(ending:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_creating_the_event_loops_object_opens_no_file_descriptors() -> None:
+def test_creating_event_loops_opens_no_file_descriptors() -> None:
     before = open_files()
     made = EventLoops()
     assert open_files() <= before
     made.close()
 
 
-async def test_context_manager_that_is_entered_in_a_thread_after_its_caller_was_cancelled_is_exited(
+async def test_context_manager_entered_in_a_thread_is_exited_if_its_caller_was_cancelled_meanwhile(
     loops: EventLoops,
 ) -> None:
     go, left = threading.Event(), threading.Event()

@@ -137,13 +137,13 @@ def test_changing_a_schema_after_freezing_it_does_not_change_the_frozen_copy(val
 
 @modest
 @given(json_values)
-def test_frozen_json_value_serializes_like_the_original(value: Any) -> None:
+def test_frozen_json_value_is_serialized_to_the_same_json_as_the_original(value: Any) -> None:
     assert json.dumps(freeze(value)) == json.dumps(value)
 
 
 @modest
 @given(json_objects)
-def test_deep_copy_of_a_frozen_json_value_consists_of_mutable_dicts_and_lists(value: Json) -> None:
+def test_deep_copy_of_a_frozen_json_value_is_mutable(value: Json) -> None:
     frozen = freeze(value)
     mine = copy.deepcopy(frozen)
     assert mine == frozen
@@ -161,7 +161,7 @@ def test_pickled_and_shallow_copies_of_frozen_values_are_frozen(value: Json) -> 
         assert all(isinstance(each, FrozenDict | FrozenList) for each in iterate_containers(copied))
 
 
-def test_freezing_a_value_turns_other_mappings_into_objects_and_tuples_into_arrays() -> None:
+def test_freezing_converts_other_mappings_to_objects_and_tuples_to_arrays() -> None:
     assert freeze(UserDict({"a": (1, UserDict({"b": ()}))})) == {"a": [1, {"b": []}]}
 
 
@@ -172,13 +172,13 @@ def test_freezing_a_value_turns_other_mappings_into_objects_and_tuples_into_arra
         *(memoryview(b"x"), 1j, len),
     ],
 )
-def test_freezing_a_value_that_is_not_json_is_rejected_at_any_depth(stranger: object) -> None:
+def test_freezing_a_value_that_contains_non_json_data_at_any_depth_is_rejected(stranger: object) -> None:
     for value in (stranger, {"a": [stranger]}, [{"a": {"b": stranger}}]):
         with pytest.raises(TypeError, match="is not a JSON value"):
             freeze(value)
 
 
-def test_changing_a_returned_tool_definition_does_not_change_later_definitions_of_the_tool() -> None:
+def test_changing_a_returned_tool_definition_does_not_change_definitions_returned_later() -> None:
     tool = search_tool()
     mine = tool.definition()
     mine["type"] = "changed"
@@ -215,7 +215,7 @@ def test_changing_the_schema_dict_after_making_a_tool_does_not_change_the_tool(p
     assert tool.parameters == before
 
 
-def test_equal_strings_in_the_frozen_schemas_of_two_tools_are_one_object() -> None:
+def test_equal_strings_in_the_frozen_schemas_of_two_tools_share_one_object() -> None:
     one, other = (freeze(json.loads('{"größe": {"type": "string"}}')) for _ in range(2))
     assert next(iter(one)) is next(iter(other))
     assert one["größe"]["type"] is other["größe"]["type"]

@@ -45,7 +45,7 @@ def first_short_name(name: str) -> str:
 @example("a" * 100_000)
 @example("日本語のツール")
 @example("ﷺ" * 200)
-def test_short_names_generated_from_any_text_match_the_pattern_that_model_providers_accept(name: str) -> None:
+def test_short_names_generated_from_arbitrary_text_match_the_pattern_of_model_providers(name: str) -> None:
     forms = list(short_names(name))
     assert all(ACCEPTED_BY_PROVIDERS.match(form) and is_accepted(form) for form in forms)
     assert len(set(forms)) == len(forms) > 1
@@ -82,14 +82,14 @@ def test_short_name_of_a_tool_is_the_same_in_every_process() -> None:
         assert json.loads(told.stdout) == [first_short_name(name) for name in names]
 
 
-def test_short_names_of_two_tools_equal_those_of_earlier_releases() -> None:
+def test_short_names_are_identical_to_those_of_earlier_releases() -> None:
     assert first_short_name("a.b") == "a_b_fzztnxeo"
     assert first_short_name("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
         "mcp_example_server_xxxxxxxxxxxxxxxxxx_delete_everything_744y7d7o"
     )
 
 
-def test_short_name_of_a_tool_contains_the_words_of_its_original_name() -> None:
+def test_short_name_of_a_tool_contains_words_of_its_original_name() -> None:
     assert first_short_name("mcp.github/create-issue").startswith("mcp_github_create-issue_")
     assert first_short_name("Café.ouvrir").startswith("Cafe_ouvrir_")
 
@@ -103,14 +103,14 @@ def test_short_name_of_a_long_tool_name_keeps_its_start_and_end() -> None:
 
 @modest
 @given(accepted_names)
-def test_tool_name_that_model_providers_accept_is_registered_unchanged(name: str) -> None:
+def test_tool_name_accepted_by_model_providers_is_registered_unchanged(name: str) -> None:
     assume(not is_reserved(name))
     registered = Registry().add(tool(name))
     assert (registered.name, registered.original_name) == (name, "")
 
 
 @check_cases("name", ["", "a" * 65, "a.b", "a b", "a\n", "é", "a/b", "٣", "a\x00"])
-def test_tool_name_that_is_empty_too_long_or_has_other_characters_is_not_accepted(name: str) -> None:
+def test_tool_name_that_is_empty_too_long_or_has_invalid_characters_is_not_accepted(name: str) -> None:
     assert not is_accepted(name)
 
 
@@ -135,7 +135,7 @@ def test_registered_tool_is_found_by_its_original_name_and_by_its_short_name(nam
         assert ACCEPTED_BY_PROVIDERS.match(found.name)
 
 
-def test_tool_whose_short_name_is_taken_gets_another_one_and_both_tools_are_found() -> None:
+def test_tool_whose_short_name_is_already_used_gets_a_different_short_name() -> None:
     registry = Registry()
     squatter = registry.add(tool(first_short_name("a.b")))
     late = registry.add(tool("a.b"))
@@ -145,7 +145,7 @@ def test_tool_whose_short_name_is_taken_gets_another_one_and_both_tools_are_foun
     assert registry.snapshot().find(squatter.name) is squatter
 
 
-def test_tool_registered_a_second_time_gets_the_short_name_of_the_first_registration() -> None:
+def test_tool_registered_twice_gets_the_same_short_name_both_times() -> None:
     registry = Registry()
     first = registry.add(tool("a.b"))
     again = registry.add(tool("a.b"))
@@ -153,7 +153,7 @@ def test_tool_registered_a_second_time_gets_the_short_name_of_the_first_registra
     assert list(registry.snapshot()) == [first.name]
 
 
-def test_tool_added_to_a_second_registry_is_found_there_by_its_original_and_its_short_name() -> None:
+def test_tool_added_to_a_second_registry_can_be_found_by_its_original_name_and_short_name() -> None:
     shortened = Registry().add(tool("a.b"))
     other = Registry()
     assert other.add(shortened).original_name == "a.b"
@@ -170,9 +170,7 @@ def test_tool_added_to_a_second_registry_is_found_there_by_its_original_and_its_
         "\u200b{0}\ufeff",
     ],
 )
-def test_name_of_a_bridge_tool_is_rejected_even_with_added_spaces_or_underscores(
-    bridge: str, disguise: str
-) -> None:
+def test_bridge_tool_name_with_added_spaces_or_underscores_is_rejected(bridge: str, disguise: str) -> None:
     registry = Registry()
     with pytest.raises(ReservedName, match="reserved for the runtime's own bridge tools"):
         registry.add(tool(disguise.format(bridge)))
@@ -199,7 +197,7 @@ def look_alikes(draw: st.DrawFn) -> str:
 @example("toolſearch")
 @example("ｔｏｏｌ＿ｃａｌｌ")
 @example("to\u200bol_des\u00adcribe")
-def test_tool_name_that_looks_like_the_name_of_a_bridge_tool_is_rejected(name: str) -> None:
+def test_tool_name_that_looks_like_a_bridge_tool_name_is_rejected(name: str) -> None:
     registry = Registry()
     with pytest.raises(ReservedName):
         registry.add(tool(name))
@@ -210,18 +208,18 @@ def test_tool_name_that_looks_like_the_name_of_a_bridge_tool_is_rejected(name: s
     "name",
     ["tool_searcher", "my_tool_call", "tool_call_2", "tool", "search_tools", "日本_tool_call", "toolcalls"],
 )
-def test_tool_name_that_contains_the_name_of_a_bridge_tool_is_allowed(name: str) -> None:
+def test_tool_name_that_contains_a_bridge_tool_name_is_allowed(name: str) -> None:
     assert not is_reserved(name)
     assert Registry().add(tool(name)).name not in BRIDGE_NAMES
 
 
 @modest
 @given(any_text)
-def test_short_names_generated_from_any_text_never_equal_the_name_of_a_bridge_tool(name: str) -> None:
+def test_short_names_generated_from_arbitrary_text_never_equal_a_bridge_tool_name(name: str) -> None:
     assert not any(is_reserved(form) for form in short_names(name))
 
 
-def test_tool_whose_short_or_original_name_is_that_of_a_bridge_tool_is_rejected() -> None:
+def test_tool_with_a_bridge_tool_name_as_short_or_original_name_is_rejected() -> None:
     registry = Registry()
     shown_as_bridge = replace(tool("harmless"), name="tool_call", original_name="harmless")
     called_as_bridge = replace(tool("harmless"), original_name="tool_call")

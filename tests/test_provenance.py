@@ -129,7 +129,7 @@ def test_process_started_by_a_tool_call_is_recognised_behind_sudo_setsid_and_oth
     assert answer.read_text() != "UNMARKED"
 
 
-def test_orphaned_process_of_a_tool_call_without_environment_is_recognised_by_its_memory_limit(
+def test_orphaned_process_of_a_tool_call_without_environment_is_identified_by_its_memory_limit(
     runtime: Runtime, tmp_path: Path
 ) -> None:
     """An orphan in its own session without environment is identified by its memory limit only."""
@@ -139,7 +139,7 @@ def test_orphaned_process_of_a_tool_call_without_environment_is_recognised_by_it
     assert "ulimit -Hm" in answer.read_text()
 
 
-async def test_detached_child_of_an_mcp_server_is_recognised_as_started_by_the_runtime(
+async def test_detached_child_process_of_an_mcp_server_is_recognised_as_started_by_the_runtime(
     tmp_path: Path,
 ) -> None:
     from toolfold.redaction import Redaction
@@ -168,14 +168,14 @@ def test_process_started_by_a_tool_call_is_recognised_even_if_it_lowers_its_memo
     assert "limit on resident memory" in answer.read_text()
 
 
-def test_process_unrelated_to_the_runtime_is_not_taken_for_one_started_by_a_tool_call(tmp_path: Path) -> None:
+def test_process_unrelated_to_the_runtime_is_not_attributed_to_a_tool_call(tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     subprocess.run([sys.executable, str(script)], check=True, env={})
     assert answer.read_text() == "UNMARKED"
     assert find_tool_call() == ""
 
 
-def test_child_of_a_process_with_an_open_runtime_is_recognised_as_started_by_a_tool_call(
+def test_child_process_of_a_process_with_an_open_runtime_is_attributed_to_a_tool_call(
     tmp_path: Path,
 ) -> None:
     """Tools that start processes themselves do not mark them, but the runtime is an ancestor."""
@@ -190,7 +190,7 @@ def test_child_of_a_process_with_an_open_runtime_is_recognised_as_started_by_a_t
     assert answer.read_text() == "UNMARKED"
 
 
-def test_ancestors_of_a_process_are_read_with_ps_if_there_is_no_proc_filesystem(
+def test_ancestors_of_a_process_are_read_with_ps_on_systems_without_a_proc_filesystem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not shutil.which("ps"):
@@ -311,7 +311,7 @@ def settings_of(home: Path) -> dict[str, bytes]:
     }
 
 
-def test_every_toolfold_command_that_changes_settings_or_access_is_refused_in_a_tool_call(
+def test_toolfold_commands_that_change_settings_or_access_are_refused_in_a_tool_call(
     runtime: Runtime, home: Path
 ) -> None:
     (home / "config.yaml").write_text("mcp:\n  servers:\n    some: {command: 'true'}\n")
@@ -351,7 +351,7 @@ def test_every_toolfold_command_is_either_refused_or_listed_as_allowed_in_a_tool
     assert every >= ALLOWED_IN_TOOL_CALLS
 
 
-def test_unlisted_command_group_invoked_without_a_subcommand_is_refused_in_a_tool_call() -> None:
+def test_command_group_without_a_subcommand_is_refused_in_a_tool_call_unless_listed_as_allowed() -> None:
     import click
 
     from toolfold.cli.restrictions import restrict_command
@@ -366,7 +366,7 @@ def test_unlisted_command_group_invoked_without_a_subcommand_is_refused_in_a_too
 
 
 @pytest.mark.thorough
-def test_toolfold_commands_that_only_read_are_allowed_in_a_tool_call(runtime: Runtime, home: Path) -> None:
+def test_read_only_toolfold_commands_are_allowed_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     own = toolfold_in(home)
     commands = ("config show", "approvals list", "token list", "tools list", "approvals test 'ls'")
     script = "; ".join(f'{own} {each} >/dev/null 2>&1; printf "%s " "$?"' for each in commands)
@@ -390,7 +390,7 @@ PYTHON_ATTEMPTS = {
 
 @pytest.mark.thorough(keep=2)
 @pytest.mark.parametrize("attempt", PYTHON_ATTEMPTS)
-def test_python_code_that_a_tool_call_runs_cannot_change_settings_through_toolfold(
+def test_python_code_run_by_a_tool_call_cannot_change_settings_through_toolfold(
     runtime: Runtime, home: Path, attempt: str
 ) -> None:
     before = settings_of(home)
@@ -433,7 +433,7 @@ def test_process_of_a_tool_call_cannot_answer_its_own_approval_question(
     assert not any(each["allowed"] for each in about_it)
 
 
-def test_runtime_opened_by_code_in_a_tool_call_refuses_instead_of_asking_its_own_approver(
+def test_runtime_opened_inside_a_tool_call_refuses_risky_calls_without_asking_its_approver(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     """Code in a tool call opens a runtime and approves everything permanently."""
@@ -456,7 +456,7 @@ def test_runtime_opened_by_code_in_a_tool_call_refuses_instead_of_asking_its_own
 
 
 @pytest.mark.thorough
-def test_command_toolfold_call_inside_a_tool_call_can_run_a_harmless_command(
+def test_toolfold_call_command_inside_a_tool_call_can_run_a_harmless_command(
     runtime: Runtime, home: Path
 ) -> None:
     nested = shlex.quote(json.dumps({"command": "echo nested works"}))
@@ -464,7 +464,7 @@ def test_command_toolfold_call_inside_a_tool_call_can_run_a_harmless_command(
     assert "nested works" in output
 
 
-def test_command_toolfold_call_inside_a_tool_call_cannot_turn_approval_off(
+def test_toolfold_call_command_inside_a_tool_call_cannot_disable_approval(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "nested-target"
@@ -475,7 +475,7 @@ def test_command_toolfold_call_inside_a_tool_call_cannot_turn_approval_off(
     assert target.exists()
 
 
-def test_config_set_of_a_process_unrelated_to_the_open_runtime_succeeds(
+def test_config_set_run_by_a_process_unrelated_to_the_open_runtime_succeeds(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     """Runs in a process that is no descendant of the runtime."""
@@ -498,7 +498,7 @@ def test_config_set_of_a_process_unrelated_to_the_open_runtime_succeeds(
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_looking_for_a_parent_tool_call_finds_none_on_systems_without_resource_limits_and_user_ids() -> None:
+def test_find_tool_call_returns_nothing_on_systems_without_resource_limits_and_user_ids() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

@@ -35,7 +35,7 @@ def test_known_secrets_inserted_anywhere_in_a_text_are_all_redacted(
     assert not any(secret in redacted for secret in secrets)
 
 
-def test_no_part_of_a_known_secret_remains_if_the_text_is_truncated_inside_it() -> None:
+def test_no_part_of_a_known_secret_remains_in_text_truncated_within_the_secret() -> None:
     secret = "Kq7wZx3vT9nB2mLs8Yp4Rd6Hf1Jc5Gg0"
     parts = [secret[start : start + 6] for start in range(len(secret) - 6)]
     for before in range(260):
@@ -71,7 +71,7 @@ def test_known_secret_that_contains_surrogate_characters_is_redacted() -> None:
 
 
 @check_cases("secret", ['pa"ss\\word\n1', "p@ss/w rd?&1", "geheim-ü-123"])
-def test_secret_is_redacted_in_json_python_literals_and_urls(secret: str) -> None:
+def test_known_secret_is_redacted_in_json_python_literals_and_urls(secret: str) -> None:
     redact = Redaction([secret])
     for spelling in (json.dumps({"k": secret}), repr([secret]), f"http://h/?q={quote(secret, safe='')}"):
         redacted = redact(spelling)
@@ -146,7 +146,7 @@ def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
         "token=\nrm -rf docs",
     ],
 )
-def test_code_in_a_variable_named_like_a_secret_is_not_redacted_if_the_command_executes_it(
+def test_executed_code_in_a_variable_with_a_secret_name_is_not_redacted(
     command: str,
 ) -> None:
     assert Redaction()(command) == command
@@ -169,19 +169,19 @@ def test_code_in_a_variable_named_like_a_secret_is_not_redacted_if_the_command_e
         "password=hunter22x(3)",
     ],
 )
-def test_password_in_a_command_is_redacted_if_it_is_passed_to_a_program_and_not_executed(
+def test_password_passed_to_a_program_in_a_command_is_redacted(
     command: str,
 ) -> None:
     assert "hunter22x" not in Redaction()(command)
 
 
-def test_no_part_of_a_token_remains_if_text_is_truncated_in_the_middle_of_it() -> None:
+def test_no_part_of_a_token_remains_in_text_truncated_within_the_token() -> None:
     for before in range(40, 60):
         redacted = Redaction(max_chars=60)("x" * before + " sk-" + "Zq9" * 40)
         assert "Zq9" not in redacted
 
 
-def test_function_contains_secret_searches_the_whole_text() -> None:
+def test_contains_secret_searches_the_whole_text() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"], max_chars=10)
     assert redact.contains_secret("x" * 5_000 + "Kq7wZx3vT9nB")
     assert redact.contains_secret("Kq7w\0Zx3vT9nB")
@@ -189,7 +189,7 @@ def test_function_contains_secret_searches_the_whole_text() -> None:
     assert not redact.contains_secret("x" * 5_000)
 
 
-def test_redacting_known_secrets_in_a_redacted_text_changes_nothing() -> None:
+def test_redacting_known_secrets_twice_gives_the_same_text() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"])
     once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")
     assert redact(once) == once
@@ -208,13 +208,13 @@ def test_redaction_of_a_megabyte_of_adversarial_text_ends_within_the_time_limit(
     assert len(redacted) < 2_100
 
 
-def test_redaction_truncates_long_text_and_marks_where_it_was_cut() -> None:
+def test_redaction_truncates_long_text_and_marks_the_cut() -> None:
     assert Redaction(max_chars=10)("abcdefghijklmno") == "abcdefghij… (cut)"
     assert Redaction(max_chars=10)("abcdefghij") == "abcdefghij"
 
 
 @check_cases("spelling", SPELLINGS)
-def test_secret_is_redacted_in_each_of_300_ways_to_write_a_secret_in_a_command_or_text(spelling: str) -> None:
+def test_secret_is_redacted_in_each_of_300_spellings_in_commands_and_texts(spelling: str) -> None:
     for secret in ("Hunter2xyz", "p4ss!word+1"):
         text = spelling.replace("{s}", secret)
         redacted = Redaction(max_chars=20_000)(text)
@@ -223,7 +223,7 @@ def test_secret_is_redacted_in_each_of_300_ways_to_write_a_secret_in_a_command_o
         assert redacted.split()[0] in text or HIDDEN in redacted.split()[0]
 
 
-def test_redaction_corpora_have_at_least_300_texts_with_secrets_and_120_look_alikes() -> None:
+def test_redaction_corpora_contain_at_least_300_texts_with_secrets_and_120_lookalikes() -> None:
     assert len(set(SPELLINGS)) >= 300
     assert len(set(LOOKALIKES)) >= 120
 
@@ -278,9 +278,7 @@ FRAGMENTS = st.sampled_from(
     st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
     st.sampled_from([30, 200, 5_000]),
 )
-def test_redacting_any_text_that_was_already_redacted_changes_nothing(
-    pieces: list[str], max_chars: int
-) -> None:
+def test_redacting_arbitrary_text_twice_gives_the_same_text(pieces: list[str], max_chars: int) -> None:
     redact = Redaction(max_chars=max_chars)
     once = redact("".join(pieces))
     assert redact(once) == once
@@ -303,7 +301,7 @@ def test_redaction_of_an_adversarial_command_ends_within_the_time_limit(piece: s
 
 
 @given(st.from_regex(r"[A-Za-z0-9]{0,15}", fullmatch=True))
-def test_no_pattern_for_secrets_matches_a_word_of_up_to_15_letters_and_digits(word: str) -> None:
+def test_secret_patterns_match_no_word_of_up_to_15_letters_and_digits(word: str) -> None:
     """Short words are not searched, so no search may find a secret in one."""
     assert not [*find_pattern_secrets(word), *find_command_secrets(word)]
 

@@ -85,7 +85,7 @@ def test_tool_is_registered_from_name_schema_and_handler(registry: Registry) -> 
     assert (registered.requires_env, registered.synonyms) == (("KEY",), ("look up",))
 
 
-def test_tool_object_passed_to_add_is_in_the_registry(registry: Registry) -> None:
+def test_tool_object_passed_to_add_is_registered(registry: Registry) -> None:
     brought = tool("create_issue", "mcp-github", source=Source("mcp", "github"))
     assert registry.add(brought) is brought
     assert registry.snapshot()["create_issue"] is brought
@@ -102,7 +102,7 @@ def test_function_decorated_as_a_tool_is_registered(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("stranger", [None, "search", {"name": "search"}, len])
-def test_registering_an_object_that_is_no_tool_is_rejected(registry: Registry, stranger: Any) -> None:
+def test_registering_an_object_that_is_not_a_tool_is_rejected(registry: Registry, stranger: Any) -> None:
     with pytest.raises(InvalidTool, match="expected a Tool or a @tool function"):
         registry.add(stranger)
     assert names(registry) == set()
@@ -140,7 +140,7 @@ def test_reserved_tool_name_is_rejected_by_every_registration_method(
 # Collisions
 
 
-def test_tool_named_like_one_of_another_toolset_replaces_it_with_a_warning(
+def test_tool_with_the_name_of_a_tool_in_another_toolset_replaces_that_tool_with_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry.add(tool("search", "web"))
@@ -155,7 +155,7 @@ def test_tool_named_like_one_of_another_toolset_replaces_it_with_a_warning(
     )
 
 
-def test_registering_a_taken_name_with_override_false_raises_and_keeps_the_earlier_tool(
+def test_registering_a_used_name_with_override_false_raises_and_keeps_the_earlier_tool(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search", "web"))
@@ -168,7 +168,7 @@ def test_registering_a_taken_name_with_override_false_raises_and_keeps_the_earli
 
 
 @pytest.mark.parametrize("override", [True, False])
-def test_tool_registered_again_in_the_same_toolset_replaces_the_old_one_without_a_warning(
+def test_tool_registered_again_in_the_same_toolset_replaces_the_old_tool_without_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture, override: bool
 ) -> None:
     registry.add(tool("search"))
@@ -187,7 +187,7 @@ def test_second_tool_with_the_same_original_name_replaces_the_first_with_a_warni
     assert len(caplog.records) == 1
 
 
-def test_tool_named_like_the_short_name_of_another_is_refused_or_replaces_it_with_a_warning(
+def test_tool_named_like_the_short_name_of_another_tool_replaces_that_tool_only_with_override(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = registry.add(tool("search.pages"))
@@ -207,7 +207,7 @@ def test_tool_names_are_case_sensitive(registry: Registry, caplog: pytest.LogCap
 # Many at once
 
 
-def test_add_all_registers_several_tools_in_one_change_of_the_registry(registry: Registry) -> None:
+def test_add_all_registers_several_tools_as_one_change_of_the_registry(registry: Registry) -> None:
     added = registry.add_all(tool(name) for name in ("a", "b.c", "d"))
     assert [each.original_name or each.name for each in added] == ["a", "b.c", "d"]
     assert set(registry.snapshot().values()) == set(added)
@@ -222,7 +222,7 @@ def test_add_all_registers_several_tools_in_one_change_of_the_registry(registry:
         (lambda: "nothing", InvalidTool),
     ],
 )
-def test_add_all_registers_no_tool_if_one_of_them_is_rejected(
+def test_add_all_registers_no_tools_if_one_of_the_tools_is_rejected(
     registry: Registry,
     caplog: pytest.LogCaptureFixture,
     bad: Callable[[], Any],
@@ -236,7 +236,7 @@ def test_add_all_registers_no_tool_if_one_of_them_is_rejected(
     assert caplog.records == []
 
 
-def test_add_all_that_is_rejected_keeps_the_earlier_tool_and_logs_no_replacement(
+def test_rejected_add_all_keeps_the_earlier_tool_and_logs_no_replacement(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search", "web"))
@@ -246,7 +246,7 @@ def test_add_all_that_is_rejected_keeps_the_earlier_tool_and_logs_no_replacement
     assert caplog.records == []
 
 
-def test_add_all_registers_no_tool_if_the_iterator_of_tools_raises(registry: Registry) -> None:
+def test_add_all_registers_no_tools_if_the_tool_iterator_raises(registry: Registry) -> None:
     def source() -> Iterator[Tool]:
         yield tool("a")
         raise KeyboardInterrupt
@@ -257,7 +257,7 @@ def test_add_all_registers_no_tool_if_the_iterator_of_tools_raises(registry: Reg
     assert registry.snapshot() is before
 
 
-def test_tools_of_add_all_are_not_in_the_registry_while_their_iterator_still_runs(
+def test_tools_passed_to_add_all_are_not_registered_before_the_iterator_is_exhausted(
     registry: Registry,
 ) -> None:
     def source() -> Iterator[Tool]:
@@ -294,7 +294,7 @@ def test_add_all_with_no_tools_does_not_change_the_registry(registry: Registry) 
     assert registry.snapshot() is before
 
 
-def test_replace_toolset_exchanges_all_tools_of_a_toolset_in_one_change_of_the_registry(
+def test_replace_toolset_exchanges_all_tools_of_a_toolset_as_one_change_of_the_registry(
     registry: Registry,
 ) -> None:
     registry.add_all([tool("old"), tool("both"), tool("else", "file")])
@@ -322,14 +322,14 @@ def test_replace_toolset_with_no_tools_removes_the_toolset(registry: Registry) -
 # Removing
 
 
-def test_removed_tool_is_not_found_in_the_registry(registry: Registry) -> None:
+def test_removed_tool_is_no_longer_found_in_the_registry(registry: Registry) -> None:
     registry.add(tool("a"))
     assert registry.remove("a") is True
     assert registry.snapshot().find("a") is None
 
 
 @pytest.mark.parametrize("by", ["original", "short form"])
-def test_tool_is_removed_by_its_short_or_original_name(registry: Registry, by: str) -> None:
+def test_tool_can_be_removed_by_its_short_name_or_its_original_name(registry: Registry, by: str) -> None:
     odd = registry.add(tool("a.b"))
     assert registry.remove("a.b" if by == "original" else odd.name)
     assert names(registry) == set()
@@ -404,7 +404,7 @@ def test_generation_number_increases_with_every_change_of_the_registry(registry:
 
 @try_examples(50)
 @given(st.permutations(["b", "a", "C", "a.b", "z_", "_z", "10", "9"]))
-def test_snapshot_orders_tools_by_name_whatever_the_order_of_registration(arrivals: list[str]) -> None:
+def test_snapshot_sorts_tools_by_name_regardless_of_registration_order(arrivals: list[str]) -> None:
     registry = Registry()
     for name in arrivals:
         registry.add(tool(name))
@@ -412,14 +412,18 @@ def test_snapshot_orders_tools_by_name_whatever_the_order_of_registration(arriva
     assert ordered == sorted(registry.snapshot())
 
 
-def test_tool_registered_under_a_name_is_found_before_one_with_that_original_name(registry: Registry) -> None:
+def test_lookup_prefers_the_registered_name_of_a_tool_over_the_original_name_of_another(
+    registry: Registry,
+) -> None:
     impostor = registry.add(replace(tool("other"), original_name="search"))
     assert registry.snapshot().find("search") is impostor
     real = registry.add(tool("search"))
     assert registry.snapshot().find("search") is real
 
 
-def test_snapshot_method_named_returns_all_tools_with_that_short_or_original_name(registry: Registry) -> None:
+def test_snapshot_method_named_returns_all_tools_with_the_given_short_or_original_name(
+    registry: Registry,
+) -> None:
     first = registry.add(replace(tool("first"), original_name="search"))
     second = registry.add(replace(tool("second"), original_name="search"))
     assert list(registry.snapshot().named("search")) == [first, second]
@@ -511,7 +515,7 @@ def test_time_to_look_up_a_tool_does_not_grow_with_the_number_of_tools(
     assert grown < 10  # 1 if constant, 100 if linear
 
 
-def test_ten_thousand_snapshots_of_an_unchanged_large_registry_are_one_object(large: Registry) -> None:
+def test_snapshot_object_of_an_unchanged_large_registry_is_reused(large: Registry) -> None:
     assert len({id(large.snapshot()) for _ in range(10_000)}) == 1
 
 
@@ -554,7 +558,9 @@ def test_tools_registered_by_several_threads_at_the_same_time_are_all_in_the_reg
 
 
 @pytest.mark.thorough
-def test_concurrent_snapshots_contain_all_tools_of_an_add_all_or_none(registry: Registry) -> None:
+def test_concurrent_snapshots_contain_either_all_or_none_of_the_tools_of_an_add_all_call(
+    registry: Registry,
+) -> None:
     sizes: set[int] = set()
     done = threading.Event()
 
@@ -581,7 +587,7 @@ def test_concurrent_snapshots_contain_all_tools_of_an_add_all_or_none(registry: 
     assert len(names(registry)) == 1_200
 
 
-def test_of_concurrent_registrations_of_a_name_with_override_false_only_one_succeeds(
+def test_only_one_of_several_concurrent_registrations_of_a_name_with_override_false_succeeds(
     registry: Registry, fast_thread_switching: None
 ) -> None:
     winners: list[tuple[str, str]] = []

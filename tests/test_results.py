@@ -168,14 +168,16 @@ ANYTHING = st.recursive(
 
 
 @check_cases("made", ODDITIES)
-def test_tool_result_with_odd_objects_or_numbers_renders_as_strict_json(made: Callable[[], object]) -> None:
+def test_tool_result_with_unusual_objects_or_numbers_is_rendered_as_strict_json(
+    made: Callable[[], object],
+) -> None:
     for value in (made(), [made(), made()], {"a": made()}, Point(made())):
         render_and_load(value)
 
 
 @try_examples(200)
 @given(ANYTHING)
-def test_tool_result_of_any_python_value_renders_as_strict_json(value: object) -> None:
+def test_tool_result_with_arbitrary_python_values_is_rendered_as_strict_json(value: object) -> None:
     render_and_load(value)
 
 
@@ -209,16 +211,16 @@ def test_tool_results_of_common_types_are_rendered_as_json(value: object, meant:
 
 
 @check_cases("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
-def test_tool_result_that_is_the_text_of_a_json_object_is_unchanged(text: str) -> None:
+def test_tool_result_text_that_is_a_json_object_is_returned_unchanged(text: str) -> None:
     assert render(text) == text
 
 
 @check_cases("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
-def test_tool_result_text_that_is_no_json_object_becomes_the_value_of_the_key_result(text: str) -> None:
+def test_tool_result_text_that_is_not_a_json_object_becomes_the_value_of_the_key_result(text: str) -> None:
     assert render_and_load(text) == {"result": text}
 
 
-def test_tool_result_that_contains_itself_is_replaced_by_a_notice_where_it_repeats() -> None:
+def test_self_reference_in_a_tool_result_is_replaced_by_a_notice() -> None:
     value: dict[str, object] = {"name": "a"}
     value["self"] = value
     assert render_and_load(value) == {"name": "a", "self": "… (contains itself)"}
@@ -235,7 +237,7 @@ def test_value_in_a_tool_result_whose_repr_raises_is_replaced_by_a_notice() -> N
 
 
 @pytest.mark.thorough
-def test_result_of_forty_objects_that_all_refer_to_each_other_is_rendered_in_time() -> None:
+def test_result_of_forty_mutually_referencing_objects_is_rendered_within_the_time_limit() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
@@ -262,13 +264,15 @@ def truncate_value(
     return json.loads(text), stored
 
 
-def test_tool_result_below_the_length_limit_is_returned_whole(results: ResultStore, folder: Path) -> None:
+def test_tool_result_below_the_length_limit_is_returned_completely(
+    results: ResultStore, folder: Path
+) -> None:
     text = render("a" * 900)
     assert results.truncate(text, name="probe", session_id=SESSION, reader=None) == (text, None)
     assert not folder.exists()
 
 
-def test_truncated_large_result_shows_its_start_and_end_and_the_path_of_the_whole(
+def test_truncated_result_contains_its_start_and_end_and_the_path_of_the_stored_file(
     results: ResultStore,
 ) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 1001))
@@ -281,7 +285,7 @@ def test_truncated_large_result_shows_its_start_and_end_and_the_path_of_the_whol
     assert answer["note"] == "read the rest with read_file(path, offset, limit)"
 
 
-def test_truncated_result_says_that_a_session_without_read_file_cannot_read_the_stored_rest(
+def test_truncated_result_mentions_that_a_session_without_read_file_cannot_read_the_stored_file(
     results: ResultStore,
 ) -> None:
     answer, _ = truncate_value(results, "a" * 5000, reader=None)
@@ -322,7 +326,7 @@ def test_large_json_result_with_little_nesting_is_stored_with_one_line_per_value
         pytest.param("[" + ",".join(["123456"] * 190_000) + "]", id="long"),
     ],
 )
-def test_large_deep_or_long_json_result_is_stored_in_wrapped_lines_without_indentation(
+def test_very_deep_or_very_long_json_result_is_stored_in_wrapped_lines_without_indentation(
     results: ResultStore, text: str
 ) -> None:
     _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
@@ -333,7 +337,9 @@ def test_large_deep_or_long_json_result_is_stored_in_wrapped_lines_without_inden
 
 
 @pytest.mark.parametrize("text", ["[" + "[]," * 200_000 + "1]", "[" * 600 + "]" * 600], ids=["many", "deep"])
-def test_result_text_with_too_many_or_too_deep_json_values_is_rendered_as_plain_text(text: str) -> None:
+def test_result_text_with_too_many_or_too_deeply_nested_json_values_is_rendered_as_plain_text(
+    text: str,
+) -> None:
     assert json.loads(render(text)) == {"result": text}
 
 
@@ -367,7 +373,7 @@ def wrap_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_splitting_a_result_into_lines_in_slices_gives_the_same_lines_as_splitting_it_whole(
+def test_splitting_a_result_into_lines_slice_by_slice_gives_the_same_lines_as_splitting_it_at_once(
     parts: list[str],
 ) -> None:
     text = render("".join(parts) + " ")
@@ -377,7 +383,7 @@ def test_splitting_a_result_into_lines_in_slices_gives_the_same_lines_as_splitti
         assert results_module._format_lines(text) == format_reference(text)
 
 
-def test_stored_result_keeps_a_windows_path_and_writes_escaped_newlines_as_newlines(
+def test_stored_result_keeps_backslashes_of_a_windows_path_and_converts_escaped_newlines(
     results: ResultStore,
 ) -> None:
     _, stored = truncate_value(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
@@ -416,7 +422,9 @@ def test_excerpt_of_a_large_result_is_valid_json_within_the_smallest_allowed_len
     json.loads(text)
 
 
-def test_excerpt_of_a_large_result_stays_within_its_limit_with_a_very_long_file_path(tmp_path: Path) -> None:
+def test_excerpt_of_a_large_result_stays_within_its_limit_even_with_a_very_long_file_path(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / ("d" * 200) / ("e" * 200) / ("f" * 150)
     text, stored = ResultStore(folder, max_chars=1_000).truncate(
         render("a" * 3000), name="probe", session_id=SESSION, reader="read_file"
@@ -426,7 +434,7 @@ def test_excerpt_of_a_large_result_stays_within_its_limit_with_a_very_long_file_
     assert json.loads(text)["stored"] == str(stored)
 
 
-def test_lone_surrogate_in_a_result_is_stored_as_replacement_character(results: ResultStore) -> None:
+def test_lone_surrogate_in_a_result_is_stored_as_a_replacement_character(results: ResultStore) -> None:
     text, stored = results.truncate(
         render('{"a": "\\ud800' + "x" * 5000 + '"}'), name="probe", session_id=SESSION, reader=None
     )
@@ -435,7 +443,7 @@ def test_lone_surrogate_in_a_result_is_stored_as_replacement_character(results: 
     text.encode("utf-8")
 
 
-def test_stored_result_and_session_directory_are_accessible_to_their_owner_only_with_any_umask(
+def test_stored_result_and_session_directory_are_accessible_only_to_their_owner_with_any_umask(
     results: ResultStore, folder: Path
 ) -> None:
     before = os.umask(0)
@@ -449,7 +457,7 @@ def test_stored_result_and_session_directory_are_accessible_to_their_owner_only_
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
-def test_directory_of_all_stored_results_is_made_accessible_to_its_owner_only(tmp_path: Path) -> None:
+def test_directory_of_all_stored_results_becomes_accessible_only_to_its_owner(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
     ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
@@ -495,7 +503,7 @@ def test_stored_results_of_one_tool_do_not_overwrite_each_other(results: ResultS
     assert "b" * 100 in second.read_text()
 
 
-def test_model_gets_start_and_end_of_a_large_result_if_it_cannot_be_stored(
+def test_model_gets_start_and_end_of_a_large_result_if_storing_the_result_fails(
     results: ResultStore, folder: Path
 ) -> None:
     folder.parent.mkdir(parents=True)
@@ -560,7 +568,7 @@ def test_pruning_without_a_results_directory_does_nothing(results: ResultStore, 
     assert not folder.exists()
 
 
-def test_four_threads_that_prune_old_results_at_the_same_time_raise_no_error(
+def test_concurrent_pruning_of_old_results_by_four_threads_raises_no_error(
     results: ResultStore, folder: Path
 ) -> None:
     long_ago = time.time() - RETENTION_S - 60
@@ -578,7 +586,7 @@ def test_four_threads_that_prune_old_results_at_the_same_time_raise_no_error(
     assert list(folder.iterdir()) == []
 
 
-def test_result_truncated_to_100_characters_contains_no_excerpt_but_its_length(tmp_path: Path) -> None:
+def test_result_truncated_to_100_characters_contains_its_length_instead_of_an_excerpt(tmp_path: Path) -> None:
     results = ResultStore(tmp_path / "results", max_chars=100)
     text, stored = results.truncate("x" * 5_000, name="tool", session_id="s", reader=None)
     shown = json.loads(text)

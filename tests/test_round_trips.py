@@ -61,7 +61,7 @@ def model_calls(outcome: Outcome) -> list[int]:
     return [trip.calls for trip in outcome.trips]
 
 
-def test_scripted_model_calls_every_needed_tool_in_each_way_of_presenting_tools(
+def test_scripted_model_calls_every_needed_tool_in_each_tool_presentation_mode(
     outcomes: dict[str, Outcome],
 ) -> None:
     lost = [(name, trip.id) for name, each in outcomes.items() for trip in each.trips if not trip.served]
@@ -69,14 +69,14 @@ def test_scripted_model_calls_every_needed_tool_in_each_way_of_presenting_tools(
     assert lost == []
 
 
-def test_scripted_model_that_is_sent_all_tools_needs_two_requests_per_message_and_no_search(
+def test_scripted_model_with_all_tools_in_the_request_needs_at_most_two_requests_and_no_search(
     outcomes: dict[str, Outcome],
 ) -> None:
     assert model_calls(outcomes["eager"]) == [2, 2, 1]
     assert not any(trip.searched for trip in outcomes["eager"].trips)
 
 
-def test_model_needs_one_request_less_if_search_results_contain_tool_signatures(
+def test_model_needs_one_request_fewer_if_search_results_contain_tool_signatures(
     outcomes: dict[str, Outcome],
 ) -> None:
     assert model_calls(outcomes["search, call"])[0] == 3
@@ -92,7 +92,7 @@ def test_model_needs_no_tool_search_if_the_needed_tools_were_selected_for_its_me
     assert not any(trip.searched for trip in both.trips)
 
 
-def test_every_way_of_deferring_tools_sends_fewer_tokens_than_sending_all_tools(
+def test_every_tool_deferral_mode_sends_fewer_tokens_than_sending_all_tools(
     outcomes: dict[str, Outcome],
 ) -> None:
     def sent(outcome: Outcome) -> int:
@@ -131,7 +131,7 @@ def called_tools(message: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def test_scripted_model_directly_calls_a_needed_tool_that_is_in_the_request(address: str) -> None:
+def test_scripted_model_calls_a_needed_tool_directly_if_the_request_contains_it(address: str) -> None:
     assert called_tools(ask_model(address, "row", "sail")) == [("sail", {"knots": 5})]
 
 
@@ -139,7 +139,7 @@ def test_scripted_model_calls_tool_search_if_the_needed_tool_is_not_in_the_reque
     assert called_tools(ask_model(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
-def test_scripted_model_calls_a_tool_through_tool_call_if_the_user_message_describes_it(address: str) -> None:
+def test_scripted_model_uses_tool_call_for_a_tool_described_in_the_user_message(address: str) -> None:
     message = ask_model(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )

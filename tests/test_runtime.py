@@ -60,7 +60,7 @@ class TestToolDefinitions:
         }
         assert two_tools.get_tool_definitions(enabled_toolsets=[]) == []
 
-    def test_get_tool_definitions_leaves_out_tools_of_the_disabled_toolsets(self, two_tools: Runtime) -> None:
+    def test_get_tool_definitions_omits_tools_of_disabled_toolsets(self, two_tools: Runtime) -> None:
         left = definition_names(two_tools.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
         assert left == usable_names(two_tools) - {"alpha_go", *two_tools.resolve_toolset("file")}
         assert "beta_go" in left
@@ -68,13 +68,13 @@ class TestToolDefinitions:
     def test_get_tool_definitions_returns_all_tools_by_default(self, two_tools: Runtime) -> None:
         assert definition_names(two_tools.get_tool_definitions()) == usable_names(two_tools)
 
-    def test_get_tool_definitions_leaves_out_a_toolset_that_is_both_enabled_and_disabled(
+    def test_get_tool_definitions_omits_a_toolset_that_is_both_enabled_and_disabled(
         self, two_tools: Runtime
     ) -> None:
         both = two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
         assert definition_names(both) == {"alpha_go"}
 
-    def test_old_toolset_name_file_tools_enables_or_disables_the_toolset_file(
+    def test_legacy_toolset_name_file_tools_enables_or_disables_the_toolset_file(
         self, two_tools: Runtime
     ) -> None:
         assert (
@@ -85,13 +85,13 @@ class TestToolDefinitions:
         )
 
     @pytest.mark.parametrize("argument", ["enabled_toolsets", "disabled_toolsets"])
-    def test_error_of_get_tool_definitions_for_a_misspelled_toolset_suggests_the_right_name(
+    def test_get_tool_definitions_error_for_a_misspelled_toolset_suggests_the_right_name(
         self, argument: str, two_tools: Runtime
     ) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
             two_tools.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
 
-    def test_get_tool_definitions_returns_openai_function_format_sorted_by_name(
+    def test_get_tool_definitions_returns_the_openai_function_format_sorted_by_name(
         self, two_tools: Runtime
     ) -> None:
         found = two_tools.get_tool_definitions()
@@ -101,13 +101,13 @@ class TestToolDefinitions:
             assert each["type"] == "function"
             assert each["function"]["parameters"]["type"] == "object"
 
-    def test_get_tool_definitions_leaves_out_tools_whose_availability_check_fails(
+    def test_get_tool_definitions_omits_tools_whose_availability_check_fails(
         self, two_tools: Runtime
     ) -> None:
         two_tools.registry.add(recording_tool("broken", "alpha", [], check_fn=lambda: False))
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_quiet_mode_of_get_tool_definitions_logs_nothing(
+    def test_get_tool_definitions_logs_nothing_in_quiet_mode(
         self, two_tools: Runtime, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.DEBUG, logger="toolfold"):
@@ -116,7 +116,7 @@ class TestToolDefinitions:
             two_tools.get_tool_definitions(["alpha"])
         assert "1 tools are available" in caplog.text
 
-    def test_changing_definitions_returned_by_get_tool_definitions_does_not_change_later_ones(
+    def test_changing_the_result_of_get_tool_definitions_does_not_change_later_results(
         self, two_tools: Runtime
     ) -> None:
         (mine,) = two_tools.get_tool_definitions(["alpha"])
@@ -125,7 +125,7 @@ class TestToolDefinitions:
             mine["function"]["parameters"]["properties"]["x"] = {}
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_function_that_adapts_a_tool_description_receives_only_the_names_of_listed_tools(
+    def test_adapt_function_of_a_tool_receives_only_the_names_of_listed_tools(
         self, two_tools: Runtime
     ) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:
@@ -153,7 +153,7 @@ class TestFunctionCalls:
         assert two_tools.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
         assert two_tools.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
 
-    def test_handler_gets_the_task_id_and_user_task_passed_to_handle_function_call(
+    def test_handler_receives_the_task_id_and_user_task_passed_to_handle_function_call(
         self, runtime: Runtime
     ) -> None:
         def look(_: Json, context: CallContext) -> Json:
@@ -168,7 +168,7 @@ class TestFunctionCalls:
         [{"enabled_toolsets": ["alpha"]}, {"disabled_toolsets": ["beta"]}, {"enabled_toolsets": []}],
     )
     @pytest.mark.parametrize("through", ["beta_go", "tool_call"])
-    def test_handle_function_call_of_a_tool_outside_the_enabled_toolsets_is_rejected(
+    def test_handle_function_call_rejects_a_tool_outside_the_enabled_toolsets(
         self, scope: dict[str, list[str]], through: str, two_tools: Runtime, ran: list[str]
     ) -> None:
         args = {"name": "beta_go"} if through == "tool_call" else {}
@@ -198,14 +198,14 @@ class TestFunctionCalls:
         assert runtime.registry.dispatch("double", {"n": "21"}) == '{"answer":42}'
         assert "was not invoked" in json.loads(runtime.registry.dispatch("double", {}))["error"]
 
-    def test_handle_function_call_of_a_destructive_tool_without_an_approver_is_refused(
+    def test_handle_function_call_refuses_a_destructive_tool_without_an_approver(
         self, two_tools: Runtime, ran: list[str]
     ) -> None:
         two_tools.registry.add(recording_tool("wipe", "alpha", ran, effects=["destructive"]))
         assert "nobody could be asked" in json.loads(two_tools.handle_function_call("wipe", {}))["error"]
         assert ran == []
 
-    def test_handle_function_call_of_a_destructive_tool_runs_after_approval(
+    def test_handle_function_call_runs_a_destructive_tool_after_approval(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         runtime = open_test_runtime(approver=lambda request: request.tool.name == "wipe")
@@ -228,7 +228,7 @@ class TestFunctionCalls:
         ],
         ids=lambda value: repr(value)[:20],
     )
-    def test_handle_function_call_with_any_invalid_name_or_arguments_returns_a_short_json_error(
+    def test_handle_function_call_with_invalid_names_or_arguments_returns_a_short_json_error(
         self, name: Any, args: Any, two_tools: Runtime, ran: list[str]
     ) -> None:
         text = two_tools.handle_function_call(name, args)
@@ -256,7 +256,7 @@ class TestFunctionCalls:
         assert ran == []
 
     @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-    def test_handle_function_call_of_an_agent_level_tool_without_an_agent_is_an_error(
+    def test_handle_function_call_of_an_agent_level_tool_without_an_agent_returns_an_error(
         self, name: str, runtime: Runtime
     ) -> None:
         args = {"action": "add", "query": "x", "goal": "x"}
@@ -281,7 +281,7 @@ class TestFunctionCalls:
 
 
 class TestToolsets:
-    def test_resolve_toolset_returns_tools_of_included_toolsets_presets_and_old_names(
+    def test_resolve_toolset_returns_the_tools_of_included_toolsets_presets_and_legacy_names(
         self, two_tools: Runtime
     ) -> None:
         assert two_tools.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
@@ -308,7 +308,7 @@ class TestToolsets:
         with pytest.raises(UnknownToolset, match="Did you mean file"):
             runtime.is_toolset_available("fil")
 
-    def test_status_of_an_unavailable_tool_contains_the_exception_of_its_availability_check(
+    def test_status_of_an_unavailable_tool_contains_the_exception_raised_by_its_availability_check(
         self, runtime: Runtime
     ) -> None:
         def explode() -> bool:
@@ -321,7 +321,7 @@ class TestToolsets:
         assert "no docker socket" in status["down"].reason
         assert runtime.statuses().keys() == runtime.registry.snapshot().keys()
 
-    def test_session_can_be_given_a_toolset_that_is_defined_in_the_settings(
+    def test_session_can_be_opened_with_a_toolset_defined_in_the_settings(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
@@ -330,7 +330,7 @@ class TestToolsets:
     @pytest.mark.parametrize(
         "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
     )
-    def test_toolset_in_the_settings_named_like_an_existing_toolset_is_a_config_error(
+    def test_settings_toolset_with_the_name_of_an_existing_toolset_is_a_config_error(
         self, name: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "plugins").mkdir()
@@ -404,7 +404,7 @@ class TestConfiguredScope:
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
         assert refused.value.key == key
 
-    def test_toolset_in_the_settings_that_includes_an_unknown_toolset_is_a_config_error(
+    def test_settings_toolset_that_includes_an_unknown_toolset_is_a_config_error(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
@@ -412,7 +412,7 @@ class TestConfiguredScope:
                 {"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]}
             )
 
-    def test_enabling_the_toolset_of_a_plugin_that_failed_to_load_is_only_a_warning(
+    def test_enabling_the_toolset_of_a_plugin_that_failed_to_load_logs_a_warning_instead_of_an_error(
         self, open_test_runtime: RuntimeOpener, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (home / "plugins").mkdir()
@@ -421,7 +421,7 @@ class TestConfiguredScope:
         assert runtime.session().granted() == set(runtime.resolve_toolset("file"))
         assert "tools.enabled_toolsets: there is no toolset 'weather'" in caplog.text
 
-    def test_misspelled_name_of_a_disabled_tool_gives_a_warning(
+    def test_misspelled_name_of_a_disabled_tool_causes_a_warning(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         open_test_runtime({"tools.disabled": ["write_flie", "mcp_github_delete_everything"]})
@@ -432,7 +432,7 @@ class TestConfiguredScope:
 
 
 class TestRuntimeRegistry:
-    def test_get_definitions_leaves_out_named_tools_that_are_disabled_unavailable_or_unknown(
+    def test_get_definitions_omits_requested_tools_that_are_disabled_unavailable_or_unknown(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.disabled": ["patch"]})
@@ -462,7 +462,7 @@ class TestRuntimeRegistry:
         assert "not available" in runtime.handle_function_call("greet", {"name": "Ada"})
 
     @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call", "TOOL-CALL", "tool call"])
-    def test_registering_the_name_of_a_bridge_tool_is_rejected(self, name: str, runtime: Runtime) -> None:
+    def test_registering_a_bridge_tool_name_is_rejected(self, name: str, runtime: Runtime) -> None:
         before = runtime.registry.snapshot()
         with pytest.raises(ReservedName):
             runtime.registry.register(name=name, toolset="t", schema={}, handler=print)
@@ -470,7 +470,7 @@ class TestRuntimeRegistry:
             runtime.registry.add_all([recording_tool("innocent", "t", []), recording_tool(name, "t", [])])
         assert runtime.registry.snapshot().keys() == before.keys()
 
-    def test_registering_a_tool_name_of_another_toolset_with_override_false_is_rejected(
+    def test_registering_a_tool_name_used_in_another_toolset_with_override_false_is_rejected(
         self, two_tools: Runtime
     ) -> None:
         with pytest.raises(NameTaken):
@@ -494,7 +494,7 @@ class TestTwoRuntimes:
         assert "patch" in first.session().granted()
         assert "patch" not in second.session().granted()
 
-    def test_result_stored_for_a_task_id_cannot_be_read_with_the_same_task_id_in_another_runtime(
+    def test_result_stored_for_a_task_id_cannot_be_read_by_another_runtime_with_the_same_task_id(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         first, second = open_test_runtime({"tools.result_max_chars": 1000}), open_test_runtime()
@@ -503,7 +503,7 @@ class TestTwoRuntimes:
         text = second.handle_function_call("read_file", {"path": path}, task_id="same")
         assert "outside the workspace" in json.loads(text)["error"]
 
-    def test_tools_of_a_runtime_can_be_called_after_another_runtime_was_closed(
+    def test_runtime_stays_usable_after_another_runtime_is_closed(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         first, second = open_test_runtime(), open_test_runtime()
@@ -536,7 +536,7 @@ class TestSyncAndAsync:
         runtime.registry.register(name="in_thread", toolset="where", schema={}, handler=in_thread)
         return runtime
 
-    def test_async_handlers_called_synchronously_in_one_thread_run_in_the_same_event_loop(
+    def test_async_handlers_called_synchronously_in_one_thread_share_an_event_loop(
         self, where: Runtime
     ) -> None:
         session = where.session(["where"])
@@ -544,7 +544,7 @@ class TestSyncAndAsync:
         assert first == second
         assert json.loads(where.handle_function_call("in_loop", {})) == first
 
-    async def test_call_sync_of_a_session_returns_a_result_inside_a_running_event_loop(
+    async def test_session_call_sync_returns_a_result_inside_a_running_event_loop(
         self, where: Runtime
     ) -> None:
         session = where.session(["where"])
@@ -554,14 +554,14 @@ class TestSyncAndAsync:
         results = session.call_all_sync([])
         assert results == []
 
-    async def test_awaited_call_runs_async_handlers_in_the_callers_loop_and_sync_ones_in_a_thread(
+    async def test_awaited_call_runs_async_handlers_in_the_loop_of_the_caller_and_sync_handlers_in_a_thread(
         self, where: Runtime
     ) -> None:
         session = where.session(["where"])
         assert (await session.call("in_loop")).value["loop"] == id(asyncio.get_running_loop())
         assert (await session.call("in_thread")).value["thread"] != threading.get_ident()
 
-    def test_async_handlers_called_synchronously_in_four_threads_run_in_four_event_loops(
+    def test_async_handlers_called_synchronously_in_four_threads_use_four_event_loops(
         self, where: Runtime
     ) -> None:
         session = where.session(["where"])
@@ -594,7 +594,7 @@ class TestSyncAndAsync:
         assert session.call_sync("outer_async").value is True
         assert session.call_sync("outer_sync").value is True
 
-    def test_runtime_that_was_used_synchronously_can_be_closed_inside_a_running_event_loop(
+    def test_synchronously_used_runtime_can_be_closed_inside_a_running_event_loop(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         plain, asynchronous = open_test_runtime(), open_test_runtime()
@@ -611,7 +611,7 @@ class TestSyncAndAsync:
         asyncio.run(leave())
         assert len(ran) == 4
 
-    def test_eight_threads_can_register_tools_open_sessions_and_call_them_at_the_same_time(
+    def test_eight_threads_can_concurrently_register_tools_open_sessions_and_call_tools(
         self, runtime: Runtime, ran: list[str]
     ) -> None:
         def work(place: int) -> bool:
@@ -638,7 +638,7 @@ class TestSyncAndAsync:
         assert set(threading.enumerate()) <= before
 
 
-def test_open_runtime_without_arguments_loads_the_settings_of_user_and_working_directory(
+def test_open_runtime_without_arguments_loads_the_user_settings_and_project_settings(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "config.yaml").write_text("tools:\n  disabled: [patch]\n")
@@ -679,7 +679,7 @@ def test_secret_in_the_reason_of_a_failed_availability_check_is_redacted(
     assert "GET https://api.example/" in told
 
 
-def test_large_results_of_two_calls_without_a_task_id_are_stored_in_different_directories(
+def test_large_results_of_two_calls_without_a_task_id_are_stored_in_separate_directories(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime({"tools": {"result_max_chars": 1000}})
@@ -689,7 +689,7 @@ def test_large_results_of_two_calls_without_a_task_id_are_stored_in_different_di
     assert Path(stored[0]).parent != Path(stored[1]).parent
 
 
-def test_tool_registered_in_a_toolset_named_like_a_preset_is_not_granted_with_the_preset(
+def test_tool_in_a_toolset_named_like_a_preset_is_not_granted_with_the_preset(
     runtime: Runtime,
 ) -> None:
     runtime.registry.add(recording_tool("stranger", "toolfold-gateway", []))
@@ -736,7 +736,7 @@ class TestRuntimeFiles:
         found = json.loads(around.handle_function_call("search_files", search))["matches"]
         assert [match["file"] for match in found] == [str(mine)]
 
-    def test_symlink_gives_file_tools_no_access_to_files_of_the_runtime(
+    def test_file_tools_cannot_access_runtime_files_through_a_symlink(
         self, around: Runtime, home: Path, tmp_path: Path
     ) -> None:
         (tmp_path / "link").symlink_to(home)

@@ -31,7 +31,7 @@ def queries() -> list[dict[str, Any]]:
     return [json.loads(line) for line in text("queries.jsonl").splitlines()]
 
 
-def test_files_of_the_sample_catalog_and_its_messages_match_their_recorded_sha256_hashes() -> None:
+def test_files_of_the_sample_catalog_match_their_recorded_sha256_hashes() -> None:
     assert hashlib.sha256(text("catalog.jsonl").encode()).hexdigest() == CATALOG_SHA256
     assert hashlib.sha256(text("queries.jsonl").encode()).hexdigest() == QUERIES_SHA256
 
@@ -52,7 +52,9 @@ def test_every_tool_of_the_sample_catalog_is_valid() -> None:
         assert jsonschema_rs.meta.is_valid(function["parameters"])
 
 
-def test_sample_has_at_least_120_messages_and_20_of_each_kind(queries: list[dict[str, Any]]) -> None:
+def test_sample_contains_at_least_120_messages_and_20_messages_of_each_kind(
+    queries: list[dict[str, Any]],
+) -> None:
     kinds = Counter(query["kind"] for query in queries)
     assert set(kinds) == {"lexical", "semantic", "ambiguous", "multi", "none"}
     assert kinds.total() >= 120
@@ -138,7 +140,7 @@ async def test_result_of_every_sample_tool_says_that_it_is_sample_data(sample_se
     assert reached > 200
 
 
-async def test_sample_records_can_be_created_changed_found_and_removed(sample_session: Session) -> None:
+async def test_sample_records_can_be_created_updated_found_and_deleted(sample_session: Session) -> None:
     call = functools.partial(call_sample, sample_session)
     times = {"start": {"dateTime": "2026-06-01T10:00:00Z"}, "end": {"dateTime": "2026-06-01T12:00:00Z"}}
     made = await call("almanac_createEvent", title="Regatta", **times)
@@ -150,7 +152,9 @@ async def test_sample_records_can_be_created_changed_found_and_removed(sample_se
     assert (await call("almanac_searchEvents", text="regatta"))["total"] == 0
 
 
-async def test_unknown_record_of_a_sample_service_is_an_error_with_known_ids(sample_session: Session) -> None:
+async def test_error_for_an_unknown_record_of_a_sample_service_lists_known_ids(
+    sample_session: Session,
+) -> None:
     result = await sample_session.call("tallyhouse_get_invoice", {"invoice_id": "inv-0"})
     assert result.error == (
         "There is no invoice 'inv-0' in the sample data. There is inv-2026-031, inv-2026-032."

@@ -91,12 +91,12 @@ def test_toolset_contains_the_tools_of_all_toolsets_it_includes(graph: Graph, ho
         assert toolsets.resolve(name) == naive_closure(graph, home, name)
 
 
-def test_toolset_that_includes_itself_resolves_to_its_own_tools() -> None:
+def test_toolset_that_includes_itself_resolves_to_its_tools() -> None:
     loop = Toolset("loop", tools=("read",), includes=("loop",))
     assert Toolsets(snapshot(file=["read"]), [loop]).resolve("loop") == {"read"}
 
 
-def test_toolsets_that_include_each_other_have_the_same_tools() -> None:
+def test_toolsets_that_include_each_other_resolve_to_the_same_tools() -> None:
     ring = [Toolset(f"ring{n}", tools=(f"t{n}",), includes=(f"ring{(n + 1) % 50}",)) for n in range(50)]
     toolsets = Toolsets(snapshot(x=[f"t{n}" for n in range(50)]), ring)
     assert {toolsets.resolve(f"ring{n}") for n in range(50)} == {frozenset(f"t{n}" for n in range(50))}
@@ -125,20 +125,20 @@ def test_toolset_that_lists_the_original_name_of_a_renamed_tool_contains_that_to
     assert Toolsets(registry.snapshot(), [bundle]).resolve("bundle") == {odd.name}
 
 
-def test_toolset_declared_under_the_name_of_a_registered_toolset_adds_its_tools_to_it() -> None:
+def test_toolset_declared_with_the_name_of_a_registered_toolset_extends_the_registered_toolset() -> None:
     declared = Toolset("web", tools=("read",))
     toolsets = Toolsets(snapshot(web=["search"], file=["read"]), [declared])
     assert toolsets.resolve("web") == {"search", "read"}
 
 
-def test_toolset_named_all_contains_every_tool_also_if_another_toolset_includes_it() -> None:
+def test_toolset_all_contains_every_tool_even_if_it_is_included_in_another_toolset() -> None:
     tools = snapshot(web=["search"], file=["read"])
     toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
 @check_cases(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
-def test_old_name_of_a_renamed_toolset_gives_the_tools_of_the_renamed_toolset(
+def test_legacy_name_of_a_toolset_resolves_to_the_tools_of_the_renamed_toolset(
     legacy: str, modern: str
 ) -> None:
     registry = Registry()
@@ -148,11 +148,11 @@ def test_old_name_of_a_renamed_toolset_gives_the_tools_of_the_renamed_toolset(
     assert toolsets.resolve(legacy) == {"x"}
 
 
-def test_old_toolset_name_web_tools_stands_for_the_toolset_web() -> None:
+def test_legacy_toolset_name_web_tools_is_an_alias_of_the_toolset_web() -> None:
     assert LEGACY_NAMES["web_tools"] == "web"
 
 
-def test_toolset_registered_under_an_old_name_is_used_instead_of_the_renamed_toolset() -> None:
+def test_registered_toolset_takes_precedence_over_a_legacy_alias_of_the_same_name() -> None:
     toolsets = Toolsets(snapshot(web=["search"], web_tools=["mine"]))
     assert toolsets.resolve("web_tools") == {"mine"}
     assert toolsets.resolve("web") == {"search"}
@@ -180,7 +180,7 @@ def test_preset_toolsets_exist_for_cli_gateway_messaging_and_editor() -> None:
         ("toolfold-editor", {"search", "read", "sh"}, {"send", "commit"}),
     ],
 )
-def test_each_preset_toolset_contains_the_tools_for_its_kind_of_client_and_lacks_the_others(
+def test_each_preset_toolset_contains_only_the_tools_for_its_kind_of_client(
     preset: str, has: set[str], lacks: set[str]
 ) -> None:
     tools = snapshot(web=["search"], file=["read"], terminal=["sh"], messaging=["send"], mcp_git=["commit"])
@@ -199,7 +199,7 @@ def test_toolset_of_an_mcp_server_exists_while_the_server_is_connected(toolsets:
     assert toolsets.resolve("mcp-git") == {"commit"}
 
 
-def test_requesting_the_toolset_of_an_unconnected_mcp_server_is_no_error_and_gives_no_tools(
+def test_requesting_the_toolset_of_a_disconnected_mcp_server_gives_no_tools_and_no_error(
     toolsets: Toolsets,
 ) -> None:
     toolsets.require(["mcp-late"])
@@ -219,7 +219,7 @@ def test_invalid_toolset_name_is_rejected(toolsets: Toolsets, name: str) -> None
     assert toolsets.resolve(name) == frozenset()
 
 
-def test_requesting_a_built_in_or_preset_toolset_without_registered_tools_is_no_error() -> None:
+def test_requesting_a_built_in_or_preset_toolset_without_registered_tools_raises_no_error() -> None:
     Toolsets(snapshot()).require(["browser", "toolfold-cli", "web_tools", ALL])
 
 
@@ -259,13 +259,13 @@ EVERYTHING = {"search", "fetch", "read", "write", "commit", "sh"}
         (Scope(without=("not_there",)), EVERYTHING),
     ],
 )
-def test_scope_grants_tools_of_enabled_toolsets_or_else_all_tools_without_the_disabled_ones(
+def test_scope_grants_tools_of_enabled_toolsets_or_all_tools_except_those_of_disabled_toolsets(
     toolsets: Toolsets, scope: Scope, granted: set[str]
 ) -> None:
     assert scope.granted(toolsets) == granted
 
 
-def test_disabled_tool_stays_disabled_when_registered_later() -> None:
+def test_tool_disabled_before_its_registration_stays_disabled() -> None:
     scope = Scope(without=("sh", "mcp-git"))
     late = Toolsets(snapshot(terminal=["sh"], mcp_git=["commit"], web=["search"]))
     assert scope.granted(late) == {"search"}
@@ -285,7 +285,7 @@ def test_disabling_an_original_name_shared_by_two_tools_disables_both() -> None:
     assert Scope(without=("drop",)).granted(Toolsets(registry.snapshot())) == frozenset()
 
 
-def test_disabling_an_old_toolset_name_disables_the_renamed_toolset_and_a_new_one_of_that_name() -> None:
+def test_disabling_a_legacy_toolset_name_disables_the_renamed_toolset_and_any_toolset_of_that_name() -> None:
     scope = Scope(disabled=("web_tools",))
     later = Toolsets(snapshot(web=["search"], web_tools=["decoy"], file=["read"]))
     assert scope.granted(later) == {"read"}
@@ -320,7 +320,7 @@ rules = st.tuples(st.none() | name_lists, name_lists, st.lists(st.sampled_from([
     ["set0"] * len(TOOLS),
     [([], ["set0"], []), ([ALL], [], []), (None, [], [])],
 )
-def test_narrowed_scope_grants_only_tools_that_both_the_scope_and_the_new_rule_allow(
+def test_narrowed_scope_grants_only_tools_allowed_by_both_the_original_scope_and_the_new_rule(
     graph: Graph,
     home: list[str],
     chain: list[tuple[list[str] | None, list[str], list[str]]],
@@ -336,7 +336,7 @@ def test_narrowed_scope_grants_only_tools_that_both_the_scope_and_the_new_rule_a
 
 @modest
 @given(graphs, homes, name_lists, name_lists)
-def test_tools_of_any_scope_are_those_of_its_enabled_toolsets_minus_those_of_the_disabled(
+def test_arbitrary_scope_grants_the_tools_of_enabled_toolsets_minus_those_of_disabled_toolsets(
     graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
 ) -> None:
     toolsets = make_toolsets(graph, home)
@@ -350,7 +350,7 @@ def test_tools_of_any_scope_are_those_of_its_enabled_toolsets_minus_those_of_the
     assert Scope(tuple(disabled), tuple(enabled)).granted(toolsets) == removed - granted
 
 
-def test_scope_narrowed_to_all_or_more_toolsets_grants_exactly_the_tools_of_its_parent(
+def test_scope_narrowed_to_the_same_or_more_toolsets_grants_exactly_the_tools_of_its_parent(
     toolsets: Toolsets,
 ) -> None:
     parent = Scope(enabled=("web",), disabled=(), without=("fetch",))
@@ -358,18 +358,18 @@ def test_scope_narrowed_to_all_or_more_toolsets_grants_exactly_the_tools_of_its_
         assert child.granted(toolsets) == {"search"}
 
 
-def test_narrowing_a_scope_cannot_enable_a_toolset_that_it_disables(toolsets: Toolsets) -> None:
+def test_narrowing_a_scope_cannot_enable_a_disabled_toolset(toolsets: Toolsets) -> None:
     child = Scope(disabled=("terminal",)).narrow(["terminal", "web"], disabled=[])
     assert child.granted(toolsets) == {"search", "fetch"}
 
 
-def test_narrowed_scope_does_not_grant_a_later_toolset_that_the_first_scope_did_not_enable() -> None:
+def test_narrowed_scope_does_not_grant_later_toolsets_that_its_parent_did_not_enable() -> None:
     child = Scope(enabled=("web",)).narrow(["web", "mcp-late"])
     later = Toolsets(snapshot(web=["search"], mcp_late=["commit"]))
     assert child.granted(later) == {"search"}
 
 
-def test_scope_after_a_thousand_nested_delegations_grants_only_tools_of_the_first_scope(
+def test_scope_narrowed_5000_times_grants_only_tools_of_the_original_scope(
     toolsets: Toolsets,
 ) -> None:
     scope = Scope(enabled=("web",))
@@ -393,7 +393,7 @@ def test_appending_to_the_list_of_toolsets_after_creating_a_scope_does_not_chang
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_toolset_that_lists_an_original_name_shared_by_two_tools_contains_neither_of_them() -> None:
+def test_toolset_that_lists_an_ambiguous_original_name_contains_none_of_its_tools() -> None:
     registry = Registry()
     registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
     bundle = Toolset("review", "", ("files/read",))

@@ -88,21 +88,21 @@ class TestScopeCheck:
             {"name": "alpha_go", "arguments": {}, "beta_go": {}},
         ],
     )
-    async def test_bridge_tool_named_tool_call_cannot_run_a_tool_that_the_session_was_not_granted(
+    async def test_bridge_tool_call_cannot_run_a_tool_that_was_not_granted_to_the_session(
         self, arguments: Any, three_tools: Runtime, ran: list[str]
     ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", arguments)
         assert result.error is not None
         assert ran == []
 
-    async def test_bridge_tool_named_tool_call_runs_a_tool_that_the_session_was_granted(
+    async def test_bridge_tool_call_runs_a_tool_that_was_granted_to_the_session(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
         assert (result.ok, result.name) == (True, "alpha_go")
         assert ran == ["alpha_go"]
 
-    async def test_tool_that_the_session_was_not_granted_cannot_be_called_by_its_original_name(
+    async def test_ungranted_tool_cannot_be_called_by_its_original_name(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -118,13 +118,13 @@ class TestScopeCheck:
         assert ran == [UNACCEPTED_NAME]
 
     @pytest.mark.parametrize("name", ["BETA_GO", "beta_go\n", "beta_go\u200b", "", " ", "*", "all", "beta"])
-    async def test_tool_that_the_session_was_not_granted_cannot_be_called_by_similar_names(
+    async def test_ungranted_tool_cannot_be_called_by_similar_names(
         self, name: str, three_tools: Runtime, ran: list[str]
     ) -> None:
         assert not (await three_tools.session(["alpha"]).call(name)).ok
         assert ran == []
 
-    async def test_error_for_an_unknown_tool_name_suggests_only_tools_that_the_session_was_granted(
+    async def test_error_for_an_unknown_tool_name_suggests_only_granted_tools(
         self, three_tools: Runtime
     ) -> None:
         three_tools.registry.add(recording_tool("beta_gone", "alpha", []))
@@ -132,7 +132,7 @@ class TestScopeCheck:
         assert "Did you mean beta_gone?" in str((await session.call("beta_go")).error)
         assert "beta_go" not in str((await session.call("beta_g0ne")).error).replace("beta_gone", "")
 
-    async def test_of_the_calls_in_one_model_reply_those_of_ungranted_tools_are_rejected(
+    async def test_calls_of_ungranted_tools_in_a_model_reply_are_rejected_and_granted_tools_run(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -142,7 +142,7 @@ class TestScopeCheck:
         assert [result.call_id for result in results] == [call.id for call in calls]
         assert ran == ["alpha_go"]
 
-    async def test_session_opened_with_an_empty_list_of_toolsets_has_no_tools_and_can_call_none(
+    async def test_session_opened_with_an_empty_toolset_list_has_no_callable_tools(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session([])
@@ -164,7 +164,7 @@ class TestScopeCheck:
             session.scope = three_tools.session().scope  # type: ignore[misc]
 
     @pytest.mark.parametrize("where", ["enabled", "disabled"])
-    def test_error_for_opening_a_session_with_an_unknown_toolset_suggests_a_name(
+    def test_error_for_opening_a_session_with_an_unknown_toolset_suggests_a_similar_name(
         self, where: str, three_tools: Runtime
     ) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'alpah'\. Did you mean alpha\?"):
@@ -174,7 +174,7 @@ class TestScopeCheck:
                 else three_tools.session(disabled_toolsets=["alpah"])
             )
 
-    async def test_granted_tool_can_be_called_after_two_rejected_calls_in_the_same_session(
+    async def test_granted_tool_can_be_called_after_rejected_calls_in_the_same_session(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -209,7 +209,7 @@ class TestDelegation:
             assert not (await child.call(UNACCEPTED_NAME)).ok
         assert ran == []
 
-    def test_delegated_session_has_the_toolsets_of_its_parent_by_default(self, three_tools: Runtime) -> None:
+    def test_delegated_session_has_all_toolsets_of_its_parent_by_default(self, three_tools: Runtime) -> None:
         parent = three_tools.session(["alpha", "beta"])
         assert parent.delegate().granted() == parent.granted() == {"alpha_go", "beta_go"}
 
@@ -220,7 +220,7 @@ class TestDelegation:
         assert "beta_go" not in parent.delegate(["beta", "alpha"]).granted()
         assert "alpha_go" not in parent.delegate(disabled_toolsets=["alpha"]).delegate(["alpha"]).granted()
 
-    def test_delegated_session_has_another_session_id_than_its_parent(self, three_tools: Runtime) -> None:
+    def test_delegated_session_has_a_different_session_id_from_its_parent(self, three_tools: Runtime) -> None:
         parent = three_tools.session(agent=LocalAgent())
         child = parent.delegate()
         assert child.id != parent.id
@@ -243,7 +243,7 @@ class TestDelegation:
         assert [request.session_id for request in asked] == [child.id]
         assert ran == []
 
-    def test_delegating_a_session_with_an_unknown_toolset_raises(self, three_tools: Runtime) -> None:
+    def test_delegating_with_an_unknown_toolset_raises_an_error(self, three_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean beta"):
             three_tools.session().delegate(disabled_toolsets=["bta"])
 
@@ -265,7 +265,7 @@ GRANTS = st.none() | st.lists(
 
 @given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
 @try_examples(60)
-def test_each_session_in_a_chain_of_delegations_has_at_most_the_tools_of_the_one_before(
+def test_each_session_in_a_delegation_chain_has_at_most_the_tools_of_its_parent(
     chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
 ) -> None:
     enabled, disabled = chain[0]
@@ -300,7 +300,7 @@ class TestTurn:
         session.assemble()
         assert (await session.call("alpha_late")).ok
 
-    async def test_tool_replaced_in_the_registry_during_a_turn_is_used_only_from_the_next_turn_on(
+    async def test_tool_replaced_in_the_registry_during_a_turn_takes_effect_in_the_next_turn(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -316,7 +316,7 @@ class TestTurn:
         await session.call("alpha_go")
         assert (ran, changed) == (["alpha_go"], ["alpha_go"])
 
-    async def test_tool_moved_to_a_toolset_outside_the_session_is_gone_in_the_next_turn(
+    async def test_tool_moved_to_a_toolset_outside_the_session_is_not_listed_in_the_next_turn(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -350,7 +350,7 @@ class TestTurn:
         assert ran == []
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_call_outside_a_turn_of_a_tool_with_a_failing_availability_check_does_not_run(
+    def test_tool_with_a_failing_availability_check_called_outside_a_turn_does_not_run(
         self, through: str, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -359,7 +359,7 @@ class TestTurn:
         assert result.error == "'broken' cannot be used right now: its check returned false."
         assert ran == []
 
-    def test_call_outside_a_turn_runs_the_availability_check_of_the_called_tool_only(
+    def test_call_outside_a_turn_checks_the_availability_of_the_called_tool_only(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         checked: list[str] = []
@@ -370,7 +370,7 @@ class TestTurn:
         assert session.call_sync("alpha_go").ok
         assert checked == []
 
-    def test_tool_with_a_failing_check_stays_uncallable_after_another_tool_was_called_outside_a_turn(
+    def test_tool_with_a_failing_check_cannot_be_called_after_a_successful_call_of_another_tool(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -379,7 +379,7 @@ class TestTurn:
         assert "cannot be used right now" in (session.call_sync("broken").error or "")
         assert ran == ["alpha_go"]
 
-    def test_adapted_description_of_a_tool_mentions_only_tools_that_are_available_in_the_session(
+    def test_description_adapted_to_listed_tools_mentions_only_tools_available_in_the_session(
         self, runtime: Runtime
     ) -> None:
         def describe(session: Session) -> str:
@@ -405,11 +405,11 @@ class TestTurn:
         assert "use patch" in description(open_test_runtime())
         assert "patch" not in description(open_test_runtime({"tools.disabled": ["patch"]}))
 
-    async def test_async_method_prepare_gives_the_same_turn_as_assemble(self, three_tools: Runtime) -> None:
+    async def test_async_prepare_returns_the_same_turn_as_assemble(self, three_tools: Runtime) -> None:
         session = three_tools.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_async_prepare_request_equals_request_and_does_not_block_the_event_loop(
+    async def test_async_prepare_request_returns_the_same_request_as_request_without_blocking_the_event_loop(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         loop_went_on = threading.Event()
@@ -452,7 +452,7 @@ class TestGrace:
         assert "port 5432 refused" in result.error
         return True
 
-    def test_tool_that_is_only_listed_in_the_grace_period_after_a_failed_check_cannot_be_called(
+    def test_tool_listed_only_because_of_the_grace_period_cannot_be_called(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         session = flaky.session(["base"])
@@ -467,7 +467,7 @@ class TestGrace:
         assert second.ok
         assert ran == ["beside"]
 
-    def test_tool_in_the_grace_period_after_a_failed_check_cannot_be_called_outside_a_turn(
+    def test_tool_in_the_grace_period_cannot_be_called_outside_a_turn(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         assert flaky.session(["base"]).call_sync("ask_base").ok
@@ -488,7 +488,7 @@ class TestGrace:
         assert session.call_all_sync([ToolCall("ask_base")])[0].ok
         assert ran == ["ask_base", "ask_base"]
 
-    def test_calling_one_tool_does_not_run_the_failed_availability_check_of_another_again(
+    def test_calling_one_tool_does_not_rerun_the_failed_availability_check_of_another_tool(
         self, flaky: Runtime, check: dict[str, Any]
     ) -> None:
         session = flaky.session(["base"])
@@ -499,7 +499,7 @@ class TestGrace:
         assert session.call_sync("beside").ok
         assert check["runs"] == before
 
-    def test_tool_in_the_grace_period_is_still_found_by_tool_search_and_shown_by_tool_describe(
+    def test_tool_in_the_grace_period_is_found_by_tool_search_and_tool_describe(
         self, flaky: Runtime, check: dict[str, Any]
     ) -> None:
         session = flaky.session(["base"])
@@ -532,7 +532,7 @@ class TestSelection:
             runtime.registry.add(recording_tool(name, "office", ran))
         return runtime
 
-    def test_tools_selected_for_a_message_are_shown_in_addition_to_pinned_ones(
+    def test_tools_selected_for_a_message_are_listed_in_addition_to_pinned_tools(
         self, selective: Runtime
     ) -> None:
         session = selective.session(["office"])
@@ -547,7 +547,7 @@ class TestSelection:
         assert (await session.call("water_plants")).ok
         assert ran == ["water_plants"]
 
-    async def test_pinned_tool_is_shown_only_in_sessions_that_were_granted_it(
+    async def test_pinned_tool_is_listed_only_in_sessions_with_a_grant_for_it(
         self, selective: Runtime, ran: list[str]
     ) -> None:
         selective.registry.add(recording_tool("book_hotel", "travel", ran))
@@ -556,13 +556,11 @@ class TestSelection:
         assert not (await session.call("send_invoice")).ok
         assert ran == []
 
-    def test_all_granted_tools_are_shown_if_no_user_message_is_given_to_select_by(
-        self, selective: Runtime
-    ) -> None:
+    def test_all_granted_tools_are_listed_if_the_turn_has_no_user_message(self, selective: Runtime) -> None:
         names = shown_names(selective.session(["office"]).definitions())
         assert names == ["book_flight", "send_invoice", "water_plants"]
 
-    def test_tool_removed_while_a_request_is_built_is_missing_only_from_the_next_request(
+    def test_tool_removed_while_a_request_is_built_stays_in_that_request_but_not_in_the_next(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime(
@@ -583,7 +581,7 @@ class TestSelection:
         assert "send_invoice" not in shown_names(second.tools)
 
     @pytest.mark.parametrize("placement", ["replace", "append"])
-    def test_agent_level_tool_is_not_in_requests_after_the_session_has_lost_its_agent(
+    def test_agent_level_tool_is_omitted_from_requests_after_the_agent_is_removed_from_the_session(
         self, open_test_runtime: RuntimeOpener, placement: str
     ) -> None:
         runtime = open_test_runtime(
@@ -610,9 +608,7 @@ class TestLargeResults:
         )
         return runtime
 
-    def test_session_can_read_the_stored_part_of_its_large_result_with_read_file(
-        self, large: Runtime
-    ) -> None:
+    def test_session_can_read_its_stored_large_result_with_read_file(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
         answer = parse_error(session.call_sync("long_list"))
         assert answer["truncated"] is True
@@ -643,7 +639,7 @@ class TestLargeResults:
         assert path.read_bytes() == before
         assert list(path.parent.iterdir()) == [path]
 
-    def test_session_without_the_tool_read_file_is_not_told_to_read_a_stored_result_with_it(
+    def test_truncated_result_in_a_session_without_read_file_does_not_suggest_read_file(
         self, large: Runtime
     ) -> None:
         answer = parse_error(large.session(["long"]).call_sync("long_list"))
@@ -663,7 +659,7 @@ def test_result_of_a_tool_that_returns_text_and_an_image_contains_both(runtime: 
     assert (parse_error(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
-def test_changing_the_tool_definitions_of_a_request_does_not_change_later_definitions(
+def test_changing_the_tool_definitions_of_a_request_does_not_change_later_requests(
     runtime: Runtime,
 ) -> None:
     session = runtime.session(["file"])

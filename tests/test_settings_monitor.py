@@ -95,7 +95,7 @@ WAYS = {
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", WAYS)
-def test_settings_file_changed_by_a_command_is_reported_in_its_result_and_blocks_the_next_start(
+def test_settings_change_by_a_command_is_reported_in_the_result_and_blocks_the_next_start(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
 ) -> None:
     command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
@@ -111,7 +111,7 @@ def test_settings_file_changed_by_a_command_is_reported_in_its_result_and_blocks
 
 
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_notice_of_a_settings_change_is_a_top_level_key_of_short_and_of_large_results(
+def test_settings_change_notice_is_a_top_level_key_of_short_and_large_results(
     runtime: Runtime, config_file: Path, length: int
 ) -> None:
     def write_settings(_: Any) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_notice_of_a_settings_change_is_a_top_level_key_of_short_and_of_large_re
 @pytest.mark.parametrize(
     "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
 )
-def test_change_of_lock_trust_token_or_plugin_file_during_a_call_blocks_the_next_start(
+def test_changing_a_lock_trust_token_or_plugin_file_during_a_call_blocks_the_next_start(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, file: str
 ) -> None:
     target = home / file
@@ -142,7 +142,7 @@ def test_change_of_lock_trust_token_or_plugin_file_during_a_call_blocks_the_next
         open_test_runtime()
 
 
-def test_project_settings_changed_by_a_command_are_reported_but_the_next_runtime_starts(
+def test_project_settings_change_by_a_command_is_reported_but_does_not_block_the_next_start(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -155,12 +155,12 @@ def test_project_settings_changed_by_a_command_are_reported_but_the_next_runtime
     assert "toolfold.yaml were changed while terminal" in caplog.text
 
 
-def test_result_of_a_call_that_changes_no_settings_has_no_notice(runtime: Runtime, home: Path) -> None:
+def test_result_of_a_call_that_changes_no_settings_contains_no_notice(runtime: Runtime, home: Path) -> None:
     assert "notice" not in json.loads(run_command(runtime, "echo hello > file.txt"))
     assert pending(home) == {}
 
 
-def test_allowlist_entry_written_because_the_user_answered_always_is_not_reported_as_a_change(
+def test_allowlist_entry_added_by_the_approval_answer_always_is_not_reported_as_a_change(
     config_file: Path, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "old").mkdir()
@@ -171,7 +171,7 @@ def test_allowlist_entry_written_because_the_user_answered_always_is_not_reporte
     open_test_runtime()
 
 
-def test_settings_change_by_the_users_own_command_during_a_call_is_not_reported(
+def test_settings_change_by_a_command_of_the_user_during_a_call_is_not_reported(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     runtime = open_test_runtime(approver=allow)
@@ -188,7 +188,7 @@ def test_settings_change_by_the_users_own_command_during_a_call_is_not_reported(
     assert pending(home) == {}
 
 
-def test_config_set_after_another_program_edited_the_settings_does_not_hide_that_edit(
+def test_config_set_does_not_hide_an_earlier_settings_edit_by_another_program(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -210,7 +210,7 @@ def test_settings_edit_by_the_user_between_calls_is_not_reported(home: Path, con
     assert pending(home) == {}
 
 
-def test_settings_change_by_a_process_that_a_finished_call_left_running_is_reported(
+def test_settings_change_by_a_background_process_of_a_finished_call_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -231,7 +231,7 @@ HIDING = {
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("way", HIDING)
-def test_settings_change_by_a_detached_process_that_hides_its_origin_is_reported(
+def test_settings_change_by_a_detached_process_that_conceals_its_origin_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path, way: str
 ) -> None:
     go = tmp_path / "go"
@@ -254,7 +254,7 @@ LIMITED_PROCESS = (
 
 
 @pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
-def test_process_with_at_most_the_memory_limit_of_tool_commands_counts_as_started_by_a_tool(
+def test_process_with_at_most_the_memory_limit_of_tool_commands_is_attributed_to_a_tool_call(
     limit: int,
 ) -> None:
     command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]
@@ -268,7 +268,7 @@ def test_process_with_at_most_the_memory_limit_of_tool_commands_counts_as_starte
         wait_for(lambda: not is_tool_process(CLIENT, process.pid))
 
 
-def test_process_below_another_runtime_does_not_count_as_started_by_this_runtimes_tool_calls() -> None:
+def test_process_started_by_another_runtime_is_not_attributed_to_tool_calls_of_this_runtime() -> None:
     code = (
         "import subprocess, sys\n"
         "from toolfold.provenance import Beacon\n"
@@ -299,7 +299,7 @@ def test_settings_change_by_a_tool_call_that_kills_the_runtime_is_reported_at_th
         open_test_runtime()
 
 
-def test_settings_change_while_mcp_servers_but_no_calls_run_is_reported_but_needs_no_acceptance(
+def test_settings_change_without_running_calls_while_mcp_servers_run_is_only_reported(
     home: Path, config_file: Path
 ) -> None:
     reported: list[tuple[str, str]] = []
@@ -335,7 +335,7 @@ def test_settings_changed_by_a_tool_call_take_effect_after_config_accept(
     assert open_test_runtime().config.tools.rag_top_k == 8
 
 
-def test_config_restore_brings_back_the_previous_settings(
+def test_config_restore_restores_the_previous_settings(
     runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     before = config_file.read_bytes()
@@ -345,7 +345,7 @@ def test_config_restore_brings_back_the_previous_settings(
     assert open_test_runtime().config.approval.mode == "manual"
 
 
-def test_runtime_starts_after_the_user_has_undone_the_settings_change_of_a_tool_call(
+def test_runtime_starts_after_the_user_has_reverted_the_settings_change_of_a_tool_call(
     runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path
 ) -> None:
     before = config_file.read_bytes()
@@ -354,7 +354,7 @@ def test_runtime_starts_after_the_user_has_undone_the_settings_change_of_a_tool_
     open_test_runtime()
 
 
-def test_config_set_is_refused_while_a_settings_change_of_a_tool_call_is_not_yet_accepted(
+def test_config_set_is_refused_until_a_settings_change_of_a_tool_call_is_accepted_or_restored(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -363,7 +363,7 @@ def test_config_set_is_refused_while_a_settings_change_of_a_tool_call_is_not_yet
     assert "log_level" not in config_file.read_text()
 
 
-def test_doctor_reports_settings_changed_by_a_tool_call_and_names_config_accept_and_restore(
+def test_doctor_reports_settings_changed_by_a_tool_call_and_suggests_config_accept_and_restore(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -391,7 +391,7 @@ def test_gateway_token_written_into_the_token_file_by_another_program_is_refused
     assert running.find(kept) is None
 
 
-def test_lock_file_of_accepted_tools_changed_by_another_program_is_an_error(home: Path) -> None:
+def test_changing_the_lock_file_of_accepted_tools_with_another_program_causes_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     assert lock.pins("some") is None
@@ -402,7 +402,7 @@ def test_lock_file_of_accepted_tools_changed_by_another_program_is_an_error(home
         lock.pins("other")
 
 
-def test_runtime_does_not_start_if_its_record_of_settings_changes_is_damaged(
+def test_runtime_does_not_start_if_its_settings_record_is_damaged(
     home: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     folder = home / "state" / "settings"
@@ -440,7 +440,9 @@ def test_restoring_an_old_token_file_does_not_revive_revoked_tokens(home: Path) 
     assert running.find(revoked) is None
 
 
-def test_restoring_old_settings_during_a_call_is_reported_as_a_change(home: Path, config_file: Path) -> None:
+def test_restoring_an_old_settings_file_during_a_call_is_reported_as_a_change(
+    home: Path, config_file: Path
+) -> None:
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
     set_value(config_file, "tools.rag_top_k", 8, record=record)
@@ -454,7 +456,7 @@ def test_restoring_old_settings_during_a_call_is_reported_as_a_change(home: Path
     assert list(pending(home)) == [config_file]
 
 
-def test_config_set_during_a_call_is_not_reported_even_if_the_record_of_settings_was_deleted(
+def test_config_set_during_a_call_is_not_reported_even_if_the_settings_record_was_deleted(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -466,7 +468,7 @@ def test_config_set_during_a_call_is_not_reported_even_if_the_record_of_settings
     assert watch.notice == ""
 
 
-def test_lock_file_of_accepted_tools_deleted_by_another_program_is_an_error(home: Path) -> None:
+def test_deleting_the_lock_file_of_accepted_tools_with_another_program_causes_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("some", [])
@@ -478,7 +480,9 @@ def test_lock_file_of_accepted_tools_deleted_by_another_program_is_an_error(home
     assert not file.exists()
 
 
-def test_old_lock_file_of_accepted_tools_restored_by_another_program_is_an_error(home: Path) -> None:
+def test_restoring_an_old_lock_file_of_accepted_tools_with_another_program_causes_an_error(
+    home: Path,
+) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("kept", [])
@@ -491,7 +495,7 @@ def test_old_lock_file_of_accepted_tools_restored_by_another_program_is_an_error
 
 
 @pytest.mark.parametrize("broken", ["record", "report"])
-def test_call_still_has_a_notice_of_its_settings_change_if_recording_the_change_fails(
+def test_result_contains_the_settings_change_notice_even_if_recording_the_change_fails(
     home: Path, config_file: Path, broken: str
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -514,7 +518,7 @@ def test_call_still_has_a_notice_of_its_settings_change_if_recording_the_change_
     assert watch.notice == "", "the call that ended is no longer suspected"
 
 
-def test_plugin_behind_a_symbolic_link_is_watched_for_changes(home: Path, tmp_path: Path) -> None:
+def test_plugin_behind_a_symlink_is_monitored_for_changes(home: Path, tmp_path: Path) -> None:
     plugins, elsewhere = home / "plugins", tmp_path / "elsewhere"
     plugins.mkdir()
     elsewhere.mkdir()
@@ -530,7 +534,7 @@ def test_plugin_behind_a_symbolic_link_is_watched_for_changes(home: Path, tmp_pa
     assert [bool(each.notice) for each in (linking, writing, idle)] == [True, True, False]
 
 
-def test_fingerprint_of_the_plugin_directory_changes_if_a_symlink_in_it_points_elsewhere(
+def test_fingerprint_of_a_plugin_directory_changes_if_the_target_of_a_contained_symlink_changes(
     tmp_path: Path,
 ) -> None:
     for name in ("one", "two", "plugins"):
@@ -543,7 +547,7 @@ def test_fingerprint_of_the_plugin_directory_changes_if_a_symlink_in_it_points_e
     assert fingerprints.fingerprint_path(tmp_path / "plugins") != before
 
 
-def test_directory_with_too_many_or_too_large_files_for_a_fingerprint_always_counts_as_changed(
+def test_directory_with_too_many_or_too_large_files_is_always_treated_as_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fingerprints, "MAX_FILES", 2)
@@ -561,7 +565,7 @@ def test_directory_with_too_many_or_too_large_files_for_a_fingerprint_always_cou
     assert fingerprints.stat_signature(tmp_path) != fingerprints.stat_signature(tmp_path)
 
 
-def test_settings_change_is_still_reported_if_another_process_holds_the_lock_beyond_the_timeout(
+def test_settings_change_is_reported_even_if_another_process_holds_the_lock_beyond_the_timeout(
     home: Path, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)
@@ -581,7 +585,7 @@ def test_settings_change_is_still_reported_if_another_process_holds_the_lock_bey
 
 
 @pytest.mark.thorough
-async def test_changed_settings_files_are_read_in_another_thread_than_the_event_loop(
+async def test_changed_settings_files_are_read_outside_the_event_loop_thread(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path
 ) -> None:
     threads: list[int] = []
@@ -596,7 +600,7 @@ async def test_changed_settings_files_are_read_in_another_thread_than_the_event_
     assert threads[0] != threading.get_ident()
 
 
-def test_settings_file_restored_after_a_call_deleted_it_is_readable_by_its_owner_only(
+def test_settings_file_restored_after_its_deletion_by_a_call_is_readable_by_its_owner_only(
     home: Path, config_file: Path
 ) -> None:
     config_file.chmod(0o600)
@@ -612,7 +616,7 @@ def test_settings_file_restored_after_a_call_deleted_it_is_readable_by_its_owner
     assert watch.notice == ""
 
 
-def test_settings_change_is_not_accepted_if_the_file_changed_again_after_it_was_shown(
+def test_settings_change_is_not_accepted_if_the_file_changed_again_after_the_diff_was_shown(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -638,7 +642,7 @@ def test_config_accept_shows_a_diff_with_redacted_secrets_and_the_number_of_omit
     assert "103 more lines are not shown" in shown
 
 
-def test_unchanged_or_missing_settings_files_are_checked_before_and_after_a_call_without_a_thread(
+def test_unchanged_or_missing_settings_files_are_checked_without_starting_a_thread(
     home: Path, config_file: Path
 ) -> None:
     config_file.write_text("{}")
@@ -672,7 +676,7 @@ def test_settings_file_changed_during_a_call_is_read_in_a_thread_and_reported(
 
 
 @pytest.mark.parametrize("kind", ["directory", "link"])
-def test_watched_settings_that_are_directories_or_symlinks_are_checked_in_a_thread(
+def test_monitored_directories_and_symlinks_are_checked_in_a_thread(
     home: Path, tmp_path: Path, kind: str
 ) -> None:
     path = home / "watched"

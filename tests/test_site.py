@@ -20,12 +20,12 @@ def write_pages(site: Path, **pages: str) -> list[str]:
     return list(site_hooks.check_pages(site))
 
 
-def test_link_from_docs_to_a_repository_file_is_rewritten_to_the_page_of_that_file_on_the_site() -> None:
+def test_link_from_docs_to_a_repository_file_is_rewritten_to_the_site_page_of_that_file() -> None:
     text = site_hooks.rewrite_links("[an example](../examples/quickstart.py)", "docs/tools.md")
     assert text == "[an example](files/examples/quickstart.py.md)"
 
 
-def test_link_from_contributing_md_into_docs_is_rewritten_to_the_page_on_the_site() -> None:
+def test_link_from_contributing_md_into_docs_is_rewritten_to_the_site_page() -> None:
     text = site_hooks.rewrite_links("[Tests](docs/testing.md#record)", "CONTRIBUTING.md")
     assert text == "[Tests](../testing.md#record)"
 
@@ -60,7 +60,7 @@ def test_site_check_reports_a_page_that_loads_a_file_from_another_server(tmp_pat
     assert problems == ["a.html: <img> loads https://example.org/i.png from another server"]
 
 
-def test_escaped_vertical_bar_in_code_inside_a_table_is_shown_without_backslash() -> None:
+def test_escaped_vertical_bar_in_table_code_is_rendered_without_the_backslash() -> None:
     assert site_hooks.unescape_bars(r"| `a \| b` | c \| d |") == r"| `a | b` | c \| d |"
 
 
@@ -81,7 +81,7 @@ def test_generated_reference_pages_describe_every_public_name_command_setting_an
     assert [each.__name__ for each in Event.__subclasses__() if f"## {each.__name__}\n" not in events] == []
 
 
-def test_leaderboard_uses_only_test_sets_that_toolfolds_models_were_not_trained_on() -> None:
+def test_leaderboard_uses_only_test_sets_that_were_not_used_to_train_models_of_toolfold() -> None:
     leaderboard = importlib.import_module("site_leaderboard")
     page = leaderboard.render_leaderboard()
     before, heading, after = page.partition("## Recall@5 of the other projects")
@@ -92,7 +92,7 @@ def test_leaderboard_uses_only_test_sets_that_toolfolds_models_were_not_trained_
     assert measured == {"sample"}
 
 
-def test_leaderboard_says_why_a_retriever_has_no_figures_for_a_test_set() -> None:
+def test_leaderboard_states_the_reason_if_a_retriever_has_no_figures_for_a_test_set() -> None:
     leaderboard = importlib.import_module("site_leaderboard")
     row = {
         "set": "large",

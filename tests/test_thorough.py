@@ -36,7 +36,7 @@ def test_browser(): pass
 """
 
 
-def test_tests_marked_thorough_or_as_client_tests_are_skipped_unless_a_variable_is_set(
+def test_tests_marked_thorough_or_client_are_skipped_unless_an_environment_variable_is_set(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "test_marked.py"
@@ -61,7 +61,7 @@ def test_tests_marked_thorough_or_as_client_tests_are_skipped_unless_a_variable_
     assert [item.name for item in split_items(marked_tests)[0]] == ["test_browser"]
 
 
-def test_repetitions_and_hypothesis_examples_are_reduced_unless_all_tests_are_requested(
+def test_repetitions_and_hypothesis_examples_are_reduced_unless_thorough_tests_are_requested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(RUN_ALL_VARIABLE, raising=False)
@@ -75,7 +75,7 @@ def test_repetitions_and_hypothesis_examples_are_reduced_unless_all_tests_are_re
     assert (thorough_count(50, 4), count_examples(100), count_examples(20)) == (50, 100, 20)
 
 
-def test_check_cases_reports_every_failing_case_and_not_only_the_first() -> None:
+def test_check_cases_reports_every_failing_case_instead_of_only_the_first() -> None:
     @check_cases(("number", "limit"), [(1, 2), (3, 2), (2, 2), (4, 2)])
     def check_limit(number: int, limit: int) -> None:
         assert number <= limit

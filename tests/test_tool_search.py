@@ -88,7 +88,7 @@ def test_tool_found_by_tool_search_can_be_called_through_tool_call(desk: Runtime
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
-def test_error_for_invalid_arguments_passed_through_tool_call_names_their_location_and_schema(
+def test_error_for_invalid_arguments_passed_through_tool_call_contains_their_path_and_schema(
     desk: Runtime, ran: list[Any]
 ) -> None:
     session = desk.session(["mcp-hub"])
@@ -108,7 +108,7 @@ def test_deferred_tool_can_be_called_directly_by_its_name(desk: Runtime, ran: li
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
-def test_tool_call_runs_a_tool_without_parameters_for_null_blank_or_empty_arguments(
+def test_tool_call_with_null_blank_or_empty_arguments_runs_a_tool_without_parameters(
     arguments: Any, desk: Runtime, ran: list[Any]
 ) -> None:
     add(desk, "hub_ping", "mcp-hub", ran, parameters={})
@@ -116,14 +116,14 @@ def test_tool_call_runs_a_tool_without_parameters_for_null_blank_or_empty_argume
     assert ran == [("hub_ping", {})]
 
 
-def test_tool_search_and_tool_describe_return_results_before_any_turn_was_begun(desk: Runtime) -> None:
+def test_tool_search_and_tool_describe_return_results_before_the_first_turn(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     assert found_names(session, "list a folder")[0] == "hub_list_folder"
     assert parse_answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
     assert json.loads(desk.handle_function_call("tool_search", {"query": "hub_wipe"}))["matches"]
 
 
-def test_results_of_several_bridge_calls_in_one_model_reply_are_in_the_order_of_the_calls(
+def test_results_of_several_bridge_calls_in_one_model_reply_keep_the_order_of_the_calls(
     desk: Runtime, ran: list[Any]
 ) -> None:
     calls = [
@@ -146,7 +146,7 @@ def search(session: Session, query: str, **args: Any) -> Json:
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_core_tools_are_not_in_the_results_of_tool_search(desk: Runtime, assembled: bool) -> None:
+def test_tool_search_results_exclude_core_tools(desk: Runtime, assembled: bool) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -156,7 +156,7 @@ def test_core_tools_are_not_in_the_results_of_tool_search(desk: Runtime, assembl
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, assembled: bool) -> None:
+def test_tool_search_for_a_core_tool_advises_calling_it_directly(desk: Runtime, assembled: bool) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -167,7 +167,7 @@ def test_tool_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, ass
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_call_refuses_a_core_tool_and_says_to_call_it_directly(
+def test_tool_call_refuses_a_core_tool_and_advises_calling_it_directly(
     desk: Runtime, assembled: bool, ran: list[Any]
 ) -> None:
     add(desk, "own_list", "own", ran, core=True)
@@ -185,7 +185,7 @@ def test_tool_call_refuses_a_core_tool_and_says_to_call_it_directly(
     assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_tool_in_the_setting_always_load_is_listed_and_tool_call_says_to_call_it_directly(
+def test_tool_listed_in_always_load_is_visible_and_cannot_be_called_through_tool_call(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
@@ -197,7 +197,7 @@ def test_tool_in_the_setting_always_load_is_listed_and_tool_call_says_to_call_it
     assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
 
 
-def test_core_tool_deferred_by_a_setting_is_found_by_tool_search_and_runs_through_tool_call(
+def test_core_tool_deferred_by_a_setting_can_be_found_and_called_through_the_bridge_tools(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
@@ -208,7 +208,7 @@ def test_core_tool_deferred_by_a_setting_is_found_by_tool_search_and_runs_throug
     assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
 
 
-def test_core_tool_that_was_not_selected_is_found_by_tool_search_and_runs_through_tool_call(
+def test_unselected_core_tool_can_be_found_and_called_through_the_bridge_tools(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     """A core tool that is not shown cannot be called directly, so tool search must not advise that."""
@@ -238,7 +238,7 @@ def test_tool_search_result_contains_the_number_of_deferred_tools_granted_to_the
 # -- hooks, approval and logs ------------------------------------------------------------------
 
 
-def test_hooks_of_a_call_through_tool_call_get_the_inner_tool_and_its_arguments(
+def test_hooks_of_a_call_through_tool_call_receive_the_inner_tool_and_its_arguments(
     desk: Runtime, ran: list[Any]
 ) -> None:
     before: list[str] = []
@@ -252,7 +252,7 @@ def test_hooks_of_a_call_through_tool_call_get_the_inner_tool_and_its_arguments(
     assert before == after == ["tool_search", "tool_describe", "hub_list_folder"]
 
 
-def test_pre_hook_can_refuse_a_call_of_tool_search(desk: Runtime) -> None:
+def test_pre_hook_can_refuse_a_tool_search_call(desk: Runtime) -> None:
     def nothing_about_vaults(tool: Tool, args: Json, _context: CallContext) -> None:
         if tool.name == "tool_search" and "vault" in args["query"]:
             raise Refused("Not that.")
@@ -292,7 +292,7 @@ def test_log_line_of_a_call_through_tool_call_names_the_inner_tool(
     assert "tool_call" not in caplog.text
 
 
-def test_tool_search_that_hangs_ends_with_an_error_after_the_tool_timeout(
+def test_hanging_tool_search_returns_an_error_after_the_tool_timeout(
     open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.timeout_seconds": 0.2})
@@ -309,7 +309,7 @@ def test_tool_search_that_hangs_ends_with_an_error_after_the_tool_timeout(
 # -- context window ----------------------------------------------------------------------------
 
 
-def test_tools_are_deferred_in_a_session_with_a_small_context_window_only(
+def test_tools_are_deferred_only_in_a_session_with_a_small_context_window(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
@@ -323,7 +323,7 @@ def test_tools_are_deferred_in_a_session_with_a_small_context_window_only(
         assert shown_names(large) == shown_names(unknown) == [f"hub_{number}" for number in range(5)]
 
 
-def test_delegated_session_defers_tools_by_the_context_window_of_its_parent(
+def test_delegated_session_defers_tools_according_to_the_context_window_of_its_parent(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
@@ -335,7 +335,9 @@ def test_delegated_session_defers_tools_by_the_context_window_of_its_parent(
 
 
 @pytest.mark.parametrize("window", [0, -5])
-def test_opening_a_session_with_a_context_window_of_zero_or_less_raises(window: int, desk: Runtime) -> None:
+def test_opening_a_session_with_a_non_positive_context_window_raises_an_error(
+    window: int, desk: Runtime
+) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         desk.session(context_tokens=window)
     with pytest.raises(ValueError, match="must be positive"):
@@ -360,7 +362,7 @@ def test_tools_added_or_removed_during_a_turn_take_effect_in_the_next_turn(
     assert shown_names(session) == []
 
 
-def test_selected_tools_are_listed_and_unselected_ones_are_found_by_tool_search(
+def test_selected_tools_are_listed_and_unselected_tools_are_found_by_tool_search(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
@@ -387,7 +389,7 @@ def call_by_all_routes(session: Session, name: str) -> Iterator[ToolResult]:
 
 @pytest.mark.parametrize("assembled", [True, False])
 @pytest.mark.parametrize("name", ["vault_open", "no_such_tool"])
-def test_ungranted_tool_gives_the_same_error_if_called_directly_or_through_tool_call(
+def test_ungranted_tool_returns_the_same_error_when_called_directly_or_through_tool_call(
     name: str, assembled: bool, desk: Runtime, ran: list[Any]
 ) -> None:
     scoped = desk.session(["mcp-hub"])
@@ -409,7 +411,9 @@ def test_tool_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
         assert '"vault"' not in text
 
 
-def test_tool_search_finds_nothing_in_a_session_without_granted_tools(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_search_returns_no_results_in_a_session_without_granted_tools(
+    desk: Runtime, ran: list[Any]
+) -> None:
     session = desk.session([])
     assert shown_names(session) == []
     assert found_names(session, "list a folder") == []
@@ -431,7 +435,7 @@ def test_disabled_tools_cannot_be_found_by_tool_search_or_called_through_tool_ca
     assert ran == []
 
 
-def test_settings_always_load_and_defer_do_not_give_a_session_tools_outside_its_toolsets(
+def test_settings_always_load_and_defer_do_not_grant_tools_outside_the_toolsets_of_a_session(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
@@ -446,7 +450,7 @@ def test_settings_always_load_and_defer_do_not_give_a_session_tools_outside_its_
     assert ran == []
 
 
-def test_searches_of_a_session_with_more_toolsets_do_not_give_another_session_those_tools(
+def test_tool_searches_of_a_session_with_more_toolsets_do_not_extend_the_tools_of_another_session(
     desk: Runtime, ran: list[Any]
 ) -> None:
     narrow, wide = desk.session(["mcp-hub"]), desk.session(["mcp-hub", "mcp-vault"])
@@ -460,7 +464,7 @@ def test_searches_of_a_session_with_more_toolsets_do_not_give_another_session_th
     assert [name for name, _ in ran] == ["vault_open"]
 
 
-def test_tool_todo_of_an_agent_session_does_not_appear_in_a_session_without_an_agent(desk: Runtime) -> None:
+def test_todo_tool_of_an_agent_session_is_absent_from_a_session_without_an_agent(desk: Runtime) -> None:
     plain, agent = desk.session(), desk.session(agent=LocalAgent())
     assert "todo" not in shown_names(plain)
     assert "todo" in shown_names(agent)
@@ -468,7 +472,7 @@ def test_tool_todo_of_an_agent_session_does_not_appear_in_a_session_without_an_a
     assert "todo" not in found_names(plain, "todo")
 
 
-def test_turn_can_begin_after_an_exception_while_computing_the_granted_tools(
+def test_turn_can_begin_after_computing_the_granted_tools_raised_an_exception(
     desk: Runtime, monkeypatch: pytest.MonkeyPatch, ran: list[Any]
 ) -> None:
     session = desk.session(["mcp-hub"])
@@ -505,7 +509,7 @@ def run_concurrently(work: list[Callable[[], None]]) -> None:
         raise problems[0]
 
 
-def test_sessions_that_search_in_parallel_threads_find_only_tools_of_their_own_toolsets(
+def test_sessions_searching_in_parallel_threads_find_only_tools_of_their_granted_toolsets(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     ran: list[tuple[str, str]] = []
@@ -677,15 +681,13 @@ def test_bridge_tool_called_with_malformed_arguments_returns_an_error_and_runs_n
         "\u202ehub_list_folder",
     ],
 )
-def test_tool_call_with_a_look_alike_of_a_tool_name_runs_no_tool(
-    name: str, bad: tuple[Session, list[Any]]
-) -> None:
+def test_tool_call_with_a_lookalike_tool_name_runs_no_tool(name: str, bad: tuple[Session, list[Any]]) -> None:
     error = call_error(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
     assert "is not available in this session" in error
 
 
 @check_cases("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
-def test_call_with_a_look_alike_of_the_name_tool_call_is_rejected(
+def test_call_with_a_lookalike_of_the_bridge_name_tool_call_is_rejected(
     name: str, bad: tuple[Session, list[Any]]
 ) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
@@ -721,7 +723,7 @@ ARGUMENTS = st.one_of(
 
 @try_examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
-def test_bridge_tools_answer_any_arguments_with_json_and_run_a_tool_only_if_they_are_valid(
+def test_bridge_tools_return_json_for_arbitrary_arguments_and_run_a_tool_only_if_they_are_valid(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]
 ) -> None:
     session, ran = bad
@@ -742,7 +744,7 @@ def test_bridge_tools_answer_any_arguments_with_json_and_run_a_tool_only_if_they
     assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok
 
 
-def test_tool_describe_does_not_show_a_secret_in_the_reason_of_a_failed_check(
+def test_tool_describe_does_not_reveal_a_secret_in_the_reason_of_a_failed_check(
     home: Path, ran: list[Any]
 ) -> None:
     secret = "hunter2-super-secret-value"
@@ -776,7 +778,7 @@ def test_agent_level_tools_are_neither_described_nor_suggested_in_a_session_with
         session.assemble()
 
 
-def test_unavailable_tool_called_by_an_original_name_it_shares_with_another_tool_does_not_run(
+def test_unavailable_tool_called_by_an_ambiguous_original_name_does_not_run(
     desk: Runtime, ran: list[Any]
 ) -> None:
     for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
@@ -787,7 +789,9 @@ def test_unavailable_tool_called_by_an_original_name_it_shares_with_another_tool
     assert ran == []
 
 
-def test_tool_search_before_any_turn_returns_the_parameter_signatures_of_found_tools(desk: Runtime) -> None:
+def test_tool_search_before_the_first_turn_returns_the_parameter_signatures_of_found_tools(
+    desk: Runtime,
+) -> None:
     session = desk.session(["mcp-hub"])
     (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))[
         "matches"
@@ -805,7 +809,7 @@ def test_tool_search_before_any_turn_returns_the_parameter_signatures_of_found_t
         ("gpt-4", 1_000_000, False),  # the session's own window comes first
     ],
 )
-def test_tools_are_deferred_in_a_request_to_a_model_with_a_small_context_window_only(
+def test_tools_are_deferred_only_in_a_request_to_a_model_with_a_small_context_window(
     open_test_runtime: RuntimeOpener, model: str, context_tokens: int | None, is_deferred: bool
 ) -> None:
     runtime = open_test_runtime({"tools.selection": "eager", "plugins.enabled": False})

@@ -119,7 +119,7 @@ def _is_temporary(path: Path, folder: Path) -> bool:
 
 @pytest.mark.thorough(keep=("gateway",))
 @pytest.mark.parametrize("program", ["demo", "search", "gateway"])
-async def test_demo_search_and_gateway_contact_no_network_and_write_only_toolfolds_own_files(
+async def test_demo_search_and_gateway_use_no_network_and_write_only_files_of_toolfold(
     program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     record = tmp_path / "trace"
@@ -175,7 +175,7 @@ async def test_system_call_tracer_detects_writes_to_files_that_do_not_belong_to_
     assert tmp_path / "home" / "deviceid" in find_foreign_writes(trace, tmp_path)
 
 
-async def test_system_call_tracer_reports_nothing_for_file_reads_and_local_socket_pairs(
+async def test_system_call_tracer_ignores_file_reads_and_local_socket_pairs(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = (

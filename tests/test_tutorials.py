@@ -48,12 +48,12 @@ def follow_page(text: str, directory: Path) -> list[str]:
 
 @pytest.mark.thorough(keep=("library",))
 @pytest.mark.parametrize("name", ["gateway", "library", "server"])
-def test_commands_of_each_tutorial_run_and_print_what_the_tutorial_shows(name: str, tmp_path: Path) -> None:
+def test_commands_of_each_tutorial_print_the_documented_output(name: str, tmp_path: Path) -> None:
     text = (TUTORIALS / f"{name}.md").read_text(encoding="utf-8")
     assert "\n\n".join(follow_page(use_free_ports(text), tmp_path)) == ""
 
 
-def test_every_tutorial_page_is_among_the_tested_tutorials() -> None:
+def test_every_tutorial_page_is_tested() -> None:
     assert {page.stem for page in TUTORIALS.glob("*.md")} == {"index", "gateway", "library", "server"}
 
 

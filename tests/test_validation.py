@@ -135,7 +135,7 @@ def iterate_leaves(value: Any) -> Iterator[Any]:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_any_json_value_for_any_schema_gives_valid_arguments_or_invalid_arguments_error(
+def test_validating_arbitrary_json_against_an_arbitrary_schema_raises_only_invalid_arguments(
     schema: object, other: object, value: object
 ) -> None:
     tool = tool_with_schema(schema, **{"$defs": {"d": other}})
@@ -150,7 +150,7 @@ def test_any_json_value_for_any_schema_gives_valid_arguments_or_invalid_argument
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_argument_that_matches_its_schema_is_passed_on_unchanged(
+def test_argument_that_matches_its_schema_is_not_changed(
     schema: object, other: object, value: object
 ) -> None:
     tool = tool_with_schema(schema, **{"$defs": {"d": other}})
@@ -170,7 +170,7 @@ def is_encodable(text: str) -> bool:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_arguments_that_were_already_converted_to_the_schema_are_not_changed_by_a_second_conversion(
+def test_validating_already_converted_arguments_again_does_not_change_them(
     schema: object, other: object, value: object
 ) -> None:
     tool, validate = tool_with_schema(schema, **{"$defs": {"d": other}}), Validation()
@@ -186,7 +186,7 @@ def test_arguments_that_were_already_converted_to_the_schema_are_not_changed_by_
 
 @modest
 @given(SCHEMAS, st.recursive(st.one_of(st.floats(), TEXTS), lambda inner: st.lists(inner, max_size=3)))
-def test_infinity_and_nan_are_rejected_as_arguments(schema: object, value: object) -> None:
+def test_infinity_and_nan_arguments_are_rejected(schema: object, value: object) -> None:
     try:
         args = Validation()(tool_with_schema(schema), {"x": value})
     except InvalidArguments:
@@ -196,7 +196,7 @@ def test_infinity_and_nan_are_rejected_as_arguments(schema: object, value: objec
 
 @modest
 @given(SCHEMAS, VALUES)
-def test_arguments_object_given_as_json_text_is_validated_like_the_parsed_object(
+def test_arguments_given_as_json_text_are_validated_like_the_parsed_object(
     schema: object, value: object
 ) -> None:
     tool, validate = tool_with_schema(schema), Validation()
@@ -253,7 +253,7 @@ def test_arguments_object_given_as_json_text_is_validated_like_the_parsed_object
          [{"n": 1, "of": [{"n": 2}]}]),
     ],
 )  # fmt: skip
-def test_text_argument_is_converted_to_the_type_in_the_schema(
+def test_text_argument_is_converted_to_the_type_required_by_the_schema(
     schema: Json, written: object, meant: object
 ) -> None:
     definitions = {
@@ -271,7 +271,7 @@ def test_text_argument_is_converted_to_the_type_in_the_schema(
     assert is_same_json(meant, args), args
 
 
-def test_text_in_an_object_argument_is_converted_by_the_any_of_alternative_that_it_matches() -> None:
+def test_text_in_an_object_argument_is_converted_according_to_the_matching_any_of_alternative() -> None:
     alternatives = [
         {
             "type": "object",
@@ -304,7 +304,7 @@ def test_text_argument_is_not_converted_if_the_schema_accepts_text(schema: Json,
     assert coerce(schema, written) == written
 
 
-def test_argument_valid_for_one_any_of_alternative_is_not_converted_by_another_alternative() -> None:
+def test_argument_valid_for_one_any_of_alternative_is_not_converted_for_another_alternative() -> None:
     alternatives = [
         {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
         for name in ("radius", "side")
@@ -313,12 +313,12 @@ def test_argument_valid_for_one_any_of_alternative_is_not_converted_by_another_a
 
 
 @check_cases("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
-def test_text_that_is_no_integer_is_rejected_for_an_integer_argument(written: str) -> None:
+def test_non_integer_text_is_rejected_for_an_integer_argument(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": written})
 
 
 @check_cases("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
-def test_text_for_infinity_nan_or_a_too_large_number_is_rejected_for_a_number_argument(written: str) -> None:
+def test_text_infinity_nan_or_a_too_large_number_is_rejected_for_a_number_argument(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "number"}), {"x": written})
 
 
@@ -327,7 +327,7 @@ def test_texts_other_than_true_and_false_are_not_converted_to_booleans(written: 
     assert "was not invoked" in validation_error(tool_with_schema({"type": "boolean"}), {"x": written})
 
 
-def test_same_text_becomes_an_integer_for_one_argument_and_stays_text_for_another() -> None:
+def test_same_text_is_converted_for_an_integer_argument_and_unchanged_for_a_text_argument() -> None:
     tool = build_tool(
         name="two",
         toolset="t",
@@ -337,7 +337,7 @@ def test_same_text_becomes_an_integer_for_one_argument_and_stays_text_for_anothe
     assert Validation()(tool, {"n": "5", "s": "5"}) == {"n": 5, "s": "5"}
 
 
-def test_null_for_an_optional_property_is_dropped_unless_the_schema_allows_null() -> None:
+def test_null_for_an_optional_property_is_removed_unless_the_schema_allows_null() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}
     tool = tool_with_schema(schema)
     assert Validation()(tool, {"x": {"a": None, "b": None}}) == {"x": {"b": None}}
@@ -350,7 +350,7 @@ def test_null_argument_for_a_required_property_is_rejected() -> None:
         Validation()(tool, {"x": {"a": None}})
 
 
-def test_changing_validated_arguments_does_not_change_the_given_ones() -> None:
+def test_mutating_the_original_arguments_does_not_change_the_validated_arguments() -> None:
     given = {"x": {"list": [1]}}
     args = Validation()(tool_with_schema({"type": "object"}), given)
     given["x"]["list"].append(2)
@@ -361,16 +361,16 @@ def test_changing_validated_arguments_does_not_change_the_given_ones() -> None:
 
 
 @check_cases("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
-def test_missing_blank_or_null_arguments_text_is_read_as_an_empty_object(arguments: str | None) -> None:
+def test_missing_blank_or_null_arguments_text_is_treated_as_an_empty_object(arguments: str | None) -> None:
     assert parse_arguments("probe", arguments) == {}
 
 
-def test_arguments_encoded_twice_as_json_are_decoded() -> None:
+def test_doubly_json_encoded_arguments_are_decoded() -> None:
     assert parse_arguments("probe", json.dumps(json.dumps({"x": 1}))) == {"x": 1}
 
 
 @check_cases("arguments", ["[1]", "5", "true", '"text"', "{", "{'x': 1}", '{"x": NaN}'])
-def test_arguments_text_that_is_no_json_object_is_rejected(arguments: str) -> None:
+def test_arguments_text_that_is_not_a_json_object_is_rejected(arguments: str) -> None:
     with pytest.raises(InvalidArguments, match="'probe' was not invoked"):
         parse_arguments("probe", arguments)
 
@@ -403,7 +403,7 @@ def test_too_long_arguments_text_is_rejected_before_parsing() -> None:
         parse_arguments("probe", '"' + "a" * MAX_TEXT_CHARS + '"')
 
 
-def test_arguments_given_as_another_mapping_type_than_dict_are_accepted() -> None:
+def test_arguments_given_as_a_mapping_other_than_dict_are_accepted() -> None:
     arguments: Any = UserDict({"x": UserDict({"y": "5"})})
     inner = {"type": "object", "properties": {"y": {"type": "integer"}}}
     assert Validation()(tool_with_schema(inner), arguments) == {"x": {"y": 5}}
@@ -412,7 +412,7 @@ def test_arguments_given_as_another_mapping_type_than_dict_are_accepted() -> Non
 @check_cases(
     "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
 )
-def test_error_for_an_argument_value_that_is_not_json_names_its_path(value: object) -> None:
+def test_error_for_a_non_json_argument_value_names_its_path(value: object) -> None:
     message = validation_error(tool_with_schema({}), {"x": value})
     assert "at /x" in message
     assert "is not JSON" in message
@@ -433,7 +433,7 @@ def test_deeply_nested_arguments_are_rejected() -> None:
     )
 
 
-def test_validating_a_long_list_under_a_very_long_key_ends_within_the_time_limit() -> None:
+def test_validating_a_long_list_under_a_very_long_key_finishes_within_the_time_limit() -> None:
     run_with_limit(lambda: Validation()(tool_with_schema({}), {"k" * 10_000_000: [1] * 100_000}))
 
 
@@ -446,7 +446,7 @@ def test_argument_that_contains_itself_is_rejected() -> None:
 # -- error messages -----------------------------------------------------------------------------
 
 
-def test_error_for_a_missing_argument_names_it_and_shows_the_schema() -> None:
+def test_error_for_a_missing_argument_contains_its_name_and_the_schema() -> None:
     tool = tool_with_schema({"type": "string"}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
@@ -454,13 +454,13 @@ def test_error_for_a_missing_argument_names_it_and_shows_the_schema() -> None:
     assert caught.value.details == {"parameters": tool.parameters}
 
 
-def test_error_for_an_invalid_enum_argument_names_the_choices() -> None:
+def test_error_for_an_invalid_enum_argument_lists_the_allowed_values() -> None:
     assert '"fast" is not one of "slow" or "steady"' in validation_error(
         tool_with_schema({"enum": ["slow", "steady"]}), {"x": "fast"}
     )
 
 
-def test_error_for_an_invalid_argument_names_its_location() -> None:
+def test_error_for_an_invalid_argument_contains_its_path() -> None:
     inner = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
     assert "at /x/1/n:" in validation_error(tool_with_schema(inner), {"x": [{"n": 1}, {"n": "one"}]})
 
@@ -512,7 +512,7 @@ def test_remote_reference_in_a_tool_schema_is_never_fetched(web: tuple[str, list
     assert asked == []
 
 
-def test_file_reference_in_a_tool_schema_is_not_opened(tmp_path: Path) -> None:
+def test_file_reference_in_a_tool_schema_is_never_opened(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
     assert coerce({"$ref": file.as_uri()}, "text") == "text"
@@ -532,11 +532,11 @@ def test_file_reference_in_a_tool_schema_is_not_opened(tmp_path: Path) -> None:
         {"type": [1, None]},
     ],
 )
-def test_arguments_of_a_tool_with_an_invalid_schema_are_passed_on_unchanged(schema: Json) -> None:
+def test_arguments_of_a_tool_with_an_invalid_schema_are_not_changed(schema: Json) -> None:
     assert coerce(schema, {"a": "5"}) == {"a": "5"}
 
 
-def test_schema_that_only_consists_of_a_reference_to_itself_accepts_any_object() -> None:
+def test_schema_that_consists_only_of_a_self_reference_accepts_any_object() -> None:
     assert coerce({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
     assert coerce({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
 
@@ -572,7 +572,7 @@ def doubling_schema(keyword: str, levels: int, reference: str = "$ref", target: 
         ("$dynamicRef", "#d{}"),
     ],
 )
-def test_arguments_are_rejected_without_validation_if_schema_references_multiply_exponentially(
+def test_arguments_are_rejected_if_the_references_of_the_schema_multiply_exponentially(
     keyword: str, reference: str, target: str
 ) -> None:
     schema = doubling_schema(keyword, 40, reference, target)
@@ -587,7 +587,7 @@ def test_schema_references_with_signed_list_indices_cannot_cause_exponential_val
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
 
 
-def test_argument_that_fails_exponentially_many_alternatives_is_rejected_in_time() -> None:
+def test_argument_that_fails_exponentially_many_alternatives_is_rejected_within_the_time_limit() -> None:
     tool = tool_with_schema({"$ref": "#/$defs/d0"}, **{"$defs": doubling_schema("anyOf", 18)["$defs"]})
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
     assert "do not match its schema" in validation_error(tool, {"x": {}})
@@ -640,7 +640,7 @@ def test_deep_arguments_for_recursive_schemas_without_branching_are_accepted() -
     assert coerce({"$ref": "#/$defs/anything"}, shaped, **definitions) == shaped
 
 
-def test_call_of_a_tool_whose_schema_has_30000_parts_is_rejected_as_too_complex() -> None:
+def test_call_of_a_tool_with_30000_subschemas_is_rejected_as_too_complex() -> None:
     tool = tool_with_schema({"allOf": [{"type": "object"} for _ in range(30_000)]})
     assert "too complex" in validation_error(tool, {"x": {}})
 
@@ -657,7 +657,7 @@ def test_catastrophic_regex_pattern_in_a_schema_does_not_make_validation_hang() 
     run_with_limit(lambda: validation_error(tool, {"x": "a" * 60 + "!"}))
 
 
-def test_warning_about_an_invalid_tool_schema_is_logged_only_for_the_first_of_two_calls(
+def test_warning_about_an_invalid_tool_schema_is_logged_only_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     validate, tool = Validation(), tool_with_schema({"type": "nonsense"})
@@ -675,7 +675,7 @@ def test_tool_whose_compiled_schema_is_cached_can_be_garbage_collected() -> None
     assert gone() is None
 
 
-def test_eight_threads_can_validate_arguments_of_one_tool_at_the_same_time() -> None:
+def test_eight_threads_can_concurrently_validate_arguments_of_one_tool() -> None:
     validate, tool, read_ = Validation(), tool_with_schema({"type": "integer"}), []
     barrier = threading.Barrier(8)
 

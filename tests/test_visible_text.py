@@ -55,7 +55,7 @@ def test_invisible_characters_are_removed_from_tool_texts(written: str, seen: st
         "",
     ],
 )
-def test_text_with_emoji_accents_and_joined_scripts_is_unchanged_by_removing_invisible_characters(
+def test_removing_invisible_characters_keeps_emoji_accents_and_joined_scripts_unchanged(
     text: str,
 ) -> None:
     assert remove_invisible(text) == text
@@ -64,7 +64,7 @@ def test_text_with_emoji_accents_and_joined_scripts_is_unchanged_by_removing_inv
 @given(
     st.text(st.characters(codec=None) | st.sampled_from("\u200c\u200d\ufe0f\u200b\u202eé🎲a\n"), max_size=60)
 )
-def test_no_control_bidi_or_zero_width_characters_remain_in_any_cleaned_tool_text(text: str) -> None:
+def test_cleaned_tool_text_contains_no_control_bidi_or_zero_width_characters(text: str) -> None:
     seen = remove_invisible(text)
     assert not any(char in "\u200b\u200e\u200f\u061c\ufeff\xad" for char in seen)
     assert not any("\u202a" <= char <= "\u202e" or "\u2060" <= char <= "\u206f" for char in seen)
@@ -164,7 +164,7 @@ def test_tool_definitions_and_notes_about_tools_contain_no_invisible_characters(
     }
 
 
-async def test_enum_values_with_invisible_characters_are_validated_exactly_as_the_author_wrote_them(
+async def test_enum_values_with_invisible_characters_are_validated_exactly_as_written_by_the_author(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     schema = {

@@ -80,7 +80,7 @@ def test_every_toolfold_module_can_be_imported_on_a_system_without_posix_modules
     assert done.returncode == 0, done.stderr
 
 
-def test_incoming_data_and_a_closed_connection_are_detected_on_systems_without_poll(
+def test_incoming_data_and_closed_connections_are_detected_on_systems_without_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(select, "poll")
@@ -96,7 +96,7 @@ def test_incoming_data_and_a_closed_connection_are_detected_on_systems_without_p
         assert has_arrivals()
 
 
-def test_settings_file_can_be_replaced_on_windows_where_directories_cannot_be_opened(
+def test_settings_file_can_be_replaced_on_windows_without_opening_its_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -122,7 +122,7 @@ def refuse_directories(open_file: Callable[..., int]) -> Callable[..., int]:
     return open_unless_directory
 
 
-async def test_sigterm_is_handled_where_the_event_loop_does_not_support_add_signal_handler(
+async def test_sigterm_is_handled_even_if_the_event_loop_does_not_support_add_signal_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(self: object, number: int, *rest: object) -> None:
@@ -141,7 +141,7 @@ async def test_sigterm_is_handled_where_the_event_loop_does_not_support_add_sign
         assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_script_check_platforms_finds_uses_of_posix_functions_without_a_check_that_they_exist() -> None:
+def test_check_platforms_script_finds_unguarded_uses_of_posix_functions() -> None:
     text = """
 import select
 def wait(): return select.poll()
@@ -157,7 +157,7 @@ def lock():
     assert list(check_platforms.find_uses(text)) == [(3, "select.poll")]
 
 
-def test_checking_on_windows_whether_the_owner_process_of_a_session_has_ended_sends_no_signal(
+def test_checking_for_a_dead_session_owner_process_on_windows_sends_no_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(pid: int, number: int) -> None:
@@ -188,7 +188,7 @@ class RecordedKernel:
         return [name for name, _ in self.calls]
 
 
-def test_windows_job_object_gets_the_process_assigned_and_terminates_it_at_its_end() -> None:
+def test_windows_job_object_assigns_the_process_and_terminates_it_when_the_job_ends() -> None:
     kernel = RecordedKernel()
     job = WindowsJob(4711, kernel)
     assert kernel.names() == [
@@ -202,12 +202,12 @@ def test_windows_job_object_gets_the_process_assigned_and_terminates_it_at_its_e
 
 
 @pytest.mark.parametrize("failing", ["SetInformationJobObject", "OpenProcess", "AssignProcessToJobObject"])
-def test_handle_of_a_windows_job_object_is_closed_if_setting_it_up_fails(failing: str) -> None:
+def test_handle_of_a_windows_job_object_is_closed_if_its_setup_fails(failing: str) -> None:
     kernel = RecordedKernel(failing)
     with pytest.raises(OSError, match="while a job object was set up"):
         WindowsJob(4711, kernel)
     assert kernel.calls[-1] == ("CloseHandle", (1001,))
 
 
-def test_ctypes_structure_for_windows_job_limits_has_the_size_that_windows_expects() -> None:
+def test_ctypes_structure_for_windows_job_limits_has_the_required_size() -> None:
     assert ctypes.sizeof(ExtendedLimits) == (144 if ctypes.sizeof(ctypes.c_void_p) == 8 else 112)
