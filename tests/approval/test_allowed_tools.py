@@ -79,7 +79,7 @@ class TestEntries:
         client=NAMES | st.just(""),
         project=PATHS.map(lambda path: f"/{path}".rstrip()) | st.just(""),
     )
-    def test_allowed_tool_setting_formatted_as_text_parses_back_to_the_same_setting(
+    def test_parsing_the_text_form_of_an_allowed_tool_setting_returns_an_equal_setting(
         self, target: str, name: str, client: str, project: str
     ) -> None:
         allowed = AllowedTool(target, name, client=client, project=project)
@@ -113,7 +113,7 @@ class TestEntries:
         with pytest.raises(ConfigError, match="allowed_tools"):
             open_notes(entry)
 
-    def test_tool_that_project_settings_list_as_allowed_is_still_refused_without_approval(
+    def test_tool_listed_as_allowed_in_project_settings_is_still_refused_without_approval(
         self, open_notes: OpenNotes, project: Path
     ) -> None:
         (project / "toolfold.yaml").write_text("approval:\n  allowed_tools: ['server:notes']\n")
@@ -122,7 +122,7 @@ class TestEntries:
 
 
 class TestCoverage:
-    def test_error_of_a_refused_tool_call_names_the_toolfold_command_that_allows_the_tool(
+    def test_error_for_a_refused_tool_call_contains_the_toolfold_command_that_allows_the_tool(
         self, open_notes: OpenNotes
     ) -> None:
         assert delete(open_notes()) == REFUSAL
@@ -137,14 +137,12 @@ class TestCoverage:
         assert (logged["allowed"], logged["by"]) == (True, "allowed tool")
 
     @pytest.mark.parametrize("entry", ["tool:mcp_notes_echo", "server:other", "tool:notes", "server:note"])
-    def test_tool_is_refused_if_the_allowed_tools_setting_names_only_other_tools_or_servers(
+    def test_tool_call_is_refused_if_the_allowed_tools_setting_lists_only_other_tools_or_servers(
         self, open_notes: OpenNotes, entry: str
     ) -> None:
         assert delete(open_notes(entry)) == REFUSAL
 
-    def test_tool_that_is_both_allowed_and_named_in_a_deny_rule_is_refused(
-        self, open_notes: OpenNotes
-    ) -> None:
+    def test_call_of_an_allowed_tool_that_a_deny_rule_names_is_refused(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
         assert "the setting approval.deny forbids this" in (delete(runtime) or "")
 
@@ -163,20 +161,22 @@ class TestCoverage:
         error = delete(runtime, str(runtime.config.paths.user_file)) or ""
         assert "this is always blocked, even with approval" in error
 
-    def test_tool_allowed_for_one_client_is_refused_for_other_clients(self, open_notes: OpenNotes) -> None:
+    def test_call_of_a_tool_allowed_for_one_client_is_refused_for_other_clients(
+        self, open_notes: OpenNotes
+    ) -> None:
         runtime = open_notes("server:notes client=desk")
         assert delete(runtime, client="desk") is None
         assert build_audit(runtime.config).read_entries()[-1]["client"] == "desk"
         assert delete(runtime, client="desk2") == REFUSAL
         assert delete(runtime) == REFUSAL
 
-    def test_tool_allowed_for_one_project_is_refused_in_other_projects(
+    def test_call_of_a_tool_allowed_for_one_project_is_refused_in_other_projects(
         self, open_notes: OpenNotes, project: Path
     ) -> None:
         assert delete(open_notes(f"server:notes project={project}")) is None
         assert delete(open_notes(f"server:notes project={project.parent}")) == REFUSAL
 
-    def test_mcp_server_that_a_project_declares_is_allowed_only_by_a_setting_that_names_the_project(
+    def test_mcp_server_declared_by_a_project_is_allowed_only_by_a_setting_for_this_project(
         self, open_notes: OpenNotes, project: Path, tmp_path: Path
     ) -> None:
         from toolfold.config import trust_project
@@ -191,7 +191,7 @@ class TestCoverage:
 
 
 class TestChanges:
-    def test_allowed_tool_that_toolfold_itself_adds_or_removes_takes_effect_in_an_open_runtime(
+    def test_allowed_tool_added_or_removed_by_toolfold_takes_effect_in_an_open_runtime(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -202,14 +202,14 @@ class TestChanges:
         build_allowed_tools(runtime.config).remove(str(entry))
         assert delete(runtime) == REFUSAL
 
-    def test_allowed_tool_that_another_program_writes_into_the_settings_file_is_ignored_by_an_open_runtime(
+    def test_allowed_tool_added_to_the_settings_by_another_program_is_ignored_by_an_open_runtime(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
         set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
         assert delete(runtime) == REFUSAL
 
-    def test_allowed_tool_written_by_another_program_stays_ignored_after_toolfold_changes_another_setting(
+    def test_allowed_tool_added_by_another_program_stays_ignored_after_toolfold_saves_other_settings(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -220,7 +220,7 @@ class TestChanges:
 
 
 class TestSessionGrants:
-    def test_session_approval_of_a_destructive_tool_covers_calls_with_other_arguments(
+    def test_session_approval_of_a_destructive_tool_also_allows_calls_with_different_arguments(
         self, open_notes: OpenNotes
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -243,7 +243,7 @@ class TestSessionGrants:
         assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two"))
         assert len(asked) == 2
 
-    def test_session_approval_of_a_destructive_tool_does_not_cover_a_dangerous_command_in_its_arguments(
+    def test_session_approval_of_a_destructive_tool_does_not_allow_dangerous_commands_in_its_arguments(
         self, open_notes: OpenNotes
     ) -> None:
         answers = iter([Answer.SESSION, Answer.DENY])

@@ -50,7 +50,7 @@ def test_audit_log_is_readable_by_the_user_only(tmp_path: Path) -> None:
     assert log.file.stat().st_mode & 0o777 == 0o600
 
 
-def test_new_audit_log_entries_are_appended_after_existing_ones(tmp_path: Path) -> None:
+def test_new_audit_log_entries_are_appended_after_existing_entries(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     before = log.file.read_bytes()
@@ -198,7 +198,7 @@ class TestRecordedDecisions:
             "why": "the request was approved",
         }
 
-    async def test_audit_log_says_whether_a_person_a_rule_or_the_lack_of_an_approver_refused_a_call(
+    async def test_audit_log_states_whether_a_person_a_rule_or_a_missing_approver_caused_a_refusal(
         self, tmp_path: Path
     ) -> None:
         flagged = verdict_on("rm a", finding())
@@ -240,7 +240,7 @@ class TestRecordedDecisions:
         loops.close()
 
 
-def test_password_is_redacted_in_the_audit_log_however_the_command_passes_it(tmp_path: Path) -> None:
+def test_passwords_passed_to_commands_in_any_known_way_are_redacted_in_the_audit_log(tmp_path: Path) -> None:
     leaked = []
     for number, spelling in enumerate(SPELLINGS):
         log = AuditLog(tmp_path / str(number))

@@ -100,7 +100,7 @@ class TestCommands:
         assert (analysis.command, analysis.verdict.part) == ("ls\nrm a", "rm")
         assert analysis.key == ""  # several commands have no common shape
 
-    def test_command_argument_is_analyzed_with_the_working_directory_that_another_argument_names(
+    def test_command_argument_is_analyzed_with_the_working_directory_given_in_another_argument(
         self,
     ) -> None:
         directories: list[str | None] = []
@@ -118,7 +118,7 @@ class TestCommands:
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
 
-    def test_session_approval_covers_calls_with_other_numbers_but_not_with_other_text_arguments(self) -> None:
+    def test_session_approval_allows_calls_with_different_numbers_but_not_with_different_text(self) -> None:
         tool = make_tool(judged_as={"line": "command", "why": "note"})
         plain = analyze(tool, {"line": "rm a"})
         assert plain.allowlist_entry == "rm a"
@@ -127,7 +127,7 @@ class TestCommands:
         assert with_stdin.key != plain.key
         assert with_stdin.allowlist_entry == ""
 
-    def test_command_that_starts_with_the_prefix_tool_gets_no_allowlist_entry(self) -> None:
+    def test_command_that_starts_with_tool_colon_cannot_become_an_allowlist_entry(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             return verdict_on(command, finding())
 
@@ -136,7 +136,7 @@ class TestCommands:
         assert analyzer.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
         assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
-    def test_session_approval_of_a_command_does_not_cover_a_spelling_of_it_with_more_findings(self) -> None:
+    def test_session_approval_of_a_command_does_not_allow_another_spelling_with_more_findings(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
@@ -146,7 +146,7 @@ class TestCommands:
         assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
-    def test_command_with_unknown_code_can_be_approved_for_a_session_but_not_added_to_the_allowlist(
+    def test_command_that_runs_unknown_code_can_be_approved_for_a_session_but_not_allowlisted(
         self,
     ) -> None:
         analyzer = CallAnalyzer(
@@ -181,7 +181,7 @@ class TestServers:
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["others"]).rules == ("delete-folder",)
 
     @check_cases("trusted", [[], ["shady"]])
-    def test_tool_that_an_mcp_server_declares_destructive_is_flagged_even_if_the_server_is_not_trusted(
+    def test_tool_declared_destructive_is_flagged_even_if_its_mcp_server_is_not_trusted(
         self, trusted: list[str]
     ) -> None:
         tool = make_tool("destructive", server="shady")
@@ -211,7 +211,7 @@ class TestServers:
         ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
     ],
 )
-def test_effects_follow_from_mcp_annotations_and_contradicting_annotations_count_as_destructive(
+def test_effects_of_an_mcp_tool_are_derived_from_its_annotations(
     annotations: Json | None, effects: set[str]
 ) -> None:
     assert effects_of_annotations(annotations) == effects
@@ -241,7 +241,7 @@ class TestWrittenPaths:
         ],
     )
     @pytest.mark.parametrize("declared", [True, False])
-    def test_writing_protected_or_startup_files_is_flagged_and_writing_ordinary_files_is_not(
+    def test_only_writing_protected_or_startup_files_is_flagged_and_not_ordinary_files(
         self, path: str, rule: str | None, declared: bool
     ) -> None:
         tool = make_tool("write", judged_as={"path": "path"} if declared else None)
@@ -249,7 +249,7 @@ class TestWrittenPaths:
         assert (rule in found.rules) if rule else found.rules == ()
         assert found.verdict.blocked is (rule == "own-configuration")
 
-    def test_writing_a_startup_file_named_last_in_a_list_of_paths_is_flagged(self) -> None:
+    def test_write_call_with_a_startup_file_at_the_end_of_a_list_of_paths_is_flagged(self) -> None:
         assert "write-startup" in analyze(make_tool("write"), {"paths": ["a", "b", "~/.bashrc"]}).rules
 
     def test_writing_through_a_symbolic_link_to_a_protected_file_is_blocked(self, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], DecidedBy | None]] = [
 @pytest.mark.parametrize(
     ("mode", "verdict", "grants_given", "decided_by"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
-def test_first_matching_step_of_the_documented_approval_order_decides_a_call(
+def test_first_matching_step_in_the_documented_approval_order_decides_whether_a_call_is_allowed(
     mode: Mode, verdict: Verdict, grants_given: tuple[str, ...], decided_by: DecidedBy | None
 ) -> None:
     decision = chain_with(mode, grants_given, verdict).decide(analysis_of(verdict), SESSION)
@@ -88,7 +88,7 @@ def test_always_blocked_commands_are_refused_before_deny_rules_are_checked() -> 
     assert decision.decided_by is DecidedBy.BLOCKED
 
 
-def test_one_blocked_finding_blocks_the_whole_command() -> None:
+def test_single_blocked_finding_blocks_the_whole_command() -> None:
     line = verdict_on(COMMAND, *(finding(f"rule-{n}") for n in range(80)), *BLOCKED.findings)
     decision = chain_with("off", EVERYTHING, line).decide(analysis_of(line), SESSION)
     assert decision is not None
@@ -96,7 +96,7 @@ def test_one_blocked_finding_blocks_the_whole_command() -> None:
 
 
 @check_cases("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
-def test_deny_rule_can_name_a_tool_a_danger_rule_or_a_category_of_rules(entry: str) -> None:
+def test_deny_rule_can_refuse_calls_by_tool_danger_rule_or_category(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert (decision.allowed, decision.decided_by) == (False, DecidedBy.DENY)
@@ -110,7 +110,7 @@ def test_tool_named_in_a_deny_rule_is_refused_even_for_a_harmless_call() -> None
 
 
 @check_cases("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
-def test_deny_rule_that_names_another_tool_rule_or_category_does_not_refuse_a_call(entry: str) -> None:
+def test_deny_rule_for_a_different_tool_rule_or_category_does_not_refuse_a_call(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
@@ -119,7 +119,7 @@ def test_deny_rule_that_names_another_tool_rule_or_category_does_not_refuse_a_ca
 @check_cases(
     "command", ["true; rm -rf x", "$(rm -rf x)", "(rm -rf x)", "bash -c 'rm -rf x'", "a |\nrm  -rf x"]
 )
-def test_deny_rule_refuses_a_command_that_contains_the_denied_one_even_if_analysis_failed(
+def test_deny_rule_refuses_a_command_that_contains_a_denied_command_even_if_analysis_failed(
     command: str,
 ) -> None:
     unread = verdict_on(command, finding("too-long", category="unreadable"), unread=True)
@@ -181,14 +181,14 @@ class TestAnswerCoverage:
     def test_command_approved_for_one_call_needs_approval_again_in_the_next_call(self) -> None:
         assert not self.is_allowed(self.remember(Answer.ONCE))
 
-    def test_session_approval_covers_only_the_same_command_in_the_same_session(self) -> None:
+    def test_session_approval_of_a_command_allows_only_the_same_command_in_the_same_session(self) -> None:
         chain = self.remember(Answer.SESSION)
         assert self.is_allowed(chain)
         assert self.is_allowed(chain, verdict_on("rm  -rf 'build'", finding(), shape=COMMAND))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, session="session-2")
 
-    def test_session_approval_covers_only_the_same_working_directory(self) -> None:
+    def test_session_approval_of_a_command_applies_only_to_the_same_working_directory(self) -> None:
         chain = DecisionChain()
         here = analysis_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/a"})
         there = analysis_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/b"})
@@ -196,13 +196,13 @@ class TestAnswerCoverage:
         assert chain.decide(here, SESSION) is not None
         assert chain.decide(there, SESSION) is None
 
-    def test_approving_a_kind_of_risk_covers_no_command_with_an_additional_kind_of_risk(self) -> None:
+    def test_approval_of_one_kind_of_risk_does_not_allow_a_command_with_a_second_kind_of_risk(self) -> None:
         chain = self.remember(Answer.KIND)
         assert self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
-    def test_approval_of_a_kind_of_risk_does_not_cover_blocked_commands(self) -> None:
+    def test_approval_of_a_kind_of_risk_does_not_allow_blocked_commands(self) -> None:
         chain = self.remember(Answer.KIND)
         blocked = verdict_on("rm -rf /", finding(blocked=True))
         assert not self.is_allowed(chain, blocked)
@@ -222,27 +222,27 @@ class TestSmartApprovalEligibility:
         analysis = analysis_of(verdict_on(COMMAND, *findings, unread=unread))
         return DecisionChain(mode=mode, clears=clears).can_be_cleared(analysis)
 
-    def test_smart_mode_asks_the_reviewing_model_only_about_findings_of_low_severity(self) -> None:
+    def test_smart_mode_consults_the_reviewing_model_only_for_findings_of_low_severity(self) -> None:
         assert self.is_eligible(finding())
         assert not self.is_eligible(finding(severity=Severity.MEDIUM))
         assert not self.is_eligible(finding(), finding("other", severity=Severity.HIGH))
 
-    def test_smart_mode_asks_the_reviewing_model_about_medium_severity_if_configured(self) -> None:
+    def test_smart_mode_consults_the_reviewing_model_for_medium_severity_if_configured(self) -> None:
         assert self.is_eligible(finding(severity=Severity.MEDIUM), clears=Severity.MEDIUM)
         assert not self.is_eligible(finding(severity=Severity.HIGH), clears=Severity.MEDIUM)
 
-    def test_reviewing_model_is_not_asked_in_approval_modes_other_than_smart(self) -> None:
+    def test_reviewing_model_is_not_called_in_approval_modes_other_than_smart(self) -> None:
         assert not self.is_eligible(finding(), mode="manual")
         assert not self.is_eligible(finding(), mode="off")
 
     @check_cases("category", ["unreadable", "spoof", "self-protection"])
-    def test_model_is_not_asked_to_approve_code_that_could_not_be_parsed(self, category: str) -> None:
+    def test_reviewing_model_is_not_called_for_code_that_could_not_be_parsed(self, category: str) -> None:
         assert not self.is_eligible(finding(category=category))
         assert not self.is_eligible(finding(), unread=True)
         assert not self.is_eligible()
 
 
-def test_session_approval_of_one_tool_does_not_cover_another_tool() -> None:
+def test_session_approval_of_one_tool_does_not_allow_calls_of_another_tool() -> None:
     remote_terminal = build_tool(
         name="remote_terminal",
         toolset="ssh",
@@ -274,7 +274,7 @@ VERDICTS = st.builds(
 
 
 @given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
-def test_earlier_approvals_and_mode_off_never_allow_blocked_denied_or_unparsable_commands(
+def test_blocked_denied_or_unparsable_commands_are_never_allowed_by_earlier_approvals_or_mode_off(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
     chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))

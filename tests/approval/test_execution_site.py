@@ -71,7 +71,7 @@ def decided_by(
     return decision.decided_by if decision else None
 
 
-def test_every_rule_whose_findings_can_be_allowed_in_a_sandbox_is_builtin_and_not_a_blocking_rule() -> None:
+def test_rules_whose_findings_can_be_allowed_in_a_sandbox_are_builtin_and_not_blocking() -> None:
     shipped = {rule.name: rule for rule in builtin_rules().rules}
     for category, rules in CONFINABLE_RULES.items():
         assert {shipped[name].category for name in rules} == {category}
@@ -158,13 +158,13 @@ class TestConfinement:
         ],
     )
     @check_cases("site", [MOUNTED, UNSHARED, SANDBOXED])
-    def test_commands_in_a_sandbox_with_effects_outside_or_unknown_code_need_approval(
+    def test_sandboxed_commands_with_effects_outside_the_sandbox_or_unknown_code_need_approval(
         self, command: str, site: ExecutionSite
     ) -> None:
         assert analyze(command, site).needs_approval
         assert decided_by(command, site) is None
 
-    def test_deleting_files_in_a_sandbox_needs_approval_if_its_working_directory_is_unknown(self) -> None:
+    def test_deleting_files_in_a_sandbox_with_an_unknown_working_directory_needs_approval(self) -> None:
         site = ExecutionSite(name="daytona", has_own_files=True, shared_directories=())
         assert decided_by("rm -rf /etc/nginx", site) is None
         assert decided_by("pkill -9 node", site) is DecidedBy.ISOLATED
@@ -225,7 +225,7 @@ class TestOrderOfDecisions:
             is DecidedBy.DENY
         )
 
-    def test_command_in_a_sandbox_counts_as_allowed_by_its_session_approval_or_allowlist_entry_if_it_has_one(
+    def test_session_approval_or_allowlist_entry_takes_precedence_over_the_sandbox_as_recorded_reason(
         self,
     ) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
@@ -237,21 +237,21 @@ class TestOrderOfDecisions:
         chain = DecisionChain(isolated=ALL_CATEGORIES, allowlist=AllowList([analysis.allowlist_entry]))
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
-    def test_sandbox_rather_than_approval_mode_off_is_recorded_as_the_reason_for_allowing_a_command(
+    def test_sandbox_takes_precedence_over_mode_off_as_recorded_reason_for_allowing_a_command(
         self,
     ) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ISOLATED
         assert decided_by("rm -rf build", MOUNTED, chain) is DecidedBy.MODE
 
-    def test_command_in_a_sandbox_needs_approval_unless_all_its_findings_are_in_the_configured_categories(
+    def test_sandboxed_command_with_a_finding_outside_the_configured_categories_needs_approval(
         self,
     ) -> None:
         assert decided_by(self.COMMAND, MOUNTED, self.DELETES) is DecidedBy.ISOLATED
         assert decided_by("pkill -9 node", MOUNTED, self.DELETES) is None
         assert decided_by("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
 
-    def test_call_in_a_sandbox_needs_approval_if_only_one_of_its_findings_is_confined_to_the_sandbox(
+    def test_sandboxed_call_needs_approval_unless_all_findings_are_confined_to_the_sandbox(
         self,
     ) -> None:
         confined = Finding("delete-tree", "fs-delete", Severity.LOW, "", confined_to="docker")
@@ -265,7 +265,7 @@ class TestOrderOfDecisions:
 
 
 class TestPathsOnOtherSites:
-    def test_path_in_a_command_for_a_container_is_not_resolved_through_symbolic_links_of_this_machine(
+    def test_paths_in_container_commands_are_not_resolved_through_symbolic_links_of_the_host(
         self, tmp_path: Path
     ) -> None:
         (tmp_path / "link").symlink_to("/etc")
@@ -280,13 +280,13 @@ class TestPathsOnOtherSites:
         assert "overwrite-protected" in analyze("echo x > /srv/project/toolfold.yaml", None).rules
         assert "overwrite-protected" not in analyze("echo x > notes.txt", MOUNTED).rules
 
-    def test_deleting_files_in_the_initial_directory_of_a_container_is_flagged_like_in_a_local_project(
+    def test_deleting_files_in_the_initial_directory_of_a_container_is_flagged(
         self,
     ) -> None:
         assert analyze("rm -rf ./*", REMOTE).rules == ("delete-whole-directory",)
         assert analyze("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 
-    def test_deleting_toolfold_files_is_flagged_for_a_tool_on_this_machine_but_not_for_one_in_a_container(
+    def test_deleting_toolfold_files_is_flagged_on_the_host_but_not_in_a_container(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         config = open_test_runtime().config
@@ -313,11 +313,11 @@ class TestBackends:
             ("/srv/more", "/srv/more"),
         ]
 
-    def test_local_backend_does_not_count_as_a_sandbox(self, tmp_path: Path) -> None:
+    def test_local_backend_is_not_treated_as_a_sandbox(self, tmp_path: Path) -> None:
         local = Local(home=tmp_path, state_dir=tmp_path / "n", environment={})
         assert (local.has_own_files, local.shared_directories) == (False, None)
 
-    def test_container_reports_its_writable_mounts_as_shared_and_does_not_count_as_a_sandbox_if_privileged(
+    def test_container_shares_only_writable_mounts_and_is_not_treated_as_a_sandbox_if_privileged(
         self,
     ) -> None:
         mounts = (
@@ -331,7 +331,7 @@ class TestBackends:
             container = ContainerSpec(image="x", mounts=mounts, **opened_up)  # type: ignore[arg-type]
             assert Docker(container, environment={}).shared_directories is None
 
-    def test_ssh_backend_has_the_files_of_another_machine_but_does_not_count_as_a_sandbox(self) -> None:
+    def test_ssh_backend_has_files_of_another_machine_but_is_not_treated_as_a_sandbox(self) -> None:
         ssh = Ssh(SshAddress(host="example.com"), environment={})
         assert (ssh.has_own_files, ssh.shared_directories) == (True, None)
 
@@ -378,7 +378,7 @@ class TestRuntime:
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
-    async def test_setting_that_allows_commands_in_sandboxes_does_not_allow_them_in_the_local_backend(
+    async def test_setting_that_allows_commands_in_sandboxes_does_not_apply_to_the_local_backend(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({**SETTINGS, "terminal.backend": "local"})

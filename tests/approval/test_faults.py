@@ -166,7 +166,7 @@ def test_command_over_64_kilobytes_needs_approval_in_every_mode(open_test_runtim
     assert terminal.ran == []
 
 
-def test_catastrophic_command_is_blocked_in_every_way_to_call_a_tool(
+def test_catastrophic_command_is_blocked_by_every_api_that_calls_a_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     terminal = Terminal(
@@ -186,7 +186,7 @@ def test_catastrophic_command_is_blocked_in_every_way_to_call_a_tool(
     assert (terminal.ran, terminal.asked) == ([], [])
 
 
-def test_harmless_command_that_a_hook_changes_into_a_catastrophic_one_is_blocked(
+def test_harmless_command_that_a_hook_rewrites_to_a_catastrophic_command_is_blocked(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     terminal = Terminal(open_test_runtime, answer=True)
@@ -228,7 +228,7 @@ class TestRuntimeFiles:
         assert terminal.ran == []
         assert all(Answer.KIND not in asked.answers for asked in terminal.asked)
 
-    def test_session_approval_of_one_write_to_the_toolfold_settings_does_not_cover_another_write(
+    def test_session_approval_of_one_write_to_the_toolfold_settings_does_not_allow_another_write(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)
@@ -251,7 +251,7 @@ def test_command_needs_approval_if_a_danger_rule_raises_an_exception(
 
 
 class TestTimeouts:
-    def test_call_is_refused_if_nobody_answers_its_approval_request_before_the_timeout(
+    def test_call_is_refused_if_its_approval_request_is_not_answered_before_the_timeout(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         go_on = threading.Event()
@@ -262,7 +262,7 @@ class TestTimeouts:
         go_on.set()
         assert terminal.ran == []
 
-    async def test_time_a_call_waits_for_approval_counts_neither_as_its_timeout_nor_as_a_parallel_call(
+    async def test_waiting_for_approval_uses_neither_the_call_timeout_nor_a_parallel_call_slot(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         queue = ApprovalQueue()
@@ -330,7 +330,7 @@ class TestCustomRules:
 
 
 class TestGrants:
-    def test_session_approval_covers_other_spellings_of_the_same_command(
+    def test_session_approval_of_a_command_also_allows_other_spellings_of_the_same_command(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)
@@ -370,7 +370,7 @@ class TestGrants:
         assert later.run("rm -rf build/ src")
         assert len(later.asked) == 1
 
-    def test_removing_a_command_from_the_allowlist_file_makes_an_open_runtime_ask_for_approval_again(
+    def test_command_removed_from_the_allowlist_file_needs_approval_again_in_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -390,7 +390,7 @@ class TestGrants:
         assert "was declined" in terminal.run("rm -rf build")
         assert (home / "config.yaml").read_text() == "tools: ["
 
-    def test_session_approval_does_not_cover_another_working_directory(
+    def test_session_approval_of_a_command_does_not_apply_to_another_working_directory(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.SESSION)
@@ -399,7 +399,7 @@ class TestGrants:
         assert terminal.run("cd sub; rm -rf build") == ""
         assert "was declined" in terminal.run("(cd sub); rm -rf build")
 
-    def test_hand_written_allowlist_entry_allows_the_same_command_with_other_quotes_and_spaces(
+    def test_hand_written_allowlist_entry_allows_the_command_with_different_quotes_and_spaces(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "config.yaml").write_text('command_allowlist:\n  - rm   -rf "node_modules/"\n  - rm -rf /\n')

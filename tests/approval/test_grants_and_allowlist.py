@@ -39,7 +39,7 @@ def bump_mtime(file: Path) -> None:
 
 
 class TestSessionGrants:
-    def test_session_approval_covers_only_the_approved_call_in_that_session(self) -> None:
+    def test_session_approval_allows_only_the_approved_call_in_the_approving_session(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
@@ -98,7 +98,9 @@ class TestAllowList:
     def test_star_in_an_allowlist_entry_does_not_match_other_commands(self) -> None:
         assert not AllowList(["rm *", "*"]).covers("rm x")
 
-    def test_hand_written_allowlist_entry_with_extra_spaces_covers_the_command_without_them(self) -> None:
+    def test_hand_written_allowlist_entry_with_extra_spaces_allows_the_command_without_extra_spaces(
+        self,
+    ) -> None:
         entries = AllowList(["rm  -rf   build"], normalize=lambda text: (" ".join(text.split()), None))
         assert entries.covers("rm -rf build")
 
@@ -122,7 +124,7 @@ class TestAllowList:
         assert "# few" in file.read_text()
         assert load_config(user_file=file, project=file.parent).command_allowlist == entries.entries
 
-    def test_allowlist_that_is_already_loaded_no_longer_covers_a_command_removed_from_its_file(
+    def test_loaded_allowlist_no_longer_allows_a_command_after_its_removal_from_the_file(
         self, file: Path
     ) -> None:
         set_value(file, KEY, ["rm a", "rm b"])
@@ -141,7 +143,7 @@ class TestAllowList:
         assert not entries.remove("rm a")
         assert read_file_value(file, KEY) is None
 
-    def test_allowlist_entry_written_into_the_file_is_effective_from_the_next_start(self, file: Path) -> None:
+    def test_allowlist_entry_added_to_the_file_takes_effect_only_at_the_next_start(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         set_value(file, KEY, ["rm a", "rm -rf ~"])
@@ -149,7 +151,7 @@ class TestAllowList:
         assert not entries.covers("rm -rf ~")
         assert entries.covers("rm a")
 
-    def test_allowlist_entry_removed_and_written_back_into_the_file_is_not_trusted_until_restart(
+    def test_allowlist_entry_removed_from_the_file_and_restored_is_ignored_until_the_next_start(
         self, file: Path
     ) -> None:
         set_value(file, KEY, ["rm a"])
@@ -184,7 +186,7 @@ class TestAllowList:
             AllowList(file=file).add("")
         assert not file.exists()
 
-    def test_allowlist_entry_does_not_cover_its_command_if_a_rule_matches_that_did_not_match_before(
+    def test_allowlist_entry_does_not_allow_a_command_that_now_matches_an_additional_rule(
         self,
     ) -> None:
         entries = AllowList(["rm x"], normalize=lambda text: (text, frozenset({"delete"})))
@@ -257,12 +259,12 @@ class TestEntriesWithJudge:
             "echo a | tee /etc/hosts",
         ],
     )
-    def test_allowlist_entry_made_from_a_command_covers_that_command(self, command: str) -> None:
+    def test_allowlist_entry_created_from_a_command_allows_this_command(self, command: str) -> None:
         analysis = self.ANALYZER.analyze_command(command)
         entries = AllowList([analysis.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         assert entries.covers(analysis.allowlist_entry, analysis.rules)
 
-    def test_allowlist_entry_does_not_cover_another_working_directory(self) -> None:
+    def test_allowlist_entry_for_one_working_directory_does_not_apply_to_another_directory(self) -> None:
         allowed = self.ANALYZER.analyze_command("(cd sub; ls); rm -rf y")
         entries = AllowList([allowed.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         for command in ("cd sub; ls; rm -rf y", "cd sub; (cd sub; ls); rm -rf y", "ls; rm -rf y"):
@@ -345,7 +347,7 @@ class TestFileFormat:
         AllowList(file=file).add("rm -rf 'a b'")
         assert file.read_text() == self.FILE_TEXT.replace("  - rm x\n", "  - rm x\n  - \"rm -rf 'a b'\"\n")
 
-    def test_removing_an_entry_from_an_allowlist_written_as_a_yaml_flow_list_keeps_it_on_one_line(
+    def test_removing_an_entry_from_an_allowlist_in_yaml_flow_style_keeps_the_list_on_one_line(
         self, file: Path
     ) -> None:
         file.write_text("command_allowlist: [rm a, rm b]  # mine\n")
@@ -367,7 +369,7 @@ class TestFileFormat:
         shared=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h"]), min_size=1),
         data=st.data(),
     )
-    def test_allowlist_file_contains_exactly_the_wanted_entries_after_arbitrary_additions_and_removals(
+    def test_writing_arbitrary_allowlist_entries_and_reading_the_file_returns_equal_entries(
         self,
         tmp_path_factory: pytest.TempPathFactory,
         before: list[str],

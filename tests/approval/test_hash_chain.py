@@ -26,7 +26,7 @@ def make_lines(count: int) -> list[str]:
     return lines
 
 
-def test_each_audit_entry_contains_the_hash_of_the_previous_one_and_the_first_a_fixed_hash() -> None:
+def test_each_audit_entry_contains_the_hash_of_the_previous_entry_or_a_fixed_first_hash() -> None:
     first, second = (json.loads(line) for line in make_lines(2))
     assert (first["number"], first["previous"]) == (1, FIRST_HASH)
     assert (second["number"], second["previous"]) == (2, first["hash"])
@@ -83,7 +83,7 @@ def test_verification_reports_changed_removed_moved_and_added_audit_log_entries(
     assert all("entry" in problem or "entries" in problem for problem in report.problems)
 
 
-def test_verification_with_a_hash_recorded_earlier_detects_that_the_last_audit_entries_were_removed() -> None:
+def test_verification_with_a_previously_recorded_hash_detects_removal_of_the_last_audit_entries() -> None:
     lines = make_lines(5)
     head = verify_chain(lines).head
     assert verify_chain(lines[:3]).is_intact
@@ -91,9 +91,7 @@ def test_verification_with_a_hash_recorded_earlier_detects_that_the_last_audit_e
     assert verify_chain(lines, known=verify_chain(lines[:3]).head).is_intact
 
 
-def test_verification_counts_audit_lines_without_hash_and_cut_lines_but_does_not_report_them_as_forged() -> (
-    None
-):
+def test_verification_counts_unhashed_and_truncated_audit_lines_without_reporting_forgery() -> None:
     lines = make_lines(3)
     report = verify_chain(['{"command":"ls"}', *lines[:2], '{"command":"r', lines[2]])
     assert report.is_intact
@@ -144,7 +142,7 @@ def test_verification_reports_changed_and_deleted_audit_log_entries_in_the_datab
     database.close()
 
 
-def test_command_audit_verify_reports_a_changed_audit_log_entry(tmp_path: Path) -> None:
+def test_audit_verify_command_reports_a_changed_audit_log_entry(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "state")
     for number in range(3):
         log.write({"command": f"rm {number}"})

@@ -55,7 +55,7 @@ def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 class TestKindsTable:
     @check_cases("kind", BUILTIN_KINDS.names)
-    def test_every_builtin_kind_of_risk_contains_only_existing_rules_that_the_allowlist_accepts(
+    def test_builtin_kinds_of_risk_contain_only_existing_rules_that_may_be_allowlisted(
         self, kind: str
     ) -> None:
         for name in BUILTIN_KINDS.rules_of(kind):
@@ -67,11 +67,11 @@ class TestKindsTable:
         rules = [rule for kind in BUILTIN_KINDS.names for rule in BUILTIN_KINDS.rules_of(kind)]
         assert len(rules) == len(set(rules))
 
-    def test_builtin_kind_of_risk_with_the_name_of_a_rule_contains_that_rule(self) -> None:
+    def test_builtin_kind_of_risk_named_like_a_rule_contains_the_rule_of_this_name(self) -> None:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_rule_without_a_builtin_kind_of_risk_is_approved_and_allowlisted_by_its_rule_name(
+    def test_rule_that_belongs_to_no_builtin_kind_of_risk_is_allowlisted_by_its_rule_name(
         self,
     ) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
@@ -89,7 +89,7 @@ class TestKindsTable:
 
 
 class TestSessionKinds:
-    def test_approving_recursive_deletions_for_a_session_covers_later_recursive_deletions(
+    def test_session_approval_of_recursive_deletions_allows_later_recursive_deletions(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -101,7 +101,7 @@ class TestSessionKinds:
         assert len(terminal.asked) == 1
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_session_approval_of_a_kind_of_risk_does_not_cover_other_kinds(
+    def test_session_approval_of_one_kind_of_risk_does_not_allow_other_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -111,7 +111,7 @@ class TestSessionKinds:
         assert terminal.ran == ["rm -rf build"]
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_approving_a_kind_of_risk_does_not_cover_blocked_commands(
+    def test_session_approval_of_a_kind_of_risk_does_not_allow_blocked_commands(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -139,7 +139,7 @@ class TestSessionKinds:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_approval_request_offers_to_approve_the_kind_of_risk_and_names_it_in_words(
+    def test_approval_request_offers_to_approve_the_kind_of_risk_and_describes_it_in_words(
         self, open_test_runtime: RuntimeOpener, command: str, kind: str
     ) -> None:
         terminal = Terminal(open_test_runtime)
@@ -149,7 +149,7 @@ class TestSessionKinds:
 
 
 class TestPermanentKinds:
-    def test_permanently_approved_kind_of_risk_is_saved_and_covers_later_sessions(
+    def test_permanently_approved_kind_of_risk_is_saved_and_allowed_in_later_sessions(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND).run("rm -rf build")
@@ -160,7 +160,7 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_permanent_approval_of_a_command_with_several_kinds_of_risk_saves_all_of_them(
+    def test_permanent_approval_of_a_command_saves_all_of_its_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -171,7 +171,7 @@ class TestPermanentKinds:
         )
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_permanently_allowed_kind_of_risk_does_not_cover_other_kinds(
+    def test_permanently_allowed_kind_of_risk_does_not_allow_other_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, home: Path, command: str
     ) -> None:
         (home / FILE).write_text("command_allowlist: [kind:recursive-delete]\n")
@@ -180,7 +180,7 @@ class TestPermanentKinds:
         assert terminal.ran == []
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_blocked_commands_stay_blocked_whatever_the_allowlist_contains(
+    def test_blocked_commands_stay_blocked_regardless_of_allowlist_entries(
         self, open_test_runtime: RuntimeOpener, home: Path, command: str
     ) -> None:
         rules = sorted(name for name, rule in RULES.items() if rule.blocked)
@@ -189,7 +189,7 @@ class TestPermanentKinds:
         assert "always blocked" in terminal.run(command)
         assert terminal.ran == []
 
-    def test_allowlist_entry_for_a_rule_covers_only_that_rule(
+    def test_allowlist_entry_for_a_rule_does_not_allow_findings_of_other_rules(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-tree']\n")
@@ -219,7 +219,7 @@ class TestPermanentKinds:
             assert terminal.run(command), command[:40]
         assert terminal.ran == []
 
-    def test_allowlist_entries_for_rules_do_not_cover_critical_findings(
+    def test_allowlist_entries_for_rules_do_not_allow_critical_findings(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-system-tree', 'rule:exfiltrate']\n")
@@ -243,7 +243,7 @@ class TestPermanentKinds:
         terminal = Terminal(functools.partial(open_test_runtime, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_allowlist_passed_as_an_override_can_allow_single_commands_but_no_kinds_of_risk(
+    def test_allowlist_in_overrides_of_settings_can_allow_commands_but_not_kinds_of_risk(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(
@@ -253,7 +253,7 @@ class TestPermanentKinds:
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is ignored: it is only effective in" in caplog.text
 
-    def test_removing_a_kind_of_risk_from_the_allowlist_file_makes_an_open_runtime_ask_again(
+    def test_kind_of_risk_removed_from_the_allowlist_file_needs_approval_again_in_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -263,14 +263,14 @@ class TestPermanentKinds:
         (home / FILE).write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf src")
 
-    def test_kind_of_risk_that_another_program_adds_to_the_allowlist_file_is_ignored_by_an_open_runtime(
+    def test_kind_of_risk_that_another_program_allowlists_is_ignored_by_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime)
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_answer_that_permanently_allows_all_calls_of_a_destructive_tool_is_not_offered(
+    def test_permanent_approval_of_all_calls_of_a_destructive_tool_is_not_offered(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -288,7 +288,7 @@ class TestPermanentKinds:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_approving_a_program_whose_name_looks_like_an_allowlist_prefix_allows_no_rule_or_kind_of_risk(
+    def test_approving_a_program_named_like_an_allowlist_prefix_allows_no_rule_or_kind_of_risk(
         self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -343,7 +343,7 @@ FINDINGS = st.builds(
     st.booleans(),
     st.data(),
 )
-def test_allowlist_entries_for_rules_or_kinds_of_risk_never_cover_findings_that_always_need_approval(
+def test_allowlisted_rules_and_kinds_of_risk_never_allow_findings_that_always_need_approval(
     findings: list[Finding], rules: list[str], unread: bool, data: st.DataObject
 ) -> None:
     kinds = data.draw(st.lists(st.sampled_from(BUILTIN_KINDS.names)))
@@ -365,7 +365,7 @@ def test_allowlist_entries_for_rules_or_kinds_of_risk_never_cover_findings_that_
         assert decision.decided_by is DecidedBy.ALLOWLIST
 
 
-def test_command_with_two_findings_needs_approval_if_the_allowlist_covers_only_one() -> None:
+def test_command_with_two_findings_needs_approval_if_the_allowlist_allows_only_one_of_them() -> None:
     chain = DecisionChain(allowlist=AllowList(["rule:a"]), kinds=BUILTIN_KINDS)
     assert chain.decide(analysis_of(verdict_on("x", finding("a"))), "s") is not None
     assert chain.decide(analysis_of(verdict_on("x", finding("a"), finding("b"))), "s") is None

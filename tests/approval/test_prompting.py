@@ -75,7 +75,7 @@ class Unprintable:
     ("answer", "described_as"),
     [("yes", "'yes'"), (None, "None"), (1, "1"), ("once", "'once'"), (Unprintable(), "a Un")],
 )
-async def test_invalid_answer_of_an_approver_is_a_refusal_and_the_log_says_what_to_return(
+async def test_invalid_answer_of_an_approver_refuses_the_call_and_logs_the_valid_answers(
     loops: EventLoops, caplog: pytest.LogCaptureFixture, answer: Any, described_as: str
 ) -> None:
     assert not await is_allowed(approval(FixedAnswer(answer), loops))
@@ -104,7 +104,7 @@ async def test_approval_request_contains_the_command_its_dangerous_part_and_the_
 
 
 @pytest.mark.parametrize("answer", [True, Answer.ONCE])
-async def test_command_approved_for_one_call_asks_again_in_the_next_call(
+async def test_next_call_of_a_command_approved_for_one_call_asks_the_approver_again(
     loops: EventLoops, answer: Any
 ) -> None:
     person = FixedAnswer(answer)
@@ -115,7 +115,7 @@ async def test_command_approved_for_one_call_asks_again_in_the_next_call(
 
 
 @pytest.mark.parametrize("answer", [Answer.SESSION, Answer.KIND])
-async def test_command_approved_for_the_session_does_not_ask_again_in_the_next_call(
+async def test_next_call_of_a_command_approved_for_the_session_does_not_ask_the_approver_again(
     loops: EventLoops, answer: Answer
 ) -> None:
     person = FixedAnswer(answer)
@@ -128,7 +128,7 @@ async def test_command_approved_for_the_session_does_not_ask_again_in_the_next_c
 
 
 @pytest.mark.parametrize("answer", [Answer.DENY, "session", "always", 1, None, ["once"], Answer.ALWAYS])
-async def test_approver_answer_that_was_not_offered_refuses_the_call_and_the_next_call_asks_again(
+async def test_approver_answer_that_was_not_offered_refuses_the_call_without_being_remembered(
     loops: EventLoops, answer: Any
 ) -> None:
     person = FixedAnswer(answer)
@@ -139,7 +139,7 @@ async def test_approver_answer_that_was_not_offered_refuses_the_call_and_the_nex
     assert len(person.asked) == 2
 
 
-async def test_session_approval_given_by_one_approver_still_applies_after_switching_to_another_approver(
+async def test_session_approval_still_applies_after_switching_to_another_approver(
     loops: EventLoops,
 ) -> None:
     one, other = FixedAnswer(Answer.SESSION), FixedAnswer(False)
@@ -176,7 +176,7 @@ class TestConcurrentCalls:
         assert await asyncio.gather(*calls) == [True] * 5
         assert queue.pending() == ()
 
-    async def test_refusing_an_approval_question_refuses_all_concurrent_calls_that_share_it(
+    async def test_refusing_a_shared_approval_question_refuses_all_waiting_calls(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -186,7 +186,7 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, False)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_call_with_another_command_session_or_directory_asks_a_separate_approval_question(
+    async def test_calls_that_differ_in_command_session_or_directory_ask_separate_approval_questions(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -219,7 +219,7 @@ class TestConcurrentCalls:
             queue.answer(question.id, Answer.DENY)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_call_that_shares_an_approval_question_asks_its_own_if_the_first_call_is_cancelled(
+    async def test_waiting_call_asks_a_new_approval_question_if_the_call_that_asked_first_is_cancelled(
         self, loops: EventLoops
     ) -> None:
         queue = ApprovalQueue()
@@ -267,7 +267,7 @@ class TestConcurrentCalls:
         queue.answer(second.id, Answer.DENY)
         assert sorted(await asyncio.gather(*calls)) == [False, True]
 
-    async def test_approver_that_does_not_answer_in_time_sees_its_request_marked_as_withdrawn(
+    async def test_approval_request_that_is_not_answered_in_time_is_marked_as_withdrawn(
         self, loops: EventLoops
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -414,7 +414,7 @@ class TestQueue:
         await task
         assert lengths == [1, 0]
 
-    async def test_approval_queue_can_list_only_the_questions_of_one_session(self, loops: EventLoops) -> None:
+    async def test_approval_queue_can_be_filtered_by_session(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         assert len(queue.pending("s")) == 1

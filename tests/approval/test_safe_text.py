@@ -53,7 +53,7 @@ def test_make_visible_leaves_ordinary_text_in_any_script_unchanged(text: str) ->
         ("a\u2028b", "a‹U+2028›b"),
     ],
 )
-def test_make_visible_replaces_invisible_and_lookalike_characters_by_their_code_points(
+def test_make_visible_replaces_invisible_and_lookalike_characters_with_names_or_code_points(
     text: str, visible: str
 ) -> None:
     assert make_visible(text) == visible
@@ -69,7 +69,7 @@ def test_make_visible_leaves_no_invisible_characters_and_keeps_printable_ascii_i
     assert all(each in remaining for each in plain)
 
 
-def test_text_shortened_in_the_middle_says_how_many_characters_are_not_shown() -> None:
+def test_text_shortened_in_the_middle_states_the_number_of_omitted_characters() -> None:
     visible = shorten_middle("a" * 3_000 + "b" * 3_000, 1_000)
     assert visible.startswith("a" * 500)
     assert visible.endswith("b" * 500)

@@ -311,7 +311,7 @@ def set_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @check_cases("command", PROTECTED_COMMANDS)
-def test_toolfold_administration_commands_and_commands_that_change_toolfold_files_always_need_approval(
+def test_commands_that_administer_toolfold_or_change_its_files_always_need_approval(
     command: str, tmp_path: Path
 ) -> None:
     result = preview(command, tmp_path, "off")
@@ -343,7 +343,7 @@ def test_harmless_commands_similar_to_toolfold_administration_run_without_approv
     assert preview(command, tmp_path, "manual").runs_without_approval
 
 
-def test_source_code_of_toolfold_is_a_protected_path_unless_the_project_is_the_toolfold_repository(
+def test_toolfold_source_code_is_protected_unless_the_project_is_the_toolfold_repository(
     tmp_path: Path,
 ) -> None:
     package = tmp_path / "src" / "toolfold"
@@ -352,14 +352,14 @@ def test_source_code_of_toolfold_is_a_protected_path_unless_the_project_is_the_t
     assert package in runtime_program_paths(tmp_path / "other", package, tmp_path / ".venv")
 
 
-def test_deleting_files_of_installed_toolfold_needs_approval_even_if_the_project_has_src_toolfold(
+def test_deleting_installed_toolfold_files_needs_approval_even_if_the_project_has_src_toolfold(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "src" / "toolfold").mkdir(parents=True)
     assert not preview("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
 
 
-def test_virtual_environment_in_which_only_toolfold_is_installed_is_a_protected_path(tmp_path: Path) -> None:
+def test_virtual_environment_dedicated_to_toolfold_is_protected(tmp_path: Path) -> None:
     environment = tmp_path / "tools" / "toolfold"
     package = environment / "lib" / "toolfold"
     assert environment in runtime_program_paths(tmp_path / "project", package, environment)

@@ -31,7 +31,7 @@ def call(runtime: toolfold.Runtime) -> Call:
     return lambda command, **more: session.call_sync("shell", {"command": command, **more})
 
 
-def test_writing_to_a_path_in_a_variable_that_an_earlier_command_set_to_a_system_file_needs_approval(
+def test_writing_to_a_variable_path_that_an_earlier_command_set_to_a_system_file_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=/etc/passwd").ok
@@ -48,7 +48,7 @@ def test_variable_exported_in_one_terminal_task_is_unknown_to_the_analysis_of_an
     assert not call("echo x > $TARGET", task="b").ok
 
 
-def test_command_that_writes_to_a_path_in_a_variable_of_unknown_value_needs_approval(
+def test_writing_to_a_variable_path_of_unknown_value_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=$(cat name.txt)").ok
@@ -68,7 +68,7 @@ def test_variable_set_without_export_is_unknown_to_the_analysis_of_the_next_comm
     assert not call("echo x > $TARGET").ok
 
 
-def test_writing_to_a_path_in_a_variable_that_was_exported_twice_with_different_values_needs_approval(
+def test_writing_to_a_variable_path_that_was_exported_with_two_values_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=notes.txt").ok
@@ -77,12 +77,12 @@ def test_writing_to_a_path_in_a_variable_that_was_exported_twice_with_different_
     assert not call("echo x > $TARGET").ok
 
 
-def test_writing_to_a_path_in_a_variable_after_sourcing_an_unknown_file_needs_approval(call: Call) -> None:
+def test_writing_to_a_variable_path_after_sourcing_an_unknown_file_needs_approval(call: Call) -> None:
     assert call("export TARGET=notes.txt").ok
     assert not call(". ./env.sh; echo x > $TARGET").ok
 
 
-def test_oldest_tasks_and_variables_are_forgotten_when_too_many_exported_variables_are_recorded() -> None:
+def test_oldest_recorded_exported_variables_are_dropped_above_the_limit() -> None:
     variables = SessionVariables()
     for number in range(3_000):
         variables.update(("s", "t", str(number)), {"A": Word("1")})

@@ -103,7 +103,7 @@ async def test_call_that_the_reviewing_model_rates_as_safe_is_allowed(
         ["SAFE"],
     ],
 )
-async def test_answer_other_than_safe_of_the_reviewing_model_does_not_allow_the_call(
+async def test_call_is_not_allowed_if_the_reviewing_model_answers_anything_other_than_safe(
     server: Server, loops: EventLoops, word: Any
 ) -> None:
     server.handler = answer_with(word)
@@ -125,7 +125,7 @@ async def test_answer_other_than_safe_of_the_reviewing_model_does_not_allow_the_
         lambda asked: asked.send(b"", 307, location=asked.server.url),
     ],
 )
-async def test_error_or_invalid_response_of_the_review_endpoint_does_not_allow_the_call(
+async def test_call_is_not_allowed_if_the_review_endpoint_returns_an_error_or_invalid_response(
     server: Server, loops: EventLoops, handler: Any
 ) -> None:
     server.handler = handler
@@ -133,7 +133,9 @@ async def test_error_or_invalid_response_of_the_review_endpoint_does_not_allow_t
     assert len(server.requests) == 1
 
 
-async def test_hanging_review_endpoint_does_not_allow_the_call(server: Server, loops: EventLoops) -> None:
+async def test_call_is_not_allowed_if_the_review_endpoint_does_not_respond(
+    server: Server, loops: EventLoops
+) -> None:
     server.handler = hang
     assert not await is_cleared_by(chat_model(server, timeout=0.2), loops, timeout=0.2)
 
@@ -148,7 +150,7 @@ def test_review_endpoint_that_sends_its_headers_slowly_times_out(
     assert len(sent) < MAX_HEADERS
 
 
-async def test_unreachable_review_endpoint_does_not_allow_the_call(loops: EventLoops) -> None:
+async def test_call_is_not_allowed_if_the_review_endpoint_is_unreachable(loops: EventLoops) -> None:
     assert not await is_cleared_by(
         ChatModel("http://127.0.0.1:9/v1/chat/completions", "small", timeout=2), loops
     )
@@ -160,7 +162,7 @@ def test_reviewing_model_with_an_invalid_endpoint_url_raises_model_unavailable(u
         ChatModel(url, "small", timeout=2)([])
 
 
-async def test_sync_or_async_function_that_answers_safe_allows_the_call_as_reviewing_model(
+async def test_sync_or_async_review_function_that_answers_safe_allows_the_call(
     loops: EventLoops,
 ) -> None:
     async def later(messages: Any) -> str:
@@ -172,7 +174,7 @@ async def test_sync_or_async_function_that_answers_safe_allows_the_call_as_revie
 
 
 @pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError()])
-async def test_failing_review_function_does_not_allow_the_call(
+async def test_call_is_not_allowed_if_the_review_function_raises_an_exception(
     loops: EventLoops, raised: BaseException
 ) -> None:
     def fail(messages: Any) -> str:
@@ -181,7 +183,7 @@ async def test_failing_review_function_does_not_allow_the_call(
     assert not await is_cleared_by(fail, loops)
 
 
-async def test_hanging_review_function_does_not_allow_the_call(loops: EventLoops) -> None:
+async def test_call_is_not_allowed_if_the_review_function_does_not_return(loops: EventLoops) -> None:
     release = threading.Event()
     assert not await is_cleared_by(lambda messages: release.wait(60) and "SAFE", loops, timeout=0.1)
     release.set()
@@ -257,7 +259,7 @@ class TestApprovalWithModel:
         except Refused:
             return asked
 
-    async def test_call_allowed_by_the_reviewing_model_runs_but_later_calls_are_reviewed_again(
+    async def test_approval_by_the_reviewing_model_applies_to_one_call_only(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding()) == ["model", "ran"]
@@ -266,7 +268,7 @@ class TestApprovalWithModel:
         (entry,) = AuditLog(tmp_path).read_entries()
         assert (entry["by"], entry["answer"]) == ("smart approval", None)
 
-    async def test_person_is_asked_about_a_call_that_the_reviewing_model_does_not_allow(
+    async def test_call_that_the_reviewing_model_does_not_allow_needs_approval_by_a_person(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding(), answer="ASK") == ["model", "person"]
@@ -276,7 +278,7 @@ class TestApprovalWithModel:
             "ran",
         ]
 
-    async def test_reviewing_model_is_asked_only_about_findings_of_low_severity(
+    async def test_reviewing_model_is_called_only_for_findings_of_low_severity(
         self, loops: EventLoops, tmp_path: Path
     ) -> None:
         assert await self.run_call(loops, tmp_path, finding(severity=Severity.MEDIUM)) == ["person"]
@@ -288,7 +290,7 @@ class TestApprovalWithModel:
         assert await self.run_call(loops, tmp_path, finding(blocked=True)) == []
 
 
-def test_reviewing_model_from_the_settings_is_asked_once_and_allows_a_destructive_call(
+def test_reviewing_model_from_the_settings_can_allow_a_destructive_call(
     open_test_runtime: RuntimeOpener, server: Server
 ) -> None:
     server.handler = answer_with("SAFE")
@@ -306,7 +308,7 @@ def test_reviewing_model_from_the_settings_is_asked_once_and_allows_a_destructiv
     assert len(server.requests) == 1
 
 
-def test_reviewer_function_passed_to_open_runtime_can_allow_a_call_in_smart_mode(
+def test_review_function_passed_to_open_runtime_can_allow_a_call_in_smart_mode(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import load_config, open_runtime
