@@ -1,4 +1,4 @@
-"""Stored agent sessions: the interface of a session store, and its data.
+"""Stored agent sessions: the session store interface and its records.
 
 Keeps what an agent session needs to continue after a restart or a crash. Knows nothing of models: messages
 are JSON in the dialect of their session.

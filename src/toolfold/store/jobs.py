@@ -1,4 +1,4 @@
-"""Scheduled jobs and their runs, in an SQLite file or a PostgreSQL database, safe for several processes.
+"""Scheduled jobs and their runs in an SQLite file or a PostgreSQL database shared by several processes.
 
 A run is claimed in the same transaction that moves its job to the next time, so that no other process can
 start the same run. A run whose process has ended counts as interrupted and is not repeated: a tool may have
@@ -74,7 +74,7 @@ class UnknownJob(CallError):
 
 
 class JobIsRunning(CallError):
-    """The scheduled job is being run by another process."""
+    """Another process is running the scheduled job."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(f"The job {job.id} is running already, in the process {job.owner}.")
@@ -92,7 +92,7 @@ class TooManyJobs(CallError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A scheduled task for an agent, with the times at which it runs."""
+    """Scheduled task for an agent, with its run times."""
 
     prompt: str
     schedule: str
@@ -149,13 +149,13 @@ _COLUMNS = tuple(each.name for each in fields(Job))
 
 
 class Statements(Protocol):
-    """Runs SQL statements in one transaction; `?` and `:name` stand for values."""
+    """Interface to run SQL statements with `?` or `:name` parameters in one transaction."""
 
     def query(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
-        """Return the rows that an SQL statement selects."""
+        """Return the rows selected by an SQL statement."""
 
     def change(self, statement: str, values: Values = ()) -> int:
-        """Run an SQL statement and return the number of rows that it changed."""
+        """Run an SQL statement and return the number of changed rows."""
 
 
 class JobStore(ABC):
@@ -163,15 +163,15 @@ class JobStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the database file, if it was opened."""
+        """Close the database file if it is open."""
 
     @abstractmethod
     def _transact(self, work: Callable[[Statements], Value]) -> Value:
-        """Run a function in a transaction that locks all jobs; the function may be called twice."""
+        """Run a function in a transaction that locks all jobs; a retry calls the function again."""
 
     @abstractmethod
     def _read(self, statement: str, values: Values = ()) -> Sequence[Mapping[str, Any]]:
-        """Return the rows that one SQL statement selects."""
+        """Return the rows selected by one SQL statement."""
 
     def add_job(self, job: Job, *, max_jobs: int) -> None:
         """Store a new job. Raises TooManyJobs if there are already `max_jobs` unfinished jobs."""
@@ -226,19 +226,19 @@ class JobStore(ABC):
         return self._transact(update)
 
     def remove_job(self, job_id: str) -> None:
-        """Remove a job and the record of its runs; if it is running, it still runs to its end."""
+        """Remove a job and its run history; a run in progress is not interrupted."""
         if not self._transact(lambda db: db.change("DELETE FROM jobs WHERE id = ?", (job_id,))):
             raise UnknownJob(job_id)
 
     def next_time(self) -> float | None:
-        """Return when the next active job that is not running is due; None if there is no such job."""
+        """Return the time of the next due job that is not already running; None if there is no such job."""
         (row,) = self._read("SELECT min(next_run) AS first FROM jobs WHERE state = 'active' AND owner = ''")
         return None if row["first"] is None else float(row["first"])
 
     def claim_due(
         self, owner: str, now: float, advance: Advance, *, grace_s: float
     ) -> tuple[Job, Run] | None:
-        """Reserve one due job for a process, and return the job and its new run; None if no job is due.
+        """Claim one due job for a process and return the job and its new run; None if no job is due.
 
         Runs that are later than `grace_s` and whose job skips missed runs are recorded as missed instead. A
         job whose next time cannot be computed is paused, with the reason in a failed run.
@@ -272,7 +272,7 @@ class JobStore(ABC):
         return self._transact(claim)
 
     def claim_now(self, job_id: str, owner: str, now: float) -> tuple[Job, Run]:
-        """Reserve a job for a process that runs it now, due or not. Raises UnknownJob or JobIsRunning."""
+        """Claim a job for an immediate run, due or not. Raises UnknownJob or JobIsRunning."""
 
         def claim(db: Statements) -> tuple[Job, Run]:
             _release_ended(db, now)
@@ -286,7 +286,7 @@ class JobStore(ABC):
         return self._transact(claim)
 
     def finish_run(self, run: Run, owner: str) -> None:
-        """Store the outcome of a run and release its job, if the job is still reserved for `owner`."""
+        """Store the outcome of a run and release its job if `owner` still holds the claim."""
         outcome = (
             run.ended,
             run.state,
@@ -310,7 +310,7 @@ class JobStore(ABC):
         self._transact(finish)
 
     def renew_claims(self, owner: str, now: float, job_ids: Iterable[str] = ()) -> None:
-        """Keep jobs reserved for the process that runs them, and record that the process is alive."""
+        """Extend the claims of a process on its running jobs, and record that the process is alive."""
         ids = list(job_ids)
 
         def renew(db: Statements) -> None:
@@ -342,7 +342,7 @@ class JobStore(ABC):
 
 
 class SqliteJobStore(JobStore):
-    """The scheduled jobs of one user, in a file that is opened when it is first used."""
+    """The scheduled jobs of one user, in an SQLite file that is opened on first use."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._lock = file, threading.RLock()
@@ -422,7 +422,7 @@ class _PostgresStatements:
 
 
 def open_job_store(file: Path, database: Database | None) -> JobStore:
-    """Return the store of scheduled jobs: in the database that replicas share, else in the user's file."""
+    """Return the job store: the database shared by replicas if one is configured, else the user's file."""
     return SqliteJobStore(file) if database is None else PostgresJobStore(database)
 
 
@@ -438,7 +438,7 @@ def _find(db: Statements, job_id: str) -> Job:
 
 
 def _release_ended(db: Statements, now: float) -> None:
-    """Release the jobs of processes that have ended or no longer renew their reservation."""
+    """Release the jobs of processes that have ended or stopped renewing their claims."""
     for row in db.query("SELECT id, owner, claimed FROM jobs WHERE owner != ''"):
         if now - row["claimed"] < CLAIM_LIFETIME_S and not has_owner_ended(row["owner"]):
             continue
@@ -483,7 +483,7 @@ def _write(db: Statements, job: Job) -> None:
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
-    """Add the column `client` to a file from an older version; existing jobs belong to the user."""
+    """Add the column `client` to a job file of an older version; existing jobs get the local user."""
     if "client" not in {row["name"] for row in db.execute("PRAGMA table_info(jobs)")}:
         with contextlib.suppress(sqlite3.OperationalError):  # another process has just added it
             db.execute("ALTER TABLE jobs ADD COLUMN client TEXT NOT NULL DEFAULT ''")

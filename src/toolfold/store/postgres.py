@@ -1,4 +1,4 @@
-"""Store sessions in a PostgreSQL database, so that any replica can continue them.
+"""Session store in a PostgreSQL database, so that every replica can continue any session.
 
 A method returns after its transaction was committed: what it wrote survives the loss of this process.
 """
@@ -279,7 +279,7 @@ def _insert_message(cursor: RowCursor, session_id: str, message: MessageRecord, 
 
 
 def _number_after(cursor: RowCursor, session_id: str, number: float) -> float:
-    """Return an order number between a message and the next one, for a summary that is inserted there."""
+    """Return a sequence number between a message and its successor, for inserting a summary."""
     row = cursor.execute(
         "SELECT min(number) AS following FROM messages WHERE session_id = %s AND number > %s",
         (session_id, number),
@@ -296,14 +296,14 @@ def _write_state(cursor: RowCursor, session_id: str, state: Json) -> None:
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words of a text as they are indexed: in lower case and without accents."""
+    """Return the words of a text in the indexed form: lower case, without accents."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     without_accents = "".join(each for each in plain if not unicodedata.combining(each))
     return [word[:MAX_WORD_CHARS] for word in _WORD.findall(without_accents)]
 
 
 def _cut_snippet(text: str, words: set[str]) -> str:
-    """Return an excerpt: some words around the first match in a text."""
+    """Return an excerpt of a text around its first match."""
     parts = text.split()
     first = next((place for place, part in enumerate(parts) if words & set(_split_words(part))), 0)
     start = max(0, first - SNIPPET_WORDS // 4)

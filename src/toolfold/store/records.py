@@ -1,4 +1,4 @@
-"""The records of a session store, and the interface that every backend implements."""
+"""Records of a session store, and the interface implemented by every store backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnknownSession(ToolfoldError):
 
 
 class SessionInUse(ToolfoldError):
-    """Another process is working on the stored session."""
+    """Another process has claimed the stored session."""
 
     def __init__(self, session_id: str, owner: str) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """A tool call that was started, and whether it has ended."""
+    """A started tool call, and whether it has finished."""
 
     call_id: str
     tool: str
@@ -108,7 +108,7 @@ class SessionStore(Protocol):
         """Return a stored session. Raises UnknownSession."""
 
     def list_sessions(self, *, limit: int = 50) -> list[SessionRecord]:
-        """Return the most recently used sessions, newest first, without those of sub-agents."""
+        """Return the most recently used sessions, newest first, without sub-agent sessions."""
 
     def delete_session(self, session_id: str) -> None: ...
 
@@ -135,17 +135,17 @@ class SessionStore(Protocol):
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        """Leave messages out of later prompts; `summary`, if given, takes the place of the first of them."""
+        """Exclude messages from later prompts; `summary`, if given, replaces the first excluded message."""
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 
     def change_model(
         self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord] | None
     ) -> None:
-        """Change the model of a session; `messages`, if given, replace the messages of the prompt."""
+        """Change the model of a session; `messages`, if given, replace its prompt messages."""
 
     def save_draft(self, session_id: str, text: str) -> None:
-        """Store the text of an answer that is still being received."""
+        """Store the partial text of an answer that is still streaming."""
 
     def load_draft(self, session_id: str) -> str: ...
 
@@ -153,7 +153,7 @@ class SessionStore(Protocol):
         """Record that tools are about to run; `calls` maps call ids to tool names."""
 
     def finish_call(self, session_id: str, call_id: str, result: Json) -> None:
-        """Store the result of one tool call until the message with the results of all calls is stored."""
+        """Store the result of one tool call until the results of all calls are stored as a message."""
 
     def load_calls(self, session_id: str) -> list[CallRecord]: ...
 
@@ -161,7 +161,7 @@ class SessionStore(Protocol):
         """Return the messages of all sessions that match a full-text query, best first."""
 
     def claim_session(self, session_id: str, owner: str) -> None:
-        """Reserve a session for the process `owner`, written as HOST:PID:TOKEN. Raises SessionInUse.
+        """Claim a session for the process `owner`, written as HOST:PID:TOKEN. Raises SessionInUse.
 
         A claim ends with its process, or when it is not renewed.
         """
@@ -172,7 +172,7 @@ class SessionStore(Protocol):
 
 
 def has_owner_ended(owner: str) -> bool:
-    """Return True if a session's owner, HOST:PID:…, was a process on this machine that has ended."""
+    """Return True if the owner of a session, HOST:PID:…, is a process of this machine that has ended."""
     host, _, rest = owner.partition(":")
     process = rest.partition(":")[0]
     if host != socket.gethostname() or not process.isdecimal():

@@ -1,4 +1,4 @@
-"""Store sessions in one SQLite file with a full-text index, safe for several processes.
+"""Session store in one SQLite file with a full-text index, safe for several processes.
 
 Commits are not synced to disk one by one: they survive a crash of the process, and a power failure can
 lose the last moments but never corrupts the file.
@@ -271,7 +271,7 @@ class SqliteSessionStore:
         return int(self._db.execute(query, (session_id,)).fetchone()[0])
 
     def _number_after(self, session_id: str, number: float) -> float:
-        """Return an order number between a message and the next one, for a summary that is inserted there."""
+        """Return a sequence number between a message and its successor, for inserting a summary."""
         query = "SELECT min(number) FROM messages WHERE session_id = ? AND number > ?"
         following = self._db.execute(query, (session_id, number)).fetchone()[0]
         return number + 1 if following is None else (number + float(following)) / 2
@@ -300,7 +300,7 @@ class SqliteSessionStore:
 
 
 def _split_statements(script: str) -> Iterator[str]:
-    """Split an SQL script into statements, but not at the semicolons inside triggers."""
+    """Split an SQL script into statements, except at semicolons inside triggers."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"

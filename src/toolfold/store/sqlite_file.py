@@ -1,4 +1,4 @@
-"""Open SQLite files that only the user can read, and change them in transactions."""
+"""Open SQLite files that only the user can read, and write to them in transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUSY_TIMEOUT_S = 10.0
 
 
 def open_private_file(file: Path, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> sqlite3.Connection:
-    """Open an SQLite file, created if it does not exist, whose rows can be read by column name.
+    """Open or create an SQLite file that only the user can read; rows support access by column name.
 
     With `FULL`, a finished transaction also survives a power failure.
     """
@@ -34,7 +34,7 @@ def connect(file: Path | str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def write_transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Run a `with` block as one transaction, which is rolled back if the block or the commit fails."""
+    """Run a `with` block as one transaction; roll back if the block or the commit fails."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Usage history: when which tool was called, how searches ended, and how many tokens were saved.
+"""Usage history: tool calls, search outcomes and saved tokens over time.
 
 Entries are bounded by number and age. Arguments, results and queries are stored only if the caller passes
 them. Knows nothing of events and of who reads the figures.
@@ -45,7 +45,7 @@ _USER_INDEX = "CREATE INDEX IF NOT EXISTS usage_user ON usage (user_id, at) WHER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageEntry:
-    """An entry of the usage history: one tool call, search or model call."""
+    """Entry of the usage history: one tool call, search or model call."""
 
     at: float
     kind: str
@@ -97,7 +97,7 @@ class UsageStore(ABC):
         *,
         may_exist: bool = False,
     ) -> None:
-        """Store new entries, and mark earlier searches, given by key, as searches whose result was used.
+        """Store new entries, and mark earlier searches, given by key, as successful.
 
         With `may_exist`, entries that were stored before are left out: an earlier attempt may have succeeded.
         """
@@ -112,7 +112,7 @@ class UsageStore(ABC):
             self.prune()
 
     def _select_new(self, entries: Sequence[UsageEntry]) -> list[UsageEntry]:
-        """Return the entries, given in the order of time, that are not stored yet."""
+        """Return the entries that are not stored yet; `entries` must be sorted by time."""
         new: list[UsageEntry] = []
         for start in range(0, len(entries), _FIND_AT_ONCE):
             some = entries[start : start + _FIND_AT_ONCE]
@@ -122,7 +122,7 @@ class UsageStore(ABC):
         return new
 
     def prune(self) -> None:
-        """Delete entries that are too old, and the oldest entries if there are too many."""
+        """Delete entries above the age limit, and the oldest entries above the count limit."""
         self._added = 0
         row = self.row_number
         too_many = f"DELETE FROM usage WHERE {row} <= (SELECT MAX({row}) FROM usage) - ?"  # noqa: S608
@@ -139,7 +139,7 @@ class UsageStore(ABC):
         return _fill_missing(self._query(query, since, until)[0])
 
     def list_series(self, since: float, until: float, buckets: int) -> list[dict[str, Any]]:
-        """Return the totals of each interval of a period; all intervals have the same length."""
+        """Return the totals of each interval of a period; all intervals are equally long."""
         length = (until - since) / buckets
         query = (
             f"SELECT {self.bucket_number} AS bucket, {_TOTALS} FROM usage"  # noqa: S608
@@ -194,11 +194,11 @@ class UsageStore(ABC):
 
     @abstractmethod
     def _query(self, query: str, *values: object) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of an SQL query, in which `?` stands for a value."""
+        """Return the rows of an SQL query with `?` parameters."""
 
     @abstractmethod
     def _change(self, changes: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
-        """Run SQL statements in one transaction; each statement runs once for every tuple of its values."""
+        """Run SQL statements in one transaction, each once for every tuple of its parameter values."""
 
 
 class SqliteUsageStore(UsageStore):
@@ -208,7 +208,7 @@ class SqliteUsageStore(UsageStore):
     bucket_number = "CAST((at - ?) / ? AS INTEGER)"
 
     def __init__(self, file: Path | None, *, max_days: int = 30, max_entries: int = MAX_ENTRIES) -> None:
-        """Open the usage history; without `file` it is in memory and lost when the store is closed."""
+        """Open the usage history; without `file`, it is in memory and lost on close."""
         super().__init__(max_days=max_days, max_entries=max_entries)
         self._lock = threading.RLock()
         self._db = connect(":memory:") if file is None else open_private_file(file)
@@ -237,7 +237,7 @@ class SqliteUsageStore(UsageStore):
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
-    """Add the column `user_id` to a file from an older version; its entries belong to no user."""
+    """Add the column `user_id` to a file of an older version; its entries belong to no user."""
     if "user_id" not in {row["name"] for row in db.execute("PRAGMA table_info(usage)")}:
         with contextlib.suppress(sqlite3.OperationalError):  # another process has just added it
             db.execute("ALTER TABLE usage ADD COLUMN user_id TEXT NOT NULL DEFAULT ''")
@@ -274,7 +274,7 @@ def _with_postgres_marks(statement: str) -> str:
 
 
 def _to_postgres(value: object) -> object:
-    """Convert a value to one that PostgreSQL accepts: 1 instead of True, text without NUL characters."""
+    """Convert a value for PostgreSQL: True to 1, and text to text without NUL characters."""
     if isinstance(value, bool):
         return int(value)
     return clean_text(value) if isinstance(value, str) else value

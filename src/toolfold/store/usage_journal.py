@@ -1,4 +1,4 @@
-"""Journal files with entries of the usage history that are not in the store yet.
+"""Journal files for entries of the usage history that are not stored yet.
 
 An entry is written to the file before the call that it describes is answered, so that it survives the sudden
 end of the process. Entries are in segments, one file each: a segment is removed once its entries are in the
@@ -29,17 +29,17 @@ _ENTRY_FIELDS = tuple(each.name for each in fields(UsageEntry))
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEntries:
-    """The usage entries in a journal file that an ended process left behind."""
+    """Usage entries in a journal file left behind by an ended process."""
 
     entries: tuple[UsageEntry, ...]
     used_searches: tuple[str, ...]
 
 
 class UsageJournal:
-    """The journal files of one process in a directory. Not thread-safe: the caller must lock."""
+    """The journal files of one process in a directory. Not thread-safe: callers must hold a lock."""
 
     def __init__(self, directory: Path) -> None:
-        """Use a directory for journal files, which is created when the first entry is written."""
+        """Use a directory for journal files; it is created with the first entry."""
         self._directory, self._name = directory, secrets.token_hex(6)
         self._number = self._size = 0
         self._current: tuple[Path, int] | None = None
@@ -48,16 +48,16 @@ class UsageJournal:
         self._has_failed = False
 
     def append(self, entry: UsageEntry) -> None:
-        """Write an entry to the journal file. A failure is only logged: the entry is also in memory."""
+        """Write an entry to the journal file. Failures are only logged: the entry is also in memory."""
         # Its values are texts and numbers, of which `asdict` would make deep copies for every call.
         self._append({"entry": {name: getattr(entry, name) for name in _ENTRY_FIELDS}})
 
     def append_used_search(self, key: str) -> None:
-        """Record in the journal that a result of a search was used."""
+        """Record in the journal that a search result was used."""
         self._append({"used": key})
 
     def start_segment(self) -> None:
-        """Write later entries to a new journal file, so that the earlier file can be removed.
+        """Write later entries to a new journal file, so that the previous file can be removed.
 
         Does nothing while an earlier journal file exists, whose entries could not be stored.
         """
@@ -65,7 +65,7 @@ class UsageJournal:
             self._closed, self._current = self._current, None
 
     def remove_segment(self) -> None:
-        """Remove the journal file that ended with the last `start_segment`: its entries are in the store."""
+        """Remove the journal file closed by the last `start_segment`, after its entries were stored."""
         if self._closed is not None:
             _remove(*self._closed)
             self._closed = None
@@ -78,14 +78,14 @@ class UsageJournal:
                 yield _read_segment(segment[0])
 
     def close(self) -> None:
-        """Close the journal files. Entries that are not in the store yet are stored by the next process."""
+        """Close the journal files. The next process stores the entries that were not stored yet."""
         for segment in (self._closed, self._current):
             if segment is not None:
                 os.close(segment[1])
         self._closed = self._current = None
 
     def recover(self) -> Generator[RecoveredEntries, None, None]:
-        """Yield the entries in each journal file of an ended process, and remove the file afterwards."""
+        """Yield the entries of each journal file of an ended process, then remove the file."""
         if not self._directory.is_dir():
             return
         files = sorted(each for each in self._directory.iterdir() if each.suffix == SUFFIX)
@@ -160,7 +160,7 @@ def _remove(file: Path, descriptor: int) -> None:
 
 
 def _read_segment(file: Path) -> RecoveredEntries:
-    """Read a journal file, without incomplete lines such as the last one of a killed process."""
+    """Read a journal file, skipping incomplete lines such as the last line of a killed process."""
     entries: list[UsageEntry] = []
     used: list[str] = []
     with file.open("rb") as stream:
