@@ -1,4 +1,4 @@
-"""File access for the file tools: which files a session may use, and operations on their text.
+"""File access for the file tools: allowed paths of a session, and operations on text files.
 
 `workspace` decides which files may be used and opens them, with the help of `descent`, `walk` and
 `protected`; `text` distinguishes text from binary data; `page` reads a part, `edit` finds and replaces in

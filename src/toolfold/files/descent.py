@@ -1,4 +1,4 @@
-"""Resolve paths, and open directories step by step from a root without following symbolic links.
+"""Resolve paths, and open directories component by component without following symbolic links.
 
 Makes no decisions: the workspace defines the roots and what may be done below them.
 """
@@ -19,7 +19,7 @@ _OPEN_DIRECTORY = os.O_RDONLY | sum(
 
 
 def resolve_links(path: str | Path) -> Path:
-    """Return the path with symbolic links resolved; a broken link stays unresolved.
+    """Return the path with symbolic links resolved; broken links stay unresolved.
 
     A broken link stays in it and fails when the path is opened.
     """
@@ -31,7 +31,7 @@ def resolve_links(path: str | Path) -> Path:
 
 
 def find_root(path: Path, roots: Sequence[Path]) -> Path | None:
-    """Return the first of the root directories that contains the path."""
+    """Return the first root directory that contains the path."""
     return next((root for root in roots if path.is_relative_to(root)), None)
 
 
@@ -47,7 +47,7 @@ def open_parent(target: Path, roots: Sequence[Path], *, create: bool = False) ->
 
 @contextmanager
 def open_directory(directory: Path, root: Path, *, create: bool = False) -> Iterator[int]:
-    """Open a directory that is reached from the root through real directories only."""
+    """Open a directory below the root without following symbolic links."""
     descriptor = os.open(root, _OPEN_DIRECTORY)
     try:
         _require_inside(descriptor, root)

@@ -1,4 +1,4 @@
-"""Find a piece of text and replace it: exactly, or approximately if that is safe.
+"""Find and replace text in a file: exactly, or approximately if the match is unambiguous.
 
 Works on strings and bytes in memory and touches no file. An edit is made only if it is certain which text
 is meant; otherwise an error shows what is needed to try again.
@@ -45,7 +45,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class EditCandidates:
-    """All matches of the old text as possible edits, and the matching strategy that found them."""
+    """All matches of the old text as possible edits, and the strategy that matched them."""
 
     strategy: str
     edits: Sequence[Edit]
@@ -53,7 +53,7 @@ class EditCandidates:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Text of a file, without byte order mark and with LF line ends, and the data to restore both.
+    """Text of a file without byte order mark and with LF line endings, and the data to restore both.
 
     Mixed line ends are left as they are. Bytes that are not UTF-8 are preserved as surrogates.
     """
@@ -103,7 +103,7 @@ def require_not_cancelled(cancelled: threading.Event) -> None:
 def find_edits(
     document: Document, old: str, new: str, name: str, cancelled: threading.Event
 ) -> EditCandidates:
-    """Return the matches of `old` by the strictest matching strategy that finds any; exact comes first."""
+    """Return the matches of `old` found by the strictest strategy that matches; exact matching is first."""
     encode_text(old, "old")
     encode_text(new, "new")
     if not old:
@@ -178,7 +178,7 @@ def _normalize_lines(text: str, normalize: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _LineReplacement:
-    """Replaces matched lines by new ones, with the indentation of the file."""
+    """Replacement of matched lines by new lines with the indentation of the file."""
 
     indents: Sequence[str | None]
     lines: Sequence[str]
@@ -191,7 +191,7 @@ class _LineReplacement:
         return cls([*map(_indentation, old.split("\n"))], body.split("\n"), deletes=ended and not new)
 
     def edit(self, block: Sequence[str], start: int) -> Edit:
-        """Return the edit that replaces a block of whole lines, with the file's indentation and line end."""
+        """Return the edit that replaces a block of lines and keeps the file's indentation and line ending."""
         end = start + sum(len(line) + 1 for line in block) - 1
         if self.deletes:
             return Edit(start, end + 1, "")
@@ -201,7 +201,7 @@ class _LineReplacement:
         return Edit(start, end - carriage_returns, f"{ending}\n".join(new_lines))
 
     def _match_indentation(self, block: Sequence[str]) -> Sequence[str]:
-        """Return the new lines with the file's indentation, which is inferred from the matched lines."""
+        """Return the new lines with the file's indentation, inferred from the matched lines."""
         learned: dict[str, str] = {}
         for indent, line in zip(self.indents, block, strict=False):
             actual = _indentation(line)
@@ -215,7 +215,7 @@ class _LineReplacement:
 
 
 def _indentation(line: str) -> str | None:
-    """Return the whitespace before the text of a line; None for a blank line."""
+    """Return the leading whitespace of a line; None for a blank line."""
     text = line.lstrip()
     return line[: len(line) - len(text)] if text else None
 
@@ -233,7 +233,7 @@ def _reindent_line(line: str, learned: Mapping[str, str], shortest: str) -> str:
 
 
 def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading.Event) -> EditCandidates:
-    """Return the only block of lines similar to `old`. Raises a CallError that shows the nearest block."""
+    """Return the only block of lines similar to `old`. Raises CallError that shows the most similar block."""
     lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
     deadline = time.monotonic() + COMPARE_TIMEOUT_S
     ranked = _rank_blocks(lines, wanted, deadline, cancelled)
@@ -269,7 +269,7 @@ def _number_lines(lines: Sequence[str], at: int, count: int) -> str:
 def _rank_blocks(
     lines: Sequence[str], wanted: Sequence[str], deadline: float, cancelled: threading.Event
 ) -> list[tuple[float, int]]:
-    """Return the blocks of lines most similar to the wanted ones, best first; fewer if time runs out."""
+    """Return the blocks of lines most similar to the wanted lines, best first; fewer if time runs out."""
     if len(lines) > MAX_COMPARED_LINES or sum(map(len, lines)) > MAX_COMPARED_CHARS:
         return []
     ranked = []
@@ -282,7 +282,7 @@ def _rank_blocks(
 
 
 def _find_promising_starts(lines: Sequence[str], wanted: Sequence[str], max_starts: int = 12) -> list[int]:
-    """Return the line indexes at which the blocks start that share the most words with `wanted`.
+    """Return the start lines of the blocks that share the most words with `wanted`.
 
     One pass of a sliding window.
     """
@@ -330,7 +330,7 @@ def _similarity(
 
 
 def choose_edits(candidates: EditCandidates, text: str, name: str, *, replace_all: bool) -> Sequence[Edit]:
-    """Return the only edit, or all with `replace_all`. Raises CallError if several places match."""
+    """Return the only edit, or all edits with `replace_all`. Raises CallError if several matches exist."""
     if replace_all or len(candidates.edits) == 1:
         return candidates.edits
     shown_lines = ", ".join(str(line) for line in _line_numbers(text, candidates.edits[:10]))
@@ -350,7 +350,7 @@ def _line_numbers(text: str, edits: Sequence[Edit]) -> Iterator[int]:
 
 
 def render_diff(text: str, edits: Sequence[Edit], name: str) -> str:
-    """Return a unified diff built from the edits, because comparing whole files can take minutes."""
+    """Return a unified diff built from the edits, because comparing large files can take minutes."""
     parts, size, line_shift = [f"--- {name}\n+++ {name}\n"], 0, 0
     for region in _group_edits(text, edits):
         hunk, more = _render_hunk(text, region, line_shift)
@@ -365,7 +365,7 @@ def render_diff(text: str, edits: Sequence[Edit], name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DiffRegion:
-    """Edits that are close enough to share a hunk of a diff, with the whole lines around them."""
+    """Edits close enough to share a diff hunk, with the complete lines around them."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""Child process that runs a model's regular expression, so that the parent can kill it after a timeout.
+"""Child process that runs a regular expression from a model, so that a timeout can kill it.
 
 Runs as a script without the project and so imports nothing of it. Reads a request and then one file after
 another; answers each with one line of JSON. Exits when it runs out of memory, which the parent notices.
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 
 def main(source: BinaryIO) -> None:
-    """Compile the regular expression in the first line of input, then search each file that follows."""
+    """Compile the regular expression in the first input line, then search each following file."""
     request = json.loads(source.readline())
     _limit_resources(request["seconds"], request["memory"])
     try:

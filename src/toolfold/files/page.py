@@ -1,4 +1,4 @@
-"""Read a text file page by page, however large it is.
+"""Read a text file of any size page by page.
 
 Works on an open file and counts in lines. The caller has chosen the file and made sure that it is text.
 """
@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class PageReader:
-    """Reads some lines of a file of any size, with no more than a page in memory."""
+    """Reads a range of lines from a file of any size, with at most one page in memory."""
 
     file: BinaryIO
     offset: int
@@ -34,7 +34,7 @@ class PageReader:
     ended: bool = False
 
     def read(self, size: int) -> Json:
-        """Return lines with their numbers, and how to read the next page; `size` is the file's size."""
+        """Return numbered lines and how to read the next page; `size` is the file's size."""
         skipped = self._skip_lines(self.offset - 1)
         if skipped < self.offset - 1 or self.file.tell() == size:
             return self._answer_past_end(skipped)
@@ -62,7 +62,7 @@ class PageReader:
         raise CallError(f"offset {self.offset} is past the end: the file has {total} lines.")
 
     def _skip_lines(self, count: int) -> int:
-        """Skip up to `count` lines, including a last line without newline; return how many were skipped."""
+        """Skip up to `count` lines, including an unterminated last line; return the number skipped."""
         passed, tail = 0, b"\n"
         while passed < count:
             chunk = self._read_chunk()

@@ -1,4 +1,4 @@
-"""Protect paths that the file tools never write: Toolfold's own settings and state, git directories.
+"""Paths that the file tools never write: settings and state of Toolfold, and git directories.
 
 Decides by name and, for git, by content: a directory is a git directory by what it contains, whatever its
 name.
@@ -30,7 +30,7 @@ _OPEN_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "
 
 
 def require_unprotected(target: Path, *, named: str | Path = "") -> None:
-    """Raise CallError if a file must not be written, judged by its real path and its given path `named`."""
+    """Raise CallError if a file must not be written, by its real path or its requested path `named`."""
     for part in (*Path(named).parts, *target.parts):
         reason = _PROTECTED.get(_fold_name(part))
         if reason:
@@ -39,7 +39,7 @@ def require_unprotected(target: Path, *, named: str | Path = "") -> None:
 
 
 def _require_outside_git(target: Path) -> None:
-    """Raise CallError if a file is in a git directory, or writing it would create one."""
+    """Raise CallError if a file is in a git directory, or if writing it would create one."""
     for directory, entry in zip(target.parents, (target, *target.parents), strict=False):
         if _looks_like_git(directory, with_entry=_fold_name(entry.name)):
             _raise_protected(directory.name, _GIT_REASON)
@@ -53,7 +53,7 @@ def _raise_protected(name: str, reason: str) -> NoReturn:
 
 
 def _fold_name(name: str) -> str:
-    """Normalize a file name as file systems do that ignore case, width or invisible characters."""
+    """Normalize a file name like file systems that ignore case, width or invisible characters."""
     visible = "".join(each for each in name if unicodedata.category(each) != "Cf")
     return unicodedata.normalize("NFKC", visible).casefold().rstrip(". ")
 
@@ -66,7 +66,7 @@ def _looks_like_git(directory: Path, *, with_entry: str) -> bool:
 
 
 def _linked_git_directories(directory: Path) -> Iterator[Path]:
-    """Yield the git directories to which a `.git` file or link in this directory points."""
+    """Yield the git directories referenced by a `.git` file or symbolic link in this directory."""
     marker = directory / ".git"
     try:
         mode = os.lstat(marker).st_mode

@@ -1,4 +1,4 @@
-"""Search the workspace: files by name, lines by text or regular expression.
+"""Search the workspace for files by name, and for lines by text or regular expression.
 
 The workspace decides which files there are. A pattern from a model runs only in a child process, because a
 regular expression can hang the interpreter.
@@ -58,7 +58,7 @@ class FileQuery:
 
 @dataclass(slots=True)
 class FileSearch:
-    """One running file search: its matches, the skipped files and the reason if it ended early."""
+    """State of a file search: matches, skipped files, and the reason if it ended early."""
 
     workspace: Workspace
     query: FileQuery
@@ -112,7 +112,7 @@ class FileSearch:
         return re.escape(pattern)
 
     def _may_match(self, data: bytes) -> bool:
-        """Return False if a quick search of the bytes shows that a file cannot match.
+        """Return False if a quick search of the file's bytes rules out a match.
 
         Most files then need not be sent to the process that runs the regular expression.
         """
@@ -120,7 +120,7 @@ class FileSearch:
         return bool(data) and (not plain or self.query.pattern.encode() in data)
 
     def _iterate_files(self) -> Iterator[Path]:
-        """Yield the files to search until there are enough matches or the search must stop."""
+        """Yield the files to search until the search has enough matches or must stop."""
         glob = self.query.glob
         start, readable = self.query.path, self.context.readable
         for path in self.workspace.files(start, readable, SKIPPED_DIRECTORIES, self._should_stop):
@@ -158,7 +158,7 @@ class FileSearch:
             self.partial = f"there are more than {self.query.limit} matches; narrow the search or raise limit"
 
     def _stop_reason(self) -> str:
-        """Return why the search ended early: cancelled, timed out, or the child process failed."""
+        """Return why the search stopped early: cancelled, timed out, or failure of the child process."""
         if self.context.cancelled.is_set():
             return "cancelled"
         if time.monotonic() > self.deadline:
@@ -180,7 +180,7 @@ class FileSearch:
 
 
 def _matches_glob(path: Path, shown_path: str, glob: str, *, ignore_case: bool) -> bool:
-    """Return True if a glob matches the path (if it has a slash) or the file name (otherwise)."""
+    """Return True if a glob matches the path (glob with a slash) or the file name (without)."""
     name = shown_path if "/" in glob else path.name
     if ignore_case:
         name, glob = name.casefold(), glob.casefold()
@@ -188,7 +188,7 @@ def _matches_glob(path: Path, shown_path: str, glob: str, *, ignore_case: bool) 
 
 
 class _MatcherProcess:
-    """Child process that searches one file after another for a pattern; killed on timeout."""
+    """Child process that searches files for a pattern, one after another; killed on timeout."""
 
     def __init__(self, pattern: str, ignore_case: bool, deadline: float, cancelled: threading.Event) -> None:
         self._deadline, self._cancelled = deadline, cancelled
@@ -271,7 +271,7 @@ class _MatcherProcess:
         return bytes(received)
 
     def _read_chunks(self) -> None:
-        """Read the child's output until it ends; the last chunk is empty."""
+        """Yield the output of the child process in chunks; the last chunk is empty."""
         chunk = b"-"
         while chunk:
             chunk = (self._child.stdout.read(_CHUNK_BYTES) if self._child.stdout else b"") or b""

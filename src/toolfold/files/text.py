@@ -35,7 +35,7 @@ _OTHER_CONTROLS = bytes(set(range(32)) - set(_TEXT_CONTROLS)) + b"\x7f"
 
 
 def encode_text(text: str, argument: str) -> bytes:
-    """Encode a string from a model. Raises CallError, naming `argument`, if it is not valid Unicode."""
+    """Encode a string from a model. Raises CallError that names `argument` if it is invalid Unicode."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -62,7 +62,7 @@ def require_text(file: BinaryIO, name: str) -> int:
 
 
 def detect_binary(sample: bytes, name: str) -> str | None:
-    """Return the kind of a binary file, recognised by its first bytes; None if it is text."""
+    """Return the kind of a binary file, detected by its first bytes; None for text."""
     for magic, kind in _MAGIC:
         if sample.startswith(magic):
             return kind
@@ -73,5 +73,5 @@ def detect_binary(sample: bytes, name: str) -> str | None:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace surrogates, which stand for bytes that are not UTF-8, by a visible character."""
+    """Replace surrogates, which represent invalid UTF-8 bytes, by a visible character."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -76,7 +76,7 @@ class FileWalk:
         return listing
 
     def _link_targets(self, links: Sequence[Path], known: Set[Path]) -> Iterator[Path]:
-        """Yield targets of symbolic links that are inside the roots and not listed under their own path."""
+        """Yield symbolic link targets inside the roots that are not listed under their real path."""
         for link in self._until_stopped(links):
             # The system rejects a long chain of links at once; resolving each link would take very long.
             if link.name in self.skip or not os.path.exists(link):  # noqa: PTH110 - must not raise

@@ -1,4 +1,4 @@
-"""Decide which files the file tools may use, and open them safely.
+"""Decide which files the file tools may access, and open them safely.
 
 A path from a model is resolved, symbolic links included, and must be below a root. It is then opened again
 step by step from that root, each directory by descriptor and never through a link: a file swapped between
@@ -47,14 +47,14 @@ _OPEN_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of writing a file: the real path, and whether the file is new."""
+    """Result of writing a file: the real path, and whether the file was created."""
 
     path: Path
     created: bool
 
 
 class Workspace:
-    """Root directory for relative paths, and further directories that may be used by absolute paths."""
+    """Root directory for relative paths, and additional directories accessible by absolute paths."""
 
     def __init__(self, root: Path, extra_roots: Sequence[Path] = (), *, private: Sequence[Path] = ()) -> None:
         self.root = resolve_links(root)
@@ -62,7 +62,7 @@ class Workspace:
         self._private = tuple(map(resolve_links, private))
 
     def resolve(self, path: str | Path, extra: Sequence[Path] = ()) -> Path:
-        """Return the real path of a path that a model gave, if it is in the workspace; it need not exist."""
+        """Return the real path of a file, which need not exist. Raises CallError outside the workspace."""
         roots = self._all_roots(extra)
         named = self._make_absolute(path)
         target = resolve_links(named)
@@ -77,7 +77,7 @@ class Workspace:
         raise CallError(f"{_quote_path(path)} is outside the workspace. {_describe_roots(roots)}")
 
     def relative(self, path: Path) -> str:
-        """Return a path in the workspace in a short form that a model can use in its next call."""
+        """Return a workspace path in a short form for use in the model's next call."""
         inside = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         return os.fsencode(inside).decode("utf-8", "replace")
 
@@ -114,7 +114,7 @@ class Workspace:
         return WriteResult(target, created=existing is None)
 
     def write_new_file(self, path: str, data: bytes) -> str:
-        """Write a file under an unused name; if a file of that name exists, a number is added.
+        """Write a file under an unused name, adding a number if the name is used.
 
         Returns the path. Raises CallError if too many names are taken.
         """
@@ -147,7 +147,7 @@ class Workspace:
         return (*self.roots, *map(resolve_links, extra))
 
     def _is_private(self, path: Path, extra: Sequence[Path] = ()) -> bool:
-        """Return True if a path belongs to Toolfold's private files and this session may not read it."""
+        """Return True if a path is private to Toolfold and not readable by this session."""
         return bool(find_root(path, self._private)) and not find_root(
             path, [resolve_links(each) for each in extra]
         )
@@ -289,7 +289,7 @@ def _write_new_file(parent: int, name: str, data: bytes, template: os.stat_resul
 
 
 def _copy_ownership(descriptor: int, template: os.stat_result) -> None:
-    """Copy owner and mode of the replaced file, but not set-user-ID, because a model wrote the content."""
+    """Copy owner and mode of the replaced file, except set-user-ID, because a model wrote the content."""
     with suppress(PermissionError):
         os.fchown(descriptor, template.st_uid, template.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(template.st_mode) & 0o777)
