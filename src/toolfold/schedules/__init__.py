@@ -1,4 +1,4 @@
-"""Schedules: when a job runs next, from cron syntax or plain English.
+"""Schedules that compute the next run time of a job, from cron syntax or plain English.
 
 Pure arithmetic on times. Knows nothing of jobs, stores and agents.
 """

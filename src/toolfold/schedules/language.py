@@ -1,4 +1,4 @@
-"""Read a schedule in plain English or cron syntax.
+"""Parse schedules in plain English or cron syntax.
 
     in 20 minutes · tomorrow at 9 · on Friday at noon · 2026-12-24 at 18:00
     every 2 hours · every weekday at 8:30 · every Monday and Thursday at 7am · every 2 weeks on Monday at 9
@@ -137,7 +137,7 @@ def _require_one(values: Sequence[Value], text: str) -> Sequence[Value]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the words of one schedule from left to right."""
+    """Parser that reads the words of a schedule from left to right."""
 
     words: list[str]
     text: str
@@ -153,7 +153,7 @@ class _Reader:
         return schedule
 
     def _read_days(self, clocks: list[str]) -> Schedule:
-        """Read the part of a schedule that names days, and the time after it if no time came before."""
+        """Parse the days of a schedule, and the time of day after them if none came before."""
         first = self._peek()
         if first == "in":
             return once(self._add(self._read_duration()))
@@ -171,14 +171,14 @@ class _Reader:
         return once(self._choose_moment(day, clock))
 
     def _add(self, length: timedelta) -> datetime:
-        """Return the moment after a duration of elapsed time, regardless of daylight saving time."""
+        """Return the moment after a duration of elapsed time, unaffected by daylight saving time."""
         try:
             return self.now.astimezone(UTC) + length
         except OverflowError:
             raise ScheduleError("The time is too far in the future.") from None
 
     def _choose_moment(self, day: date | None, clock: str) -> datetime:
-        """Return the moment of a date and time; without a date, the next moment with that time of day."""
+        """Return the moment of a date and time of day; without a date, the next such time of day."""
         if day is not None:
             return at_local_time(day, clock, self.zone)
         today = at_local_time(self.now.date(), clock, self.zone)
@@ -187,7 +187,7 @@ class _Reader:
         return at_local_time(self.now.date() + timedelta(days=1), clock, self.zone)
 
     def _read_date(self) -> date | None:
-        """Read the date of a schedule that runs once; return None if there is none."""
+        """Parse the date of a one-time schedule; return None if there is none."""
         today, word = self.now.date(), self._peek()
         if word in ("today", "tomorrow"):
             self._next()
@@ -209,7 +209,7 @@ class _Reader:
         return self._next_date(month, day)
 
     def _read_day_of_month(self) -> tuple[int, int] | None:
-        """Read a month and a day in either order: `may 1`, `1st of may`; return None if there is none."""
+        """Parse a month and a day in either order: `may 1`, `1st of may`; return None if there is none."""
         self._skip("the")
         if self._peek() in _MONTHS:
             month = _MONTHS[self._next()]
@@ -279,7 +279,7 @@ class _Reader:
         return every_days(7 * amount, clock, first, self.zone)
 
     def _read_monthly(self, clocks: list[str], *, is_repeated: bool = False) -> Schedule:
-        """Read `the 1st and 15th of each month`, `the last day of …`, or `the second tuesday of …`."""
+        """Parse `the 1st and 15th of each month`, `the last day of …`, or `the second tuesday of …`."""
         if is_repeated:
             self._skip("on")
         self._skip("the")
@@ -301,7 +301,7 @@ class _Reader:
         return self._cron(self._finish_clocks(clocks), days, "*", weekday)
 
     def _read_single_date(self, days: str, weekday: str, clocks: list[str]) -> Schedule:
-        """Read `the 24th of december at 18:00`, which runs once."""
+        """Parse a one-time date such as `the 24th of december at 18:00`."""
         self._skip("of")
         if self._peek() not in _MONTHS or weekday != "*" or not days.isdecimal():
             raise _not_understood(self.text)
@@ -321,7 +321,7 @@ class _Reader:
         return ",".join(map(str, found))
 
     def _read_of_month(self) -> bool:
-        """Read `of each month` or `every month`; return True if one of them was found."""
+        """Parse `of each month` or `every month`; return True if found."""
         start = self.position
         self._skip("of")
         if self._peek() in ("each", "every", "the", "a"):
@@ -419,7 +419,7 @@ class _Reader:
         return number
 
     def _finish_clocks(self, clocks: list[str]) -> list[str]:
-        """Return `clocks`, the times of day that were already read; if empty, read them now."""
+        """Return `clocks`, the times of day parsed so far; parse them now if there are none."""
         if clocks:
             return clocks
         if self.position >= len(self.words):
@@ -464,14 +464,14 @@ class _Reader:
         return today if at_local_time(today, clock, self.zone) > self.now else today + timedelta(days=1)
 
     def _names_nth_day(self) -> bool:
-        """Return True if a day of the month comes next, such as `1st` or `last friday`."""
+        """Return True if the next words name a day of the month, such as `1st` or `last friday`."""
         return self._peek() in ("last", "first") or bool(self._ordinal(self._peek()))
 
     def _ordinal(self, word: str) -> bool:
         return word == "last" or bool(re.fullmatch(r"\d{1,2}(st|nd|rd|th)", word))
 
     def _next_date(self, month: int, day: int) -> date:
-        """Return the next date after today with this month and day; 29 February is in the next leap year."""
+        """Return the next date after today with this month and day; for 29 February in the next leap year."""
         today = self.now.date()
         for year in range(today.year, today.year + 9):
             with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""When a job runs: at one moment, at calendar times, or at fixed intervals.
+"""Run times of a job: one moment, calendar times, or fixed intervals.
 
 Calendar times are in a time zone. A time that does not exist, because clocks are put forward, is replaced by
 the first moment after the gap; of a time that exists twice, the first is used. Intervals in minutes and
@@ -26,12 +26,12 @@ _GAP_STEP = timedelta(minutes=1)
 
 
 class ScheduleError(CallError):
-    """A schedule cannot be understood, or it has no future time."""
+    """A schedule cannot be parsed, or has no future run time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Times at which a job runs.
+    """The run times of a job.
 
     `kind` is `once` (at `moment`), `cron` (at the times of the cron `expressions`), `interval` (every
     `seconds` from `moment` on) or `days` (every `days` days from the date of `moment` on, at `clock`).
@@ -47,7 +47,7 @@ class Schedule:
     """Time of the day, as HH:MM."""
 
     def next_after(self, moment: datetime, zone: ZoneInfo) -> datetime | None:
-        """Return the first time of the schedule after a moment, in UTC; None if there is none."""
+        """Return the first run time after a moment, in UTC; None if there is none."""
         match self.kind:
             case "once":
                 planned = datetime.fromtimestamp(self.moment, UTC)
@@ -59,7 +59,7 @@ class Schedule:
         return min((each for each in self._next_matches(moment, zone)), default=None)
 
     def upcoming(self, moment: datetime, zone: ZoneInfo, count: int) -> Iterator[datetime]:
-        """Yield the next times of the schedule after a moment, at most `count`."""
+        """Yield the next run times after a moment, at most `count`."""
         following: datetime | None = moment
         for _ in range(count):
             following = self.next_after(following, zone) if following is not None else None
@@ -105,7 +105,7 @@ class Schedule:
 
 
 def check_expressions(*expressions: str) -> tuple[str, ...]:
-    """Return cron expressions of five fields unchanged. Raises ScheduleError if one is invalid."""
+    """Return five-field cron expressions unchanged. Raises ScheduleError if one is invalid."""
     from cronsim import CronSim, CronSimError
 
     if len(expressions) > MAX_EXPRESSIONS:
@@ -128,7 +128,7 @@ def check_expressions(*expressions: str) -> tuple[str, ...]:
 
 
 def at_local_time(day: date, clock: str, zone: ZoneInfo) -> datetime:
-    """Return the moment in UTC at which local clocks show the given time on the given day.
+    """Return the UTC moment of a local date and time of day.
 
     A time in the gap that a clock change leaves is moved to the end of the gap.
     """
@@ -140,14 +140,14 @@ def at_local_time(day: date, clock: str, zone: ZoneInfo) -> datetime:
 
 
 def once(moment: datetime) -> Schedule:
-    """Return a schedule for one moment. Raises ScheduleError if it is too far in the future."""
+    """Return a schedule for a single moment. Raises ScheduleError if it is too far in the future."""
     if moment.year > _LAST_YEAR:
         raise ScheduleError("The time is too far in the future.")
     return Schedule(kind="once", moment=moment.timestamp())
 
 
 def every(amount: timedelta, start: datetime) -> Schedule:
-    """Return a schedule at fixed intervals of elapsed time. Raises ScheduleError if too short or long."""
+    """Return a schedule at fixed intervals of elapsed time. Raises ScheduleError if out of range."""
     seconds = int(amount.total_seconds())
     if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_DAYS * 86_400:
         raise ScheduleError(

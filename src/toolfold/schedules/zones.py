@@ -19,7 +19,7 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def local_zone_name() -> str:
-    """Return the IANA name of this machine's time zone; UTC if it has none."""
+    """Return the IANA name of this machine's time zone; UTC if it is unknown."""
     import tzlocal
 
     try:
