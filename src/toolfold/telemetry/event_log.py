@@ -1,4 +1,4 @@
-"""Writes the events of a runtime to the Python log, one line of JSON each."""
+"""Log the events of a runtime as JSON lines in the Python log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_TOOL = "(unknown)"
 
 
 class EventLog:
-    """Event listener that logs every event at level INFO, except the pieces of a streamed answer."""
+    """Event listener that logs every event at level INFO, except the chunks of a streamed answer."""
 
     def __init__(self, *, include_content: bool = False) -> None:
         self._log = logging.getLogger(LOGGER_NAME)
@@ -36,7 +36,7 @@ class EventLog:
 
 
 def remove_content(data: Json) -> Json:
-    """Return an event without the texts of people, models and tools; the reason why a turn ended is kept."""
+    """Return an event without texts of people, models and tools, except the reason for the end of a turn."""
     is_turn_end = data.get("type") == "turn_finished"
     named = data if data.get("registered", True) else {**data, "tool": UNKNOWN_TOOL}
     return {

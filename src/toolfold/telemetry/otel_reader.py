@@ -1,4 +1,4 @@
-"""Turns events into OpenTelemetry spans and metrics, named by the conventions for generative AI.
+"""Convert events to OpenTelemetry spans and metrics with the semantic conventions for generative AI.
 
 A turn of the agent is a span; its model calls and tool calls are children, and the turns of a sub-agent are
 children of the call that delegated to it. Calls that a tool makes are children of its own call. Tool calls
@@ -123,7 +123,7 @@ class OtelReader:
             self._turns.popitem(last=False)[1].span.end()
 
     def _find_delegating_span(self, parent_session_id: str) -> Span | None:
-        """Return the span of the parent session's delegating tool call, else of the parent's turn."""
+        """Return the span of the delegating tool call in the parent session, else of the parent's turn."""
         for (session_id, _), (tool, span) in reversed(self._calls.items()):
             if session_id == parent_session_id and tool == DELEGATING_TOOL:
                 return span

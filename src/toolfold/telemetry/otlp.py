@@ -1,4 +1,4 @@
-"""Sends spans and metrics to an OpenTelemetry collector, over HTTP, in threads of the SDK.
+"""Send spans and metrics to an OpenTelemetry collector over HTTP, in threads of the SDK.
 
 Uses its own tracer and meter providers, not the global ones, which belong to the program that embeds
 Toolfold. The SDK bounds the queues. A collector that does not answer delays only the closing of the runtime,
@@ -57,7 +57,7 @@ class OtlpExport:
             raise ConfigError(
                 "telemetry.otel is on, but the OpenTelemetry packages are not installed",
                 key="telemetry.otel",
-                hint="install them: pip install 'toolfold[otel]'",
+                hint="install the packages: pip install 'toolfold[otel]'",
             ) from None
         base = settings.otlp_endpoint or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT_ENDPOINT
         base = base.rstrip("/")
@@ -78,7 +78,7 @@ class OtlpExport:
         return cls(reader, traces, metrics)
 
     def close(self) -> None:
-        """End open spans and send the spans and metrics that are still queued, within a time limit."""
+        """End open spans and flush queued spans and metrics, within a time limit."""
         self.reader.close()
         # The SDK does not keep its own limits if a collector accepts a connection and never answers.
         sends = [
@@ -93,7 +93,7 @@ class OtlpExport:
 
 
 def _shut_down(provider: TracerProvider | MeterProvider) -> None:
-    """Send the spans or metrics that are still queued and stop the exporter; log a failure."""
+    """Flush the queued spans or metrics and stop the exporter; log failures."""
     try:
         provider.shutdown()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Counts a runtime's events in the text format of Prometheus.
+"""Count a runtime's events and render them in the Prometheus text format.
 
 No label contains the name of a tool, client, session or model: the number of series is fixed, and the figures
 tell nothing about content. Knows no HTTP.
@@ -63,7 +63,7 @@ class _Durations:
 
 
 class PrometheusMetrics:
-    """Counts the events of a runtime since it was opened; must be subscribed to them. Thread-safe."""
+    """Event listener that counts the events of a runtime since it was opened. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class PrometheusMetrics:
                     self._indexed_tools = event.tools
 
     def render(self, *, is_ready: bool, limit_refusals: Mapping[str, int] | None = None) -> str:
-        """Return all figures in the text format of Prometheus.
+        """Return all metrics in the Prometheus text format.
 
         `limit_refusals` tells how often each kind of limit of users was reached.
         """
