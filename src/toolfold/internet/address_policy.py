@@ -1,4 +1,4 @@
-"""Decides to which network addresses the web, browser and message tools may connect.
+"""Policy for the network addresses that the web, browser and message tools may connect to.
 
 A host name is resolved once, each of its addresses is checked, and the caller connects to one of the returned
 addresses, never to the name: a name server that gives a different answer the second time (DNS rebinding)
@@ -55,13 +55,13 @@ class AddressPolicy:
     """Allows connections to public addresses, and to private addresses only in the given networks."""
 
     def __init__(self, private_networks: Iterable[IpNetwork] = (), *, look_up: LookUp | None = None) -> None:
-        """Create a policy. `look_up` resolves a host name to addresses; by default, the system does."""
+        """Create a policy. `look_up` resolves host names to addresses; by default, the system does."""
         self._private_networks = tuple(private_networks)
         self._look_up = look_up or _look_up
 
     @classmethod
     def allowing(cls, private_networks: Iterable[str]) -> AddressPolicy:
-        """Create a policy that allows networks in CIDR notation. Raises ValueError for invalid ones."""
+        """Create a policy that allows networks in CIDR notation. Raises ValueError if one is invalid."""
         return cls(parse_networks(private_networks))
 
     async def resolve(self, host: str, port: int) -> list[str]:
@@ -129,7 +129,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
 
 
 async def _look_up(host: str, port: int) -> list[IpAddress]:
-    """Return the addresses of a host, given as a name or as an address in any notation the system accepts."""
+    """Return the addresses of a host, given as a name or as an address in any system-supported notation."""
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -51,7 +51,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH", "LD_LIBRARY_PAT
 
 @dataclass(frozen=True, slots=True)
 class _RunningBrowser:
-    """A started browser with its driver, proxy and home directory, which are closed together."""
+    """Started browser with its driver, proxy and home directory, which are closed together."""
 
     playwright: Playwright
     browser: Browser
@@ -66,7 +66,7 @@ class _RunningBrowser:
 
 
 class BrowserPool:
-    """The shared browser of a runtime; opens and closes the pages of each session in it."""
+    """The shared browser of a runtime, which opens and closes the pages of each session."""
 
     def __init__(self, settings: BrowserSettings, policy: AddressPolicy) -> None:
         self._settings, self._policy = settings, policy
@@ -85,20 +85,20 @@ class BrowserPool:
         return bool(self._find_program())
 
     async def use(self, key: str, work: Callable[[BrowserTab], Awaitable[T]], *, opens: bool = False) -> T:
-        """Run an action on a session's pages, one at a time; with `opens`, start the browser if needed."""
+        """Run an action on a session's pages, one at a time; with `opens`, start the browser if necessary."""
         try:
             return await self._thread.run(lambda: self._use(key, work, opens))
         except LoopThreadClosed:
             raise BrowserFailed("The runtime is closed. Open a new runtime.") from None
 
     async def close_pages(self, key: str) -> bool:
-        """Close the browser pages of a session. Return False if it has none."""
+        """Close the browser pages of a session. Return False if there are none."""
         if not self._thread.is_running:
             return False
         return await self._thread.run(lambda: self._close_tab(key))
 
     def release(self, prefix: str) -> None:
-        """Close the pages of all sessions whose key starts with the prefix, without waiting."""
+        """Start closing the pages of all sessions whose key has the prefix, without waiting."""
         self._thread.start(lambda: self._close_tabs(prefix))
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class BrowserPool:
         return self._settings.sandbox == "on" or (self._settings.sandbox == "auto" and not is_root)
 
     async def _close_idle(self) -> None:
-        """Close the pages that no session has used for a while, then the browser when no page is left."""
+        """Close idle pages, then the browser when no page is left."""
         while self._tabs or self._starting.locked():
             await asyncio.sleep(min(IDLE_CHECK_S, self._settings.idle_seconds))
             oldest = time.monotonic() - self._settings.idle_seconds
@@ -238,7 +238,7 @@ class BrowserPool:
 
 
 async def _start_driver() -> Playwright:
-    """Start Playwright; if cancelled, wait for its start and stop it, so that no process is left behind."""
+    """Start Playwright; if cancelled, wait for the start and stop it, so that no process is left."""
     from playwright.async_api import async_playwright
 
     starting = asyncio.create_task(async_playwright().start())
@@ -252,7 +252,7 @@ async def _start_driver() -> Playwright:
 
 
 def _build_environment(home: Path) -> dict[str, str | float | bool]:
-    """Return environment variables that make the browser write to `home`, not to the user's directory."""
+    """Return environment variables that redirect the browser's files from the user's directory to `home`."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     directories = dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(home))
     return {**inherited, **directories}
@@ -269,7 +269,7 @@ def _explain_launch(program: str, error: Exception) -> CallError:
 
 
 def _explain_error(error: Exception) -> CallError:
-    """Convert a browser's error to one with a fixed text, because pages can control the original text."""
+    """Convert a browser error to one with a fixed message, because pages control the original message."""
     text = str(error)
     if "Timeout" in text:
         reason = (

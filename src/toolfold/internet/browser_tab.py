@@ -1,4 +1,4 @@
-"""The browser pages of one session, and the actions on them: open, click, type, scroll, take a screenshot.
+"""Browser pages of one session, with actions such as open, click, type, scroll and screenshot.
 
 Elements are named by references such as e12, which a snapshot of the page contains. Everything returned here
 is text of the page and therefore untrusted; the caller marks it as such. Knows nothing of tools and sessions.
@@ -84,7 +84,7 @@ class PageState:
 
 
 class BrowserTab:
-    """The browser pages of one session; no other session shares their cookies."""
+    """Browser pages of one session, with cookies that no other session shares."""
 
     def __init__(self, context: BrowserContext, proxy: FilteringProxy, *, timeout_s: float) -> None:
         self._context, self._proxy, self._timeout_s = context, proxy, timeout_s
@@ -117,7 +117,7 @@ class BrowserTab:
         return await self.describe(with_snapshot=True)
 
     async def _open_url(self, page: Page, url: str) -> None:
-        """Open a URL; retry if the browser's error page for an earlier URL interrupts the navigation.
+        """Open a URL; retry if the browser's error page for a previous URL interrupts the navigation.
 
         A page that redirects by script to another URL while it loads counts as opened.
         """
@@ -202,7 +202,7 @@ class BrowserTab:
         return [_describe_image(each) for each in found[:MAX_IMAGES] if isinstance(each, dict)]
 
     async def take_screenshot(self, *, full_page: bool) -> bytes:
-        """Return a PNG of the page's visible part; with `full_page`, of the page up to a maximum height."""
+        """Return a PNG of the visible part of the page; with `full_page`, up to a maximum height."""
         image: bytes
         if not full_page:
             image = await self.page.screenshot(timeout=SNAPSHOT_TIMEOUT_S * 1000)
@@ -245,7 +245,7 @@ class BrowserTab:
         self._note("download", f"refused: {download.url}")
 
     async def _answer_dialog(self, dialog: Dialog) -> None:
-        """Close a JavaScript dialog, which would block the page: accept alerts, dismiss questions."""
+        """Close a JavaScript dialog, which blocks the page: accept alerts, dismiss other dialogs."""
         self._note("dialog", f"{dialog.type}: {dialog.message}")
         with contextlib.suppress(Exception):  # the page may have been closed meanwhile
             await (dialog.accept() if dialog.type in ("alert", "beforeunload") else dialog.dismiss())
@@ -265,13 +265,13 @@ class BrowserTab:
         )
 
     async def _state_after(self, url: str) -> PageState:
-        """Return the page's state after an action; with a snapshot if the URL is no longer `url`."""
+        """Return the page's state after an action; with a snapshot if the URL differs from `url`."""
         await asyncio.sleep(NAVIGATION_DELAY_S)
         await self._settle()
         return await self.describe(with_snapshot=self.page.url != url)
 
     async def _settle(self) -> None:
-        """Wait a limited time until the page is loaded; some pages never stop loading."""
+        """Wait for a limited time until the page is loaded, because some pages never finish loading."""
         with contextlib.suppress(Exception):
             await self.page.wait_for_load_state("domcontentloaded", timeout=ACTION_TIMEOUT_S * 1000)
             await self.page.wait_for_load_state("networkidle", timeout=SETTLE_TIMEOUT_S * 1000)
@@ -293,13 +293,13 @@ class BrowserTab:
 
 
 def explain_network_error(error: Exception) -> str:
-    """Return why a navigation failed, in a predefined text; empty if it was not a network error."""
+    """Return a predefined reason for a failed navigation; empty if it was not a network error."""
     found = _NETWORK_ERROR.match(str(error))
     return _NETWORK_REASONS.get(found[1], "a network error") if found else ""
 
 
 def _encode_url(url: str) -> str:
-    """Percent-encode and truncate a page's URL, so that the page cannot use it to address the model."""
+    """Percent-encode and truncate a page's URL, so that it cannot carry a message to the model."""
     return shorten(quote(url[:MAX_URL_CHARS], safe=_URL_CHARACTERS), MAX_URL_CHARS)
 
 

@@ -1,4 +1,4 @@
-"""Decodes text in the character sets of the web.
+"""Decode text in the character sets of the web.
 
 A server names the character set of its document, and some codecs of Python are dangerous on hostile data:
 punycode takes quadratic time, and idna raises errors even if told to replace invalid bytes. Therefore only
@@ -45,14 +45,14 @@ _CODECS = {label.replace("_", "-"): codec for codec, labels in _LABELS.items() f
 
 
 def find_codec(data: bytes, charset: str) -> str:
-    """Return the codec of a document by its byte order mark or character set; empty if neither is known."""
+    """Return the codec of a document by byte order mark or character set; empty if unknown."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     return _CODECS.get(charset.strip().lower().replace("_", "-"), "")
 
 
 def decode_text(data: bytes, charset: str, max_chars: int) -> tuple[str, bool]:
-    """Return the first `max_chars` characters of a document, and True if it has more.
+    """Return the first `max_chars` characters of a document, and True if it is longer.
 
     Decodes in small steps, so that other threads can run meanwhile. Invalid bytes are replaced.
     """

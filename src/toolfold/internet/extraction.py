@@ -1,4 +1,4 @@
-"""Turns a fetched document into text: HTML becomes Markdown, PDF plain text; text formats stay unchanged.
+"""Extract text from documents: HTML as Markdown, PDF as plain text, text formats unchanged.
 
 HTML and PDF are parsed in a separate process with limits on time and memory, because a hostile document can
 keep a parser busy for hours, and Python cannot stop a thread.
@@ -83,7 +83,7 @@ async def extract_text(document: FetchedDocument, detail: Detail = "main") -> Ex
 
 
 def _detect_kind(document: FetchedDocument) -> Kind:
-    """Return whether a document is HTML, PDF or plain text. Raises ExtractionFailed if it is none of them."""
+    """Return the kind of a document: HTML, PDF or plain text. Raises ExtractionFailed for other kinds."""
     media_type, start = document.media_type, document.data[:1_024].lstrip().lower()
     if start.startswith(b"%pdf-"):
         return "pdf"
@@ -108,7 +108,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 async def _run_worker(request: Json, data: bytes) -> Json:
-    """Parse a document in a worker process and return the worker's answer. Cancellation kills the worker."""
+    """Parse a document in a worker process and return its answer. Cancellation kills the worker."""
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

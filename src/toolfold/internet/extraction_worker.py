@@ -20,7 +20,7 @@ MAX_PDF_PAGES = 500
 
 
 def main() -> None:
-    """Read a JSON request line and the document after it from standard input; print the text as JSON."""
+    """Read a JSON request line and a document from standard input; print the document's text as JSON."""
     _limit_resources()
     request = json.loads(sys.stdin.buffer.readline())
     data = sys.stdin.buffer.read()
@@ -66,7 +66,7 @@ def _read_html(data: bytes, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decode_html(data: bytes, charset: str) -> Any:
-    """Return HTML as text if its character set is known, else as bytes, for the parser to detect it."""
+    """Return HTML as text if its character set is known, else as bytes for detection by the parser."""
     with contextlib.suppress(UnicodeError):
         if codec := find_codec(data, charset):
             return data.decode(codec)

@@ -1,4 +1,4 @@
-"""Fetches documents over HTTP(S), with limits on time, size and redirects.
+"""Fetch documents over HTTP(S), with limits on time, size and redirects.
 
 Connects only to addresses that the policy allows, also after redirects. Sends no cookies, no credentials
 and no referrer. Does not interpret the documents.
@@ -70,7 +70,7 @@ class FetchedDocument:
 
 
 class Resolver(Protocol):
-    """Resolves a host and port to addresses to connect to; raises CallError if the host is refused."""
+    """Interface that resolves a host and port to addresses; raises CallError if the host is refused."""
 
     async def resolve(self, host: str, port: int) -> list[str]: ...
 
@@ -126,7 +126,7 @@ class Fetcher:
     async def _request(
         self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[FetchedDocument, str]:
-        """Send one HTTP request. Return the response, and the URL of the redirect or an empty string."""
+        """Send one HTTP request. Return the response, and the redirect URL or an empty string."""
         sent = {
             "Host": _host_header(url),
             "User-Agent": USER_AGENT,
@@ -156,7 +156,7 @@ class Fetcher:
     async def _read_body(
         self, response: httpcore2.Response, headers: Mapping[str, str]
     ) -> tuple[bytes, bool]:
-        """Return the decompressed body, cut at the size limit, and True if it was cut."""
+        """Return the decompressed body, truncated at the size limit, and True if it was truncated."""
         limit = self._limits.max_bytes
         parts, size = list[bytes](), 0
         received = _limit_bytes(response.aiter_stream(), limit)
@@ -196,7 +196,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield chunks of data until their total size exceeds the limit; the chunk that does is the last."""
+    """Yield chunks of data until their total size exceeds the limit, including the exceeding chunk."""
     size = 0
     async for chunk in chunks:
         yield chunk
@@ -208,7 +208,7 @@ async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerat
 async def _decompress(
     chunks: AsyncIterable[bytes], headers: Mapping[str, str], limit: int
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the decompressed body. Each step has a size limit, as a few bytes may expand to gigabytes."""
+    """Yield the decompressed body in steps of limited size, as a few bytes may expand to gigabytes."""
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):
         async for chunk in chunks:
@@ -225,7 +225,7 @@ async def _decompress(
 
 
 class _Decompressor:
-    """Decompresses a body in the formats gzip, with one or more members, and zlib, with or without header."""
+    """Decompressor for gzip with one or more members, and for zlib with or without header."""
 
     def __init__(self, limit: int, *, accepts_raw: bool) -> None:
         self._limit, self._accepts_raw = limit, accepts_raw
@@ -233,7 +233,7 @@ class _Decompressor:
         self._members = 1
 
     def decompress(self, chunk: bytes) -> bytes:
-        """Return the next decompressed data, cut shortly above the size limit. Raises zlib.error."""
+        """Return the next decompressed data, truncated shortly above the size limit. Raises zlib.error."""
         parts, size = list[bytes](), 0
         while chunk and size <= self._limit:
             if self._decoder.eof and not self._start_member(chunk):

@@ -37,12 +37,12 @@ _HOP_HEADERS = (b"proxy-", b"connection:", b"keep-alive:")
 
 
 class _BadRequest(Exception):
-    """A request to the proxy cannot be served; the exception's message is the HTTP status to answer with."""
+    """Invalid proxy request; the exception message is the HTTP status of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ProxyRequest:
-    """First request of a browser's connection to the proxy."""
+    """First request of a browser connection to the proxy."""
 
     method: str
     target: str
@@ -82,7 +82,7 @@ class FilteringProxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def refusal_of(self, host: str) -> str:
-        """Return why the proxy last refused to connect to this host; empty if it never did."""
+        """Return the last reason for refusing a connection to this host; empty if there was none."""
         return self._refusals.get(host.strip("[]").lower(), "")
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -161,7 +161,7 @@ async def _read_request(reader: asyncio.StreamReader) -> _ProxyRequest:
 
 
 def _find_target(request: _ProxyRequest) -> tuple[str, int]:
-    """Return host and port of the server that a proxy request is addressed to. Raises _BadRequest."""
+    """Return the target host and port of a proxy request. Raises _BadRequest."""
     is_tunnel = request.method == "CONNECT"
     try:
         parts = urlsplit(f"//{request.target}" if is_tunnel else request.target)
@@ -174,7 +174,7 @@ def _find_target(request: _ProxyRequest) -> tuple[str, int]:
 
 
 def _rewrite_request(request: _ProxyRequest) -> bytes:
-    """Return a proxy request as sent to the server: path instead of URL, no proxy headers."""
+    """Convert a proxy request for the target server: path instead of URL, no proxy headers."""
     parts = urlsplit(request.target)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kept = [line for line in request.headers if not line.lower().startswith(_HOP_HEADERS)]
@@ -193,7 +193,7 @@ async def _relay_both(
     upstream_reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Copy data between browser and server, in both directions, until one of them closes its side.
+    """Copy data between browser and server in both directions until one side closes.
 
     A browser closes both directions at once. Waiting for the server then would let a silent server keep the
     connection for ever.

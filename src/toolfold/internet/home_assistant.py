@@ -1,4 +1,4 @@
-"""Client of a Home Assistant server, over its REST or its WebSocket interface.
+"""Client of a Home Assistant server, using its REST or WebSocket interface.
 
 The user configures the server, so its address may be private; the metadata services of clouds stay forbidden.
 Answers are checked and limited in size. The access token is sent to the server only.
@@ -44,13 +44,13 @@ class HomeAssistantClient(Protocol):
         """Return the states of all entities."""
 
     async def get_state(self, entity_id: str) -> Json:
-        """Return the state of one entity. Raises HomeAssistantFailed if it does not exist."""
+        """Return the state of one entity. Raises HomeAssistantFailed if there is no such entity."""
 
     async def list_services(self) -> dict[str, Json]:
         """Return all services by domain and name."""
 
     async def call_service(self, domain: str, service: str, data: Json) -> list[str]:
-        """Call a service, and return the entities that it has changed, if the server reports them."""
+        """Call a service and return the changed entities, if the server reports them."""
 
 
 def open_client(url: str, token: str, *, interface: str, timeout_s: float, mark: Mark) -> HomeAssistantClient:

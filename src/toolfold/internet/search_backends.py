@@ -42,7 +42,7 @@ _KEY_VARIABLES = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 
 class SearchUnavailable(CallError):
-    """The search service is not configured completely, refuses the search or gives an invalid response."""
+    """The search service is not fully configured, refuses the search or returns an invalid response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SearchBackend(Protocol):
         """Name of the search service in the setting `web.search.backend`."""
 
     async def search(self, query: str, limit: int) -> list[SearchHit]:
-        """Return at most `limit` results, the best first. Raises CallError if the search fails."""
+        """Return at most `limit` results, best first. Raises CallError if the search fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _ChosenBackend:
 
 
 def build_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> SearchBackend:
-    """Return the search service that is configured. Raises SearchUnavailable if its URL or key is missing.
+    """Return the configured search service. Raises SearchUnavailable if its URL or key is missing.
 
     The setting `auto` selects SearXNG if its URL is set, else a service whose key is in the environment, else
     DuckDuckGo, which needs neither.
@@ -94,7 +94,7 @@ def build_search_backend(settings: SearchSettings, environment: Mapping[str, str
 
 
 def require_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> None:
-    """Raise SearchUnavailable if URL or key of the search service is missing. Loads no HTTP client."""
+    """Raise SearchUnavailable if the URL or key of the search service is missing. Loads no HTTP client."""
     _choose_backend(settings, environment)
 
 
@@ -113,7 +113,7 @@ def _find_backend(settings: SearchSettings, environment: Mapping[str, str]) -> s
 
 
 def _find_key(name: str, settings: SearchSettings, environment: Mapping[str, str]) -> str:
-    """Return the API key of a search service; empty if it needs none. Raises SearchUnavailable if missing."""
+    """Return a search service's API key; empty if it needs none. Raises SearchUnavailable if missing."""
     if name not in _KEY_VARIABLES:
         return ""
     variable = settings.key_env or _KEY_VARIABLES[name]
@@ -127,7 +127,7 @@ def _find_key(name: str, settings: SearchSettings, environment: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class SearxngBackend:
-    """A SearXNG server, which must have the JSON format enabled in its settings."""
+    """A SearXNG server, whose settings must enable the JSON format."""
 
     fetcher: Fetcher
     url: str
@@ -206,7 +206,7 @@ class DuckDuckGoBackend:
 
 
 class _DuckDuckGoPage(html.parser.HTMLParser):
-    """Parser of DuckDuckGo's result page: titles have the class result__a, texts result__snippet."""
+    """Parser for DuckDuckGo's result page: titles have the class result__a, texts result__snippet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class _DuckDuckGoPage(html.parser.HTMLParser):
 
 
 def _unwrap_link(link: str) -> str:
-    """Return the URL to which a link of DuckDuckGo's result page redirects; empty for an advertisement."""
+    """Return the target URL of a link on DuckDuckGo's result page; empty for an advertisement."""
     parts = urlsplit(urljoin(DUCKDUCKGO_URL, link))
     if not (parts.hostname or "").endswith("duckduckgo.com"):
         return link
@@ -240,7 +240,7 @@ def _unwrap_link(link: str) -> str:
 
 
 def _read_answer(document: FetchedDocument, service: str) -> Json:
-    """Return the JSON object in a search service's response. Raises SearchUnavailable if it is an error."""
+    """Return the JSON object in a search service's response. Raises SearchUnavailable for errors."""
     if document.status in (401, 403):
         raise SearchUnavailable(f"{service} rejects the key (status {document.status}).")
     if document.status == 429:
@@ -255,7 +255,7 @@ def _read_answer(document: FetchedDocument, service: str) -> Json:
 
 
 def _collect_hits(results: Any, limit: int, **names: str) -> list[SearchHit]:
-    """Return the results of a search service that have valid URLs, without duplicates.
+    """Return the search results with valid URLs, without duplicates.
 
     `names` maps the fields of `SearchHit` to the names that the service uses.
     """
@@ -283,7 +283,7 @@ def _single_line(value: Any) -> str:
 
 
 class _UserChosen:
-    """Resolver that allows every host, for search services, because the user has chosen their URLs."""
+    """Resolver that allows every host, because the user configured the URLs of search services."""
 
     async def resolve(self, host: str, _port: int) -> list[str]:
         return [host]

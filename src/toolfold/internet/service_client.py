@@ -1,4 +1,4 @@
-"""Send JSON requests to a web service that the user has configured, with limits and clear errors.
+"""Send JSON requests to a web service configured by the user, with limits and clear errors.
 
 Connects only to addresses that the policy allows. The key is sent to the given URL and not after redirects.
 """
@@ -20,7 +20,7 @@ MAX_ERROR_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceClient:
-    """Client of one web service, for a tool that uses it."""
+    """Client of one web service used by a tool."""
 
     name: str
     """Name of the service in error messages, such as `image service`."""
@@ -40,7 +40,7 @@ class ServiceClient:
         payload: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> FetchedDocument:
-        """Send a request, with a payload as JSON, and return the successful response.
+        """Send a request with a JSON payload and return the successful response.
 
         Raises an error of the type `error` for other statuses and too long responses, and those of Fetcher.
         """
