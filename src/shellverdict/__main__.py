@@ -74,7 +74,7 @@ def _make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("command", metavar="COMMAND", help="the command in quotes; - reads standard input")
+    parser.add_argument("command", metavar="COMMAND", help="shell command in quotes; - reads standard input")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument(
         "--rules",

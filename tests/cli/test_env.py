@@ -245,7 +245,7 @@ class TestShell:
         await wait_for_process(token)
         await screen.type("\x03\x03")
         await screen.type("\x1d\x1d\x1d")
-        await screen.until("detached: the shell and its processes were ended")
+        await screen.until("detached: the shell and its processes were terminated")
         await opened.expect_exit(0)
         await wait_for_process_end(token)
 

@@ -57,7 +57,7 @@ def test_learned_forget_of_an_unknown_tool_prints_an_error_with_the_tool_name(
 ) -> None:
     done = toolfold("learned", "forget", "no_such_tool")
     assert done.code == 4
-    assert "nothing was learned under 'no_such_tool'" in done.err
+    assert "there is no learned message with the number or tool 'no_such_tool'" in done.err
     assert toolfold("learned", "forget").code == 2
     assert len(toolfold("learned", "list", "--json").json) == 3
 

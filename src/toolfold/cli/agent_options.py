@@ -66,7 +66,7 @@ _OPTIONS = (
     click.option(
         "--local",
         is_flag=True,
-        help="Use the small model of the extra `local`, which needs no API key and no network.",
+        help="Use the small model of toolfold[local] on this machine, without an API key or network.",
     ),
     click.option(
         "--session",
@@ -85,17 +85,17 @@ _OPTIONS = (
     click.option(
         "--max-steps",
         type=click.IntRange(1),
-        help="Model calls that the agent may make for one of your messages.",
+        help="Maximum number of model calls per message.",
     ),
     click.option(
         "--max-tokens",
         type=click.IntRange(1),
-        help="Tokens, sent and received, that the agent may use for one of your messages.",
+        help="Maximum number of tokens, sent and received, per message.",
     ),
     click.option(
         "--max-seconds",
         type=click.FloatRange(0, min_open=True),
-        help="Seconds that the agent may work on one of your messages.",
+        help="Maximum number of seconds that the agent works on a message.",
     ),
     click.option(
         "--max-cost", type=click.FloatRange(0), help="Cost limit per message in US dollars; 0 for no limit."

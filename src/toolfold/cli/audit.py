@@ -57,10 +57,10 @@ def _print_report(report: ChainReport, place: str) -> None:
     state = "is intact" if report.is_intact else "is NOT intact"
     print_line(f"the audit log in {escape_text(place)} {state}: {count} checked")
     if report.first > 1:
-        print_note(f"It begins with entry {report.first:,}; older entries were removed to limit its size.")
+        print_note(f"The log begins with entry {report.first:,}; older entries were removed to save space.")
     if report.older:
         print_note(f"Entries of an older version of Toolfold, which cannot be checked: {report.older:,}")
     if report.incomplete:
-        print_note(f"{format_count(report.incomplete, 'line')} cannot be read, as after a crash.")
+        print_note(f"{format_count(report.incomplete, 'line')} cannot be read, perhaps because of a crash.")
     if report.head:
         print_note(f"Hash of the newest entry: {report.head}")

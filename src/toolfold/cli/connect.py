@@ -112,7 +112,7 @@ class _ConnectOptions:
 @click.option(
     "--keep-changes",
     is_flag=True,
-    help="With --undo: keep what else was changed in the settings file since it was connected.",
+    help="With --undo: keep other changes made to the settings file since it was connected.",
 )
 @click.option(
     "--file",

@@ -114,7 +114,10 @@ def generate_key() -> None:
 
 @command.command("rotate-key")
 @click.option(
-    "--add", "step", flag_value="add", help="Only add a new key to the key file; other replicas need it next."
+    "--add",
+    "step",
+    flag_value="add",
+    help="Only add a new key to the key file. Then copy the file to the other replicas.",
 )
 @click.option(
     "--encrypt",
@@ -146,7 +149,7 @@ def rotate_key(invocation: Invocation, step: str | None) -> None:
     has_file, is_shared = not config.credentials.keys, config.store != LOCAL_STORE
     if step in ("add", "retire") and not has_file:
         raise ConfigError(
-            "the keys are in credentials.keys, which this command cannot change",
+            "the keys are in the setting credentials.keys, which this command cannot change",
             key="credentials.keys",
             hint="change that setting instead; `toolfold credentials list` shows which keys are in use",
         )
@@ -212,9 +215,9 @@ def _require_per_user_server(invocation: Invocation, server: str) -> None:
         raise NotFound(f"there is no MCP server {server!r}.{did_you_mean(closest_names(server, servers))}")
     if servers[server].credentials != "per-user":
         raise ConfigError(
-            f"all users share the credentials of MCP server {server!r}; it cannot have those of one user",
+            f"all users share the credentials of MCP server {server!r}; one user cannot have different ones",
             key=f"mcp.servers.{server}.credentials",
-            hint=f"write per-user into mcp.servers.{server}.credentials, with `toolfold config edit`",
+            hint=f"set mcp.servers.{server}.credentials to per-user with `toolfold config edit`",
         )
 
 

@@ -83,7 +83,7 @@ def _jobs(invocation: Invocation) -> Iterator[ScheduledJobs]:
 )
 @click.option("--time-zone", default="", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @click.option(
-    "--model", default="", metavar="PROVIDER:MODEL", help="Model. Default: cron.model or agent.model."
+    "--model", default="", metavar="PROVIDER:MODEL", help="Model to use. Default: cron.model or agent.model."
 )
 @json_option
 @click.pass_obj
@@ -210,7 +210,7 @@ def show(invocation: Invocation, job: str, last: int, as_json: bool) -> None:
 )
 @click.option("--missed", type=_MISSED, help="Run a missed job once, or skip it.")
 @click.option("--time-zone", "zone", metavar="ZONE", help="Time zone, such as Europe/Berlin.")
-@click.option("--model", metavar="PROVIDER:MODEL", help="Model; empty for the configured one.")
+@click.option("--model", metavar="PROVIDER:MODEL", help="Model to use; empty for the configured one.")
 @click.pass_obj
 def edit(invocation: Invocation, /, job: str, **values: str | None) -> None:
     """Change the schedule, the task or the options of a job."""

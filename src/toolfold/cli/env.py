@@ -266,7 +266,7 @@ async def _run_shell(environment: Environment) -> int:
 
 def _exit_code(why: ExitReason, running: RunningCommand, environment: Environment) -> int:
     if why != "exited":
-        print_note(f"{why}: the shell and its processes were ended.")
+        print_note(f"{why}: the shell and its processes were terminated.")
         return EXIT_TERMINATED if why == "terminated" else 0
     if running.reported_exit:
         return running.reported_exit.exit_code

@@ -76,7 +76,7 @@ def list_messages(invocation: Invocation, names: tuple[str, ...], as_json: bool)
 
 @command.command("forget", short_help="Forget messages, all messages of a tool, or everything.")
 @click.argument("entries", nargs=-1, metavar="[NUMBER|TOOL]...")
-@click.option("--client", metavar="NAME", help="Forget what was learned from this client's use.")
+@click.option("--client", metavar="NAME", help="Forget all messages learned from this client.")
 @click.option("--all", "all_", is_flag=True, help="Forget everything.")
 @click.pass_obj
 def forget(invocation: Invocation, entries: tuple[str, ...], client: str | None, all_: bool) -> None:
@@ -157,7 +157,10 @@ def _require_known(store: LearnedMessageStore, entries: tuple[str, ...]) -> None
     known = _load(store)
     for entry in entries:
         if not any(_is_named(each, (entry,)) for each in known):
-            raise NotFound(f"nothing was learned under {entry!r}. `toolfold learned list` shows everything.")
+            raise NotFound(
+                f"there is no learned message with the number or tool {entry!r}."
+                " `toolfold learned list` lists all of them."
+            )
 
 
 def _forget_all(store: LearnedMessageStore) -> int:

@@ -92,7 +92,7 @@ def _make_visitor(opener: Callable[[str], object] | None) -> Callable[[str], str
             return None
         if not sys.stdin.isatty():
             return None
-        answer: str = click.prompt("URL of the page where the browser ended", err=True)
+        answer: str = click.prompt("URL that the browser shows after the login", err=True)
         return answer.strip()
 
     return visit

@@ -276,8 +276,8 @@ def _require_chosen_variables(plan: ApiPlan, config: Config, auth: Sequence[str]
         if scheme in named or accepted.get(scheme) == variable or not config.environment.get(variable):
             continue
         raise click.UsageError(
-            f"the environment variable {variable} is already set, and only its name was derived from the"
-            f" document. If its value is meant for {plan.url}, run the command again with"
+            f"the environment variable {variable}, whose name was derived from the document, is already set."
+            f" If its value is meant for {plan.url}, run the command again with"
             f" --auth {shlex.quote(f'{scheme}={variable}')}; otherwise name another variable there."
         )
 

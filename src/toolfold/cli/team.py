@@ -69,7 +69,7 @@ def list_teams(invocation: Invocation, as_json: bool) -> None:
     "--share-learned",
     type=click.Choice(["on", "off"]),
     required=True,
-    help="Use what tool search learns from one member for all members. They never see each other's text.",
+    help="Let tool search use learned messages of one member for all members. Nobody can read them.",
 )
 @click.pass_obj
 def set_options(invocation: Invocation, name: str, share_learned: str) -> None:

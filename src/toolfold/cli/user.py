@@ -46,7 +46,7 @@ def command() -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--issuer", default="", metavar="URL", help="The identity provider that knows the user.")
+@click.option("--issuer", default="", metavar="URL", help="URL of the user's identity provider.")
 @click.option("--subject", default="", metavar="ID", help="The user's identifier at the identity provider.")
 @click.option("--admin", "is_admin", is_flag=True, help="Make the user an administrator.")
 @click.pass_obj
@@ -165,7 +165,7 @@ def set_options(
     given = {"is_admin": is_admin, "is_disabled": is_disabled, "issuer": issuer, "subject": subject}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not changes and not wanted:
-        raise click.UsageError("name at least one option to change")
+        raise click.UsageError("nothing to change: give at least one option")
     change_user(invocation, name, lambda user: with_limits(replace(user, **changes), wanted))
     user = open_users(invocation).directory().require_user(name)
     print_line(f"changed the user {escape_text(name)} ({describe_state(user)})")
@@ -182,7 +182,7 @@ _set_command.params = [
     click.Option(
         ["--disabled/--enabled", "is_disabled"], default=None, help="Refuse the user's tokens and logins."
     ),
-    click.Option(["--issuer"], metavar="URL", help="The identity provider that knows the user."),
+    click.Option(["--issuer"], metavar="URL", help="URL of the user's identity provider."),
     click.Option(
         ["--subject"],
         metavar="ID",
