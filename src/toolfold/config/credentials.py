@@ -13,8 +13,8 @@ class CredentialSettings(Section):
     keys: Text = Field(
         default="",
         description="Keys that encrypt stored credentials, as a reference such as `${CREDENTIAL_KEYS}` or"
-        " `${keyring:toolfold/keys}`; the first one encrypts, further ones only decrypt. Empty for those"
-        " in `key_file`.",
+        " `${keyring:toolfold/keys}`; the first one encrypts, further ones only decrypt. Empty to use"
+        " the keys in `key_file`.",
         json_schema_extra=USER_ONLY,
     )
     key_file: PathValue | None = Field(

@@ -44,7 +44,7 @@ class CronSettings(Section):
         default=300.0,
         ge=1,
         le=86_400,
-        description="How late a run may start before it counts as missed.",
+        description="How late a run may start before it is treated as missed.",
         json_schema_extra=USER_ONLY,
     )
     stop_seconds: Number = Field(

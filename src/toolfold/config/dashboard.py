@@ -15,7 +15,7 @@ class OidcSettings(Section):
 
     issuer: SecureUrl = Field(
         default="",
-        description="URL of the identity provider, exactly as its metadata names it; empty for none.",
+        description="Issuer URL of the identity provider, exactly as in its metadata; empty for none.",
         json_schema_extra=USER_ONLY,
     )
     client_id: Text = Field(
@@ -36,7 +36,7 @@ class OidcSettings(Section):
     )
     scopes: tuple[Text, ...] = Field(
         default=("openid", "profile"),
-        description="Scopes to request; add the one that the provider needs for the groups.",
+        description="Scopes to request; some providers need another one to send the groups of a person.",
         json_schema_extra=USER_ONLY,
     )
     groups_claim: Text = Field(
@@ -65,7 +65,7 @@ class OidcSettings(Section):
     @model_validator(mode="after")
     def _check_client(self) -> OidcSettings:
         if self.issuer and not (self.client_id and self.url):
-            raise ValueError("client_id and url must be set too")
+            raise ValueError("if issuer is set, client_id and url must be set too")
         return self
 
 

@@ -60,7 +60,7 @@ class OAuthResourceSettings(Section):
     @model_validator(mode="after")
     def _check_resource(self) -> OAuthResourceSettings:
         if self.issuer and not self.resource:
-            raise ValueError("resource must be set too: access tokens are issued for it")
+            raise ValueError("if issuer is set, resource must be set too: access tokens are issued for it")
         return self
 
 

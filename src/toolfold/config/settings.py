@@ -280,8 +280,8 @@ class ToolsSettings(Section):
         default=48,
         ge=1,
         le=1_000,
-        description="Maximum number of selected tools that mode `append` keeps in the tools array; then it "
-        "starts again with those of the last message.",
+        description="Maximum number of selected tools that mode `append` keeps in the tools array; with "
+        "more, the array is reduced to the tools of the last message.",
     )
     rag_native: bool = Field(
         default=False,
@@ -573,7 +573,7 @@ class SshSettings(Section):
     )
     known_hosts: Text = Field(
         default="",
-        description="File with known ssh host keys; empty for the user's own.",
+        description="File with known ssh host keys; empty for the known_hosts file of the user.",
         json_schema_extra=USER_ONLY,
     )
     home: Text = Field(

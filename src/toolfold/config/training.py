@@ -28,7 +28,7 @@ class TrainingParameter(Section):
     choices: tuple[Text, ...] = Field(
         default=(),
         max_length=100,
-        description="Allowed values of a text; empty for any.",
+        description="Allowed values of a text parameter; empty for any value.",
         json_schema_extra=USER_ONLY,
     )
     description: Annotated[Text, Field(max_length=300)] = Field(
@@ -77,7 +77,7 @@ class TrainingEnvironment(Section):
     @model_validator(mode="after")
     def _check_trainer(self) -> Self:
         if bool(self.command) == bool(self.url):
-            raise ValueError("must have either a command or a url")
+            raise ValueError("a training environment must have either a command or a url")
         return self
 
 

@@ -141,8 +141,8 @@ class BrowserSettings(Section):
         default=8,
         ge=1,
         le=64,
-        description="Maximum number of sessions with open pages. When one more session opens a page, those "
-        "of the session that was idle longest are closed.",
+        description="Maximum number of sessions with open pages. When one more session opens a page, the "
+        "pages of the session that was idle longest are closed.",
         json_schema_extra={"in_project": "lowers"},
     )
 
