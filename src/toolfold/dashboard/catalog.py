@@ -182,7 +182,7 @@ class Catalog:
         """Enable, disable, pin or unpin a tool in the user's settings. Raises RequestRefused."""
         row = self._find_row(name)
         if row.tool is None:
-            raise RequestRefused(409, "A held tool must be accepted first.")
+            raise RequestRefused(409, "This tool waits for your review. Accept it first.")
         names = frozenset(row.tool.names)
         key, is_added = {
             "disable": ("tools.disabled", True),

@@ -205,7 +205,7 @@ class Dashboard:
 
     def _stream_events(self, request: ApiRequest) -> AsyncIterator[bytes]:
         if self._feed.open_streams >= MAX_STREAMS:
-            raise RequestRefused(503, "Too many pages follow the events. Close some of them.")
+            raise RequestRefused(503, "Too many pages of the dashboard are open. Close some of them.")
         after = request.query.get("after", "")
         position = int(after) if after.isascii() and after.isdecimal() and len(after) < 16 else 0
         return self._feed.stream(position, self._describe_live)

@@ -35,7 +35,7 @@ class OwnActivity:
         directory = self._tokens.users.directory()
         user = directory.find_active(client.user_id) if client is not None and client.user_id else None
         if user is None:
-            raise RequestRefused(404, "This session belongs to no user, so there is no own activity.")
+            raise RequestRefused(404, "This session belongs to no user, so it has no activity to show.")
         now = time.time()
         return {
             "user": show_name(user.name),

@@ -232,7 +232,7 @@ class ServerAdmin:
             raise RequestRefused(504, "The server did not say where to log in.")
         if not address.result().startswith(("https://", "http://")):
             task.cancel()
-            raise RequestRefused(409, "The server names an address for the login that is no web address.")
+            raise RequestRefused(409, "The login address of the server is not an http or https URL.")
         return {"url": address.result()}
 
     async def _finish_login(self, name: str, work: Any) -> None:
