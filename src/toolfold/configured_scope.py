@@ -90,7 +90,7 @@ class SynonymCheck:
             if name in bundles:
                 self._pending.pop(name, None)
                 log.warning(
-                    "tools.synonyms: %r is a bundle; use the names of its tools or their toolsets instead",
+                    "tools.synonyms: %r is a bundle of other tools and toolsets; use their names instead",
                     name,
                 )
             elif near := closest_names(name, new):

@@ -96,8 +96,8 @@ class SkillLibrary:
         skill = self.find_skill(name)
         if skill.directory != directory:  # the file's front matter has another name than its directory
             raise CallError(
-                f"The skill {name!r} cannot be changed: it is in {str(skill.directory)!r}, and"
-                f" {str(directory / SKILL_FILE)!r} has another name in its front matter."
+                f"The skill {name!r} cannot be changed: it is in {str(skill.directory)!r}. The front matter"
+                f" of {str(directory / SKILL_FILE)!r} has another name."
             )
         return skill
 

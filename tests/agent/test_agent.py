@@ -215,7 +215,7 @@ async def test_agent_retries_renewing_its_session_claim_and_stops_when_another_p
         async with asyncio.timeout(30):
             await started.wait()
             database.execute("ALTER TABLE sessions RENAME TO hidden")
-            await until(lambda: "could not be claimed again" in caplog.text)
+            await until(lambda: "could not be renewed" in caplog.text)
             database.execute("ALTER TABLE hidden RENAME TO sessions")
             assert not work.done()
             database.execute("UPDATE sessions SET owner = 'elsewhere:1:x', claimed = ?", (time.time(),))

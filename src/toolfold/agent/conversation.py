@@ -359,15 +359,11 @@ class AgentConversation:
                     lambda: self._deps.store.claim_session(self.session_id, self._owner)
                 )
             except SessionInUse as error:  # for example, this machine was asleep
-                log.warning(
-                    "the agent stopped working on a message: another process uses its session: %s", error
-                )
+                log.warning("the agent was interrupted because another process uses its session: %s", error)
                 self.interrupt()
                 return
             except (OSError, sqlite3.Error) as error:
-                log.warning(
-                    "session %s could not be claimed again for this process: %s", self.session_id, error
-                )
+                log.warning("the reservation of session %s could not be renewed: %s", self.session_id, error)
 
     async def _delegate(self, args: Json) -> Json:
         """Let a sub-agent with a narrower scope work on a task, and return its report."""

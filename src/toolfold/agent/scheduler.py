@@ -207,7 +207,7 @@ class Scheduler:
             now = self._jobs.clock()
             await asyncio.to_thread(self._jobs.store.renew_claims, self._owner, now, job_ids)
         except STORE_ERRORS as error:
-            log.warning("running scheduled jobs could not be kept reserved for this process: %s", error)
+            log.warning("the reservation of running scheduled jobs could not be renewed: %s", error)
         await self._interrupt_refused()
 
     async def _interrupt_refused(self) -> None:
@@ -225,7 +225,7 @@ class Scheduler:
                     active.agent.interrupt()
             except ToolfoldError as error:
                 log.warning(
-                    "it could not be checked whether the client of the scheduled job %s may run it: %s",
+                    "the permission of a client to run its scheduled job %s could not be checked: %s",
                     active.job.id,
                     error,
                 )

@@ -174,7 +174,7 @@ class AllowList:
             written = tuple(dict.fromkeys(_read_entries(self._file, self._key)))
             is_own_change = self._is_own_change()
         except ConfigError as error:
-            log.warning("the setting %s can no longer be read and allows nothing: %s", self._key, error)
+            log.warning("the setting %s cannot be read any more, so it allows no call: %s", self._key, error)
             written, is_own_change = (), False
         remaining = written if is_own_change else tuple(each for each in self._entries if each in written)
         if remaining != self._entries:

@@ -64,7 +64,7 @@ class DenyRules:
                 if not any(map(pattern.fullmatch, names)):
                     near = did_you_mean(closest_names(entry.partition(":")[2], names))
                     raise ConfigError(
-                        f"approval.deny: there is no {kind} that matches {entry!r}.{near}",
+                        f"approval.deny: no {kind} matches the entry {entry!r}.{near}",
                         key="approval.deny",
                     )
 

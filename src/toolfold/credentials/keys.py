@@ -77,7 +77,7 @@ class CredentialKeys:
         except (InvalidTag, ValueError, IndexError, binascii.Error):
             raise UnreadableCredential(
                 "a stored credential was damaged, or it was copied from another user or server",
-                hint="store it again with `toolfold credentials set`",
+                hint="store the credential again with `toolfold credentials set`",
             ) from None
 
 

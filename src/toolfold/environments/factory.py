@@ -130,7 +130,7 @@ def _build_ssh(config: Config) -> Backend:
         raise ConfigError(
             "terminal.ssh.host is not set: the ssh backend needs a host",
             key="terminal.ssh.host",
-            hint="toolfold config set terminal.ssh.host NAME",
+            hint="set the host: toolfold config set terminal.ssh.host NAME",
         )
     address = SshAddress(
         host=settings.host,

@@ -389,7 +389,7 @@ def _wrap_in_terminal(guard: Guard, program: list[str]) -> list[str]:
     if not guard.tools.script:
         raise CallError(
             "A background process with a terminal needs the program `script` of util-linux, which is not"
-            " installed there. Install it, or start the process without pty."
+            " installed where commands run. Install it, or start the process without pty."
         )
     return [guard.tools.script, "-qefc", shlex.join(program), "/dev/null"]
 

@@ -102,7 +102,7 @@ def load_script(file: Path) -> ScriptedProvider:
     """
     try:
         if file.stat().st_size > MAX_SCRIPT_BYTES:
-            raise ValueError(f"the script is larger than {MAX_SCRIPT_BYTES:,} bytes")
+            raise ValueError(f"the script of model replies is larger than {MAX_SCRIPT_BYTES:,} bytes")
         script = read_json(file.read_text(encoding="utf-8"))
         options = script if isinstance(script, dict) else {"steps": script}
         return ScriptedProvider(

@@ -462,7 +462,7 @@ class DatabaseIndex:
         self._progress = done, total
         if time.monotonic() >= self._log_at and total > LOGGED_TOOLS:
             self._log_at = time.monotonic() + LOG_INTERVAL_S
-            log.info("search index in the database: %s %s of %s", what, f"{done:,}", f"{total:,}")
+            log.info("building the database search index: %s, %s of %s", what, f"{done:,}", f"{total:,}")
 
     def _add_vectors(self, embedder: Embedder, published: _PublishedTools, missing: Ids) -> None:
         positions = np.flatnonzero(np.isin(published.ids, missing))
@@ -477,7 +477,7 @@ class DatabaseIndex:
             done += len(part)
             self._set_published(replace(published, table=table, embedded=done, grants={}))
         if table is not None and not table.is_ready:
-            log.info("search index in the database: indexing %s vectors", f"{len(published.ids):,}")
+            log.info("building the database index of %s vectors for tool search", f"{len(published.ids):,}")
             self._catalog.build_index(table)
             table = self._catalog.find_vectors(embedder.name)
         self._set_published(replace(published, table=table, embedded=len(published.ids), grants={}))

@@ -297,7 +297,7 @@ def _require_valid_limits(limits: Mapping[Meter, float]) -> None:
     for meter, limit in limits.items():
         if meter not in METERS or not 0 <= limit <= MAX_LIMIT:
             raise ConfigError(
-                f"{limit:g} cannot be the limit of {meter}", hint=f"use a number from 0 to {MAX_LIMIT:,.0f}"
+                f"{limit:g} is not a valid limit of {meter}", hint=f"use a number from 0 to {MAX_LIMIT:,.0f}"
             )
 
 

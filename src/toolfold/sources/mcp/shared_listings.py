@@ -28,6 +28,7 @@ MAX_PER_SERVER = 20
 """Start configurations of one server whose lists are stored; the oldest ones are deleted."""
 UNUSED_DAYS = 30
 """Days after which a list that no replica has read is deleted."""
+_TOO_LARGE = f"the tool list has more than {MAX_LISTING_BYTES:,} bytes"
 TOPIC = "tool_listings"
 _START_SETTINGS = frozenset(
     {"command", "args", "env", "pass_env", "cwd", "url", "transport", "protocol", "headers", "credentials"}
@@ -78,7 +79,7 @@ class SharedListings:
         key, content = find_listing_key(name, settings), serialize_listing(listing)
         checksum = _hash_text(content)
         if len(content) > MAX_LISTING_BYTES:
-            self._report_once(key, checksum, ValueError(f"it has more than {MAX_LISTING_BYTES:,} bytes"))
+            self._report_once(key, checksum, ValueError(_TOO_LARGE))
             return
 
         def store(cursor: RowCursor) -> None:
@@ -147,9 +148,9 @@ def compute_listing_checksum(listing: Listing) -> str:
 
 def _parse_row(checksum: str, content: object) -> Listing:
     if not isinstance(content, str):
-        raise ValueError(f"it has more than {MAX_LISTING_BYTES:,} bytes")
+        raise ValueError(_TOO_LARGE)
     if _hash_text(content) != checksum:
-        raise ValueError("it is damaged: its checksum is wrong")
+        raise ValueError("the checksum of the stored tool list is wrong")
     return parse_listing(content)
 
 
