@@ -178,7 +178,7 @@ def test_control_socket_refuses_processes_started_by_a_tool_call_and_unknown_req
         return done.stdout
 
     assert "a tool call has started this process" in send_request("list_clients", TOOLFOLD_RUN="1")
-    assert "does not know the request" in send_request("stop")
+    assert "does not support the request" in send_request("stop")
 
 
 def test_remove_stale_sockets_deletes_control_sockets_of_killed_gateways_and_keeps_active_ones(

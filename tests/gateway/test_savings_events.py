@@ -63,4 +63,4 @@ async def test_tool_list_is_sent_to_the_client_even_if_the_saved_tokens_cannot_b
                 assert logged.wait(TIMEOUT_S)
     finally:
         log.removeHandler(handler)
-    assert messages == ["the tokens of a client's list of tools could not be measured: no tokenizer"]
+    assert messages == ["the tokens of a client's tool list could not be counted: no tokenizer"]

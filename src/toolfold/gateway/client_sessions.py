@@ -188,10 +188,10 @@ class ClientSession:
     def _log_call(self, result: ToolResult) -> None:
         call = (self.display_name, result.name, result.milliseconds)
         if result.ok:
-            log.info("client %s: %s, %.0f ms, ok", *call, extra={NO_SECRETS: True})
+            log.info("client %s: the call of %s succeeded after %.0f ms", *call, extra={NO_SECRETS: True})
         else:
             problem = shorten(result.error or "", MAX_LOGGED_ERROR_CHARS)
-            log.info("client %s: %s, %.0f ms, failed: %s", *call, problem)
+            log.info("client %s: the call of %s failed after %.0f ms: %s", *call, problem)
 
     def _resolve_tool_name(self, name: str) -> str:
         """Return the listed name of a tool that is called as `mcp_server_tool`, its name outside the gateway.
@@ -369,7 +369,7 @@ def _digest_list(items: Iterable[BaseModel | tuple[str, BaseModel]]) -> str:
 def _log_publish_error(publishing: asyncio.Future[None]) -> None:
     """Log why the size of a client's tool list could not be published."""
     if not publishing.cancelled() and (error := publishing.exception()):
-        log.warning("the tokens of a client's list of tools could not be measured: %s", error, exc_info=error)
+        log.warning("the tokens of a client's tool list could not be counted: %s", error, exc_info=error)
 
 
 def _make_event_bus() -> tuple[InMemorySubscriptionBus, ListenHandler]:

@@ -92,7 +92,7 @@ async def serve_control(gateway: Gateway) -> AsyncIterator[None]:
     try:
         server = await _open_server(directory, name, _ControlRequests(gateway))
     except (OSError, ToolfoldError, AttributeError) as error:  # AttributeError: a system without such sockets
-        log.info("`toolfold` commands cannot connect to this gateway, as `enrich --through` does: %s", error)
+        log.info("commands such as `toolfold enrich --through` cannot connect to this gateway: %s", error)
         yield
         return
     try:
@@ -184,7 +184,7 @@ class _ControlRequests:
                 if session is None:
                     raise ControlError("the client has disconnected from the gateway")
                 return await _sample(session, system, text, request.get("max_tokens"))
-        raise ControlError("this gateway does not know the request; restart the gateway after an update")
+        raise ControlError("this gateway does not support the request; restart it if Toolfold was updated")
 
 
 async def _run_until_closed(answering: Any, reader: asyncio.StreamReader) -> Json | None:
@@ -296,7 +296,7 @@ async def _sample(session: ClientSession, system: str, text: str, max_tokens: An
         max_tokens=max(1, min(max_tokens, MAX_SAMPLING_TOKENS)),
         include_context="none",
     )
-    log.info("client %s: asked to use its model for a text of %d characters", session.display_name, len(text))
+    log.info("asking client %s to send a text of %d characters to its model", session.display_name, len(text))
     try:
         async with asyncio.timeout(SAMPLING_TIMEOUT_S):
             result = await connection.send_request(mcp_types.CreateMessageRequest(params=params))
@@ -325,8 +325,8 @@ async def _require_listening(session: ClientSession, connection: Connection) -> 
             await connection.ping()
     except (TimeoutError, OSError, MCPError):
         raise ControlError(
-            f"the client {session.display_name} does not answer requests of a server at the moment. Over HTTP"
-            " it must keep a stream open for them (GET)"
+            f"the client {session.display_name} cannot receive requests at the moment. Over HTTP, it must"
+            " keep a GET stream open for them"
         ) from None
 
 

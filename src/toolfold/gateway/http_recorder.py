@@ -136,7 +136,7 @@ class HttpListings:
         try:
             await app(_make_scope(answered, self._http), _receive_body(answered.body), response.send)
         except Exception:
-            log.exception("%s, which was answered from the record, could not be repeated", answered.method)
+            log.exception("a %s request that has a recorded answer could not be processed", answered.method)
         request = _parse_body(answered.body)
         if request is not None and self._recorder is not None:
             message = response.find_message(request.id)

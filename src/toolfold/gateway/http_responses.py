@@ -152,7 +152,7 @@ class RequestCycle:
         if self._missing is not None:
             self._missing -= len(body)
             if self._missing < 0 or (is_last and self._missing):
-                raise RuntimeError("the body of the response has another length than its headers declare")
+                raise RuntimeError("the length of the response body differs from its Content-Length header")
         elif self._is_chunked:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
         if body:

@@ -199,7 +199,7 @@ class Gateway:
             try:
                 self._tokens.quotas.close()
             except OSError as error:
-                log.warning("the tokens and cost that users spent last could not be stored: %s", error)
+                log.warning("the latest token counts and costs of users could not be stored: %s", error)
 
     def _session_for(self, context: RequestContext) -> ClientSession:
         """Return the session of the client that made the request; open one for a new client."""

@@ -199,7 +199,7 @@ class TokenStore(ABC):
         try:
             return self.users.directory().find_limit(client.user_id), own
         except (DatabaseUnavailable, ConfigError) as error:
-            log.warning("what the client %r may use cannot be determined now: %s", client.name, error)
+            log.warning("the permissions of client %r cannot be determined now: %s", client.name, error)
             return NOTHING, own
 
     def is_unlimited(self, client: GatewayClient) -> bool:

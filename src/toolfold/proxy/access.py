@@ -41,7 +41,7 @@ async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> Admi
     if refusal := policy.find_refusal(dict(headers)):
         raise RequestRefused(*refusal)
     if headers.get("sec-fetch-site") == "cross-site" and "origin" not in headers:
-        raise RequestRefused(403, "Requests that a web page makes without saying its origin are refused.")
+        raise RequestRefused(403, "Requests from another web page are refused if they have no Origin header.")
     token_headers = _find_token_headers(policy, headers)
     for name in sorted(token_headers):
         await policy.prepare_token(_credential(headers[name]))

@@ -381,7 +381,8 @@ class Proxy:
             fold = await self._fold(request, wire, native=native)
         except Exception:
             log.exception(
-                "a request for model %r could not be folded and is forwarded", shorten(request.model)
+                "the tools of a request for model %r could not be reduced; it is forwarded unchanged",
+                shorten(request.model),
             )
             return False
         if fold is None:

@@ -144,7 +144,7 @@ class FoldedExchange:
         except (_ResponseRelayed, asyncio.CancelledError):
             raise
         except Exception as error:
-            log.exception("merging the replies to a folded request failed")
+            log.exception("merging the replies to a request with reduced tools failed")
             if not client.has_started:
                 raise FoldingFailed(f"{type(error).__name__}") from error
             await client.write(merger.render_error("The reply could not be read."))
