@@ -61,14 +61,14 @@ def test_todo_memory_clarify_search_and_delegate_tools_are_registered_with_stric
         assert each["function"]["parameters"]["additionalProperties"] is False
 
 
-def test_each_tool_that_the_agent_runs_itself_is_in_a_toolset_of_its_own(runtime: Runtime) -> None:
+def test_each_agent_level_tool_has_a_separate_toolset(runtime: Runtime) -> None:
     toolsets = {"clarify": "clarify", "todo": "todo", "memory": "memory", "session_search": "session_search"}
     for name, toolset in {**toolsets, "delegate_task": "delegation"}.items():
         assert runtime.resolve_toolset(toolset) == [name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_calling_a_tool_that_only_an_agent_can_run_fails_in_a_session_without_an_agent(
+async def test_calling_an_agent_level_tool_fails_in_a_session_without_an_agent(
     name: str, runtime: Runtime
 ) -> None:
     result = await runtime.session().call(name, FITTING[name])
@@ -76,7 +76,7 @@ async def test_calling_a_tool_that_only_an_agent_can_run_fails_in_a_session_with
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_calling_an_agent_tool_that_the_sessions_agent_does_not_support_fails_without_asking_the_agent(
+async def test_calling_an_agent_level_tool_that_the_agent_does_not_support_fails(
     name: str, runtime: Runtime
 ) -> None:
     agent = Recorder(*(set(NAMES) - {name}))
@@ -87,7 +87,7 @@ async def test_calling_an_agent_tool_that_the_sessions_agent_does_not_support_fa
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_agent_runs_its_tools_when_called_directly_or_through_tool_call(
+async def test_agent_level_tools_run_in_the_agent_when_called_directly_or_through_tool_call(
     name: str, through: str, open_test_runtime: RuntimeOpener
 ) -> None:
     agent = Recorder(name)
@@ -100,7 +100,7 @@ async def test_agent_runs_its_tools_when_called_directly_or_through_tool_call(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_calling_an_agent_tool_through_tool_call_is_refused_if_it_is_not_deferred(
+async def test_calling_a_non_deferred_agent_level_tool_through_tool_call_is_refused(
     name: str, runtime: Runtime
 ) -> None:
     agent = Recorder(name)
@@ -110,7 +110,7 @@ async def test_calling_an_agent_tool_through_tool_call_is_refused_if_it_is_not_d
     assert agent.asked == []
 
 
-async def test_agent_may_answer_a_tool_call_with_an_awaitable_whose_result_is_returned(
+async def test_awaitable_that_an_agent_returns_for_a_tool_call_is_awaited(
     runtime: Runtime,
 ) -> None:
     agent = Recorder("delegate_task", answers_later=True)
@@ -131,7 +131,7 @@ async def test_agent_may_answer_a_tool_call_with_an_awaitable_whose_result_is_re
         ("delegate_task", {"goal": "x", "as_root": True}),
     ],
 )
-async def test_call_of_an_agent_tool_with_invalid_arguments_is_rejected_before_the_agent_is_asked(
+async def test_agent_level_tool_call_with_invalid_arguments_is_rejected_before_it_reaches_the_agent(
     name: str, args: Json, runtime: Runtime
 ) -> None:
     agent = Recorder(*NAMES)
@@ -139,7 +139,7 @@ async def test_call_of_an_agent_tool_with_invalid_arguments_is_rejected_before_t
     assert agent.asked == []
 
 
-async def test_agent_is_not_asked_to_run_an_agent_tool_that_its_session_was_not_granted(
+async def test_call_of_an_ungranted_agent_level_tool_does_not_reach_the_agent(
     runtime: Runtime,
 ) -> None:
     agent = Recorder(*NAMES)
@@ -149,20 +149,22 @@ async def test_agent_is_not_asked_to_run_an_agent_tool_that_its_session_was_not_
     assert agent.asked == []
 
 
-async def test_agent_tools_fail_in_a_delegated_session_because_it_has_no_agent(runtime: Runtime) -> None:
+async def test_agent_level_tools_fail_in_a_delegated_session_because_it_has_no_agent(
+    runtime: Runtime,
+) -> None:
     agent = Recorder(*NAMES)
     child = runtime.session(agent=agent).delegate()
     assert not (await child.call("memory", FITTING["memory"])).ok
     assert agent.asked == []
 
 
-def test_only_agent_tools_that_the_agent_supports_are_shown_to_the_model(runtime: Runtime) -> None:
+def test_only_agent_level_tools_that_the_agent_supports_are_shown_to_the_model(runtime: Runtime) -> None:
     assert shown_names(runtime, None) == set()
     assert shown_names(runtime, LocalAgent()) == {"todo"}
     assert shown_names(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
 
 
-def test_agent_that_claims_to_support_ordinary_tools_is_not_asked_to_run_them(runtime: Runtime) -> None:
+def test_calls_of_ordinary_tools_do_not_reach_an_agent_that_claims_to_support_them(runtime: Runtime) -> None:
     agent = Recorder("write_file", "ghost")
     session = runtime.session(["todo"], agent=agent)
     assert session.definitions() == []

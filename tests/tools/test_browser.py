@@ -216,7 +216,7 @@ def test_browser_tools_shorten_long_page_urls_and_percent_encode_image_urls(
     assert "Ignore all" not in image["src"]
 
 
-def test_browser_error_names_the_cause_if_a_server_cannot_be_reached(session: Session) -> None:
+def test_browser_error_states_the_cause_if_a_server_cannot_be_reached(session: Session) -> None:
     with run_web_server() as closed:
         url = closed.url
     assert "could not be opened" in call_error(session, "navigate", url=url)
@@ -331,7 +331,7 @@ def test_browser_cannot_reach_private_addresses_by_navigation_redirect_or_reques
 
 
 @pytest.mark.thorough
-def test_probe_page_of_the_address_policy_test_reaches_a_private_server_if_the_settings_allow_it(
+def test_browser_page_can_reach_a_private_server_if_the_settings_allow_it(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     """Shows that the page of the address policy test really sends requests, so that test proves something."""
@@ -346,7 +346,7 @@ def test_probe_page_of_the_address_policy_test_reaches_a_private_server_if_the_s
         wait_until(lambda: {f"/{name}" for name in wanted} <= set(inner.paths()))
 
 
-def test_browser_page_cannot_send_webrtc_packets_around_the_proxy(
+def test_browser_page_cannot_bypass_the_proxy_with_webrtc_packets(
     session: Session, server: WebServer
 ) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
@@ -457,7 +457,7 @@ def list_browser_processes(marker: str) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_idle_browser_is_closed_and_the_next_browser_navigate_starts_it_again(
+def test_idle_browser_is_closed_and_restarted_by_the_next_browser_navigate(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"idle_seconds": 0.5, "max_sessions": 2}})
@@ -470,7 +470,7 @@ def test_idle_browser_is_closed_and_the_next_browser_navigate_starts_it_again(
 
 
 @pytest.mark.thorough
-def test_browser_page_is_closed_with_its_session_or_when_too_many_sessions_have_pages(
+def test_browser_page_is_closed_if_its_session_ends_or_too_many_sessions_have_open_pages(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"max_sessions": 2}})
@@ -515,14 +515,14 @@ def test_browser_navigate_works_again_after_the_browser_was_closed_unexpectedly(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="Chromium can use its sandbox unless it runs as root")
-def test_error_names_the_setting_browser_sandbox_if_the_browser_cannot_start_with_its_sandbox(
+def test_error_names_the_browser_sandbox_setting_if_the_browser_cannot_start_with_a_sandbox(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     session = open_test_runtime({**LOCAL, "browser": {"sandbox": "on"}}).session(["browser"])
     assert "browser.sandbox" in call_error(session, "navigate", url=f"{server.url}/")
 
 
-def test_browser_toolset_contains_only_core_tools_of_which_click_type_and_press_count_as_writing(
+def test_only_click_type_and_press_in_the_browser_toolset_have_the_write_effect(
     runtime: Runtime,
 ) -> None:
     names = runtime.resolve_toolset("browser")

@@ -93,12 +93,12 @@ def session(runtime: Runtime) -> Session:
     return runtime.session(TOOLSETS)
 
 
-def test_execute_code_returns_what_the_code_prints(session: Session) -> None:
+def test_execute_code_returns_the_printed_output_of_the_code(session: Session) -> None:
     code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)"
     assert run_code(session, code) == {"output": "out\nerr\n", "exit_code": 3, "tool_calls": 0}
 
 
-def test_traceback_of_executed_code_shows_only_lines_of_that_code(session: Session) -> None:
+def test_traceback_of_executed_code_contains_only_lines_of_the_executed_code(session: Session) -> None:
     answer = run_code(session, "def fail():\n    raise ValueError('no boat')\nfail()")
     assert answer["exit_code"] == 1
     assert answer["output"].startswith(
@@ -120,7 +120,7 @@ def test_executed_code_starts_in_the_working_directory_of_the_session(
     assert "nowhere" in code_error(session, "print(1)", workdir="nowhere")
 
 
-def test_executed_code_works_even_if_the_working_directory_contains_files_named_like_standard_modules(
+def test_executed_code_works_if_the_working_directory_has_files_named_like_standard_modules(
     session: Session, tmp_path: Path
 ) -> None:
     for name in ("json", "socket", "threading", "base64", "toolfold_tools", "linecache"):
@@ -146,7 +146,7 @@ def test_executed_code_can_call_tools_as_python_functions_that_return_python_dat
     assert answer["tool_calls"] == 6
 
 
-def test_events_are_published_for_tools_that_executed_code_calls_with_the_id_of_the_outer_call(
+def test_events_of_tool_calls_by_executed_code_have_the_id_of_the_execute_code_call(
     session: Session, runtime: Runtime
 ) -> None:
     events: list[Event] = []
@@ -179,7 +179,7 @@ def test_executed_code_can_call_deferred_tools_that_are_not_in_the_models_reques
     assert run_code(session, code)["output"] == "3\ncount_boats\n"
 
 
-def test_executed_code_gets_a_large_tool_result_complete(session: Session, runtime: Runtime) -> None:
+def test_executed_code_receives_a_large_tool_result_completely(session: Session, runtime: Runtime) -> None:
     lines = [f"line {number}" for number in range(100_000)]
     runtime.registry.add(
         build_tool(
@@ -205,7 +205,7 @@ def add_log(runtime: Runtime, answer: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_executed_code_gets_a_tool_result_without_the_text_that_a_hook_removed(
+def test_executed_code_does_not_receive_text_that_a_hook_removed_from_a_tool_result(
     session: Session, runtime: Runtime, length: int
 ) -> None:
     def mask(tool: Tool, args: Json, result: ToolResult, context: CallContext) -> ToolResult:
@@ -218,7 +218,7 @@ def test_executed_code_gets_a_tool_result_without_the_text_that_a_hook_removed(
     assert "6789" not in str(session.call_sync("read_log", {}).value)
 
 
-def test_executed_code_gets_a_large_result_complete_if_a_hook_returns_it_unchanged(
+def test_executed_code_receives_a_large_tool_result_completely_if_a_hook_does_not_change_it(
     session: Session, runtime: Runtime
 ) -> None:
     add_log(runtime, {"log": "x" * 400_000})
@@ -231,7 +231,7 @@ def test_executed_code_gets_a_large_result_complete_if_a_hook_returns_it_unchang
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("length", [10, 400_000])
-def test_executed_code_gets_short_and_large_tool_results_with_files_in_the_same_form(
+def test_short_and_large_tool_results_with_files_have_the_same_structure_in_executed_code(
     session: Session, runtime: Runtime, length: int
 ) -> None:
     chart = Media(kind="file", mime_type="text/plain", data=b"chart", label="chart")
@@ -244,7 +244,7 @@ def test_executed_code_gets_short_and_large_tool_results_with_files_in_the_same_
 
 
 @pytest.mark.thorough
-def test_type_annotations_in_executed_code_are_evaluated_to_types_and_not_kept_as_text(
+def test_type_annotations_in_executed_code_are_evaluated_to_types_and_not_stored_as_strings(
     session: Session,
 ) -> None:
     code = "def moor(pier: int): pass\nprint(moor.__annotations__['pier'] is int)"
@@ -252,7 +252,7 @@ def test_type_annotations_in_executed_code_are_evaluated_to_types_and_not_kept_a
 
 
 @pytest.mark.thorough
-def test_tool_calls_of_executed_code_get_the_right_replies_after_an_earlier_call_was_interrupted(
+def test_tool_calls_of_executed_code_receive_the_correct_results_after_an_interrupted_call(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
     def wait(_: Json, context: CallContext) -> Json:
@@ -276,7 +276,7 @@ def test_tool_calls_of_executed_code_get_the_right_replies_after_an_earlier_call
 
 
 @pytest.mark.thorough
-def test_output_has_no_traceback_if_executed_code_ends_without_reading_the_replies_of_its_tool_calls(
+def test_executed_code_that_exits_without_reading_tool_results_causes_no_traceback(
     session: Session,
 ) -> None:
     code = (
@@ -297,7 +297,7 @@ def test_output_has_no_traceback_if_executed_code_ends_without_reading_the_repli
         (["code_execution", "terminal"], ["terminal"], ["read_file"]),
     ],
 )
-def test_description_of_execute_code_names_only_tools_that_the_session_has(
+def test_description_of_execute_code_lists_only_tools_that_the_session_has(
     runtime: Runtime, toolsets: list[str], named: list[str], unnamed: list[str]
 ) -> None:
     definitions = {
@@ -311,9 +311,7 @@ def test_description_of_execute_code_names_only_tools_that_the_session_has(
 class TestNoBypass:
     """Executed code can call only the tools of its session, with the same checks as the model's calls."""
 
-    def test_executed_code_cannot_call_a_tool_that_its_session_was_not_granted(
-        self, runtime: Runtime
-    ) -> None:
+    def test_executed_code_cannot_call_an_ungranted_tool(self, runtime: Runtime) -> None:
         ran: list[str] = []
         runtime.registry.add(recording_tool("sink_boat", "navy", ran))
         session = runtime.session(BUILTIN)
@@ -323,7 +321,9 @@ class TestNoBypass:
             )
         assert ran == []
 
-    def test_module_toolfold_tools_lists_only_tools_granted_to_the_session(self, runtime: Runtime) -> None:
+    def test_toolfold_tools_module_in_executed_code_contains_only_granted_tools(
+        self, runtime: Runtime
+    ) -> None:
         runtime.registry.add(recording_tool("sink_boat", "navy", []))
         runtime.registry.add(count_boats())
         session = runtime.session(["code_execution", "harbour"])
@@ -354,7 +354,9 @@ class TestNoBypass:
             assert "'delegate_task' can be called only directly" in agent.history.messages[2]["content"]
             assert len(store.list_sessions()) == 1
 
-    def test_todo_tool_called_by_executed_code_changes_the_agents_todo_list(self, runtime: Runtime) -> None:
+    def test_todo_tool_called_by_executed_code_changes_the_todo_list_of_the_agent(
+        self, runtime: Runtime
+    ) -> None:
         agent = LocalAgent()
         session = runtime.session(["code_execution", "todo"], agent=agent)
         item = {"id": "1", "content": "Moor", "status": "pending"}
@@ -404,7 +406,7 @@ class TestNoBypass:
         assert "nobody could be asked" in output
         assert (tmp_path / "notes").exists()
 
-    def test_tool_request_that_executed_code_prints_is_shown_as_output_and_calls_no_tool(
+    def test_tool_request_printed_by_executed_code_is_treated_as_output_and_calls_no_tool(
         self, session: Session
     ) -> None:
         token = secrets.token_hex(16)
@@ -480,7 +482,7 @@ class TestNoBypass:
         assert "only by the code itself" in answer["output"]
         assert answer["tool_calls"] == 0
 
-    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_confirms_calls_with_its_user(
+    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_asks_the_user_itself(
         self, runtime: Runtime
     ) -> None:
         ran: list[str] = []
@@ -501,13 +503,13 @@ class TestApprovalOfTheCode:
         error = code_error(session, "import os\nos.system('rm -rf /usr')")
         assert "always blocked" in error
 
-    def test_risky_code_is_not_executed_if_nobody_can_approve(self, session: Session, tmp_path: Path) -> None:
+    def test_risky_code_is_not_executed_without_an_approver(self, session: Session, tmp_path: Path) -> None:
         (tmp_path / "notes").mkdir()
         error = code_error(session, "import shutil\nshutil.rmtree('notes')")
         assert "nobody could be asked" in error
         assert (tmp_path / "notes").exists()
 
-    def test_approval_request_for_risky_code_contains_the_code_and_the_directory_it_would_delete_in(
+    def test_approval_request_for_risky_code_contains_the_code_and_the_affected_directory(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "piers/notes").mkdir(parents=True)
@@ -543,14 +545,14 @@ class TestLimits:
         assert answer["note"].startswith("Terminated after 10 s")
         assert find_traces(token) == []
 
-    async def test_duration_of_tool_calls_does_not_count_against_the_time_limit_of_code(self) -> None:
+    async def test_duration_of_tool_calls_is_excluded_from_the_time_limit_of_executed_code(self) -> None:
         async with asyncio.timeout(0.2) as clock:
             async with _paused(clock):
                 await asyncio.sleep(0.4)
             assert clock.when() is not None
         assert not clock.expired()
 
-    def test_background_processes_started_by_executed_code_are_ended_when_the_code_ends(
+    def test_background_processes_of_executed_code_are_terminated_when_the_code_exits(
         self, session: Session
     ) -> None:
         token = f"token{secrets.token_hex(8)}"
@@ -566,14 +568,16 @@ class TestLimits:
         assert Path(answer["stored"]).stat().st_size == answer["bytes"] == 1_000_011
 
     @pytest.mark.thorough
-    def test_output_of_executed_code_beyond_10_megabytes_is_dropped_and_counted(
+    def test_output_of_executed_code_beyond_10_megabytes_is_dropped_and_its_size_is_reported(
         self, session: Session
     ) -> None:
         answer = run_code(session, "for _ in range(15):\n    print('x' * 1_000_000)")
         assert answer["bytes"] == 10_000_000
         assert answer["lost_bytes"] == 15 * 1_000_001 - 10_000_000
 
-    def test_executed_code_gets_an_error_for_tool_calls_after_the_hundredth(self, runtime: Runtime) -> None:
+    def test_executed_code_receives_an_error_for_tool_calls_beyond_the_limit_of_100(
+        self, runtime: Runtime
+    ) -> None:
         seen: list[Json] = []
         runtime.registry.add(count_boats(seen))
         code = (
@@ -588,7 +592,7 @@ class TestLimits:
         assert answer["output"] == "10 the limit of 100 tool calls is reached\n"
         assert len(seen) == answer["tool_calls"] == 100
 
-    def test_executed_code_that_calls_a_tool_with_too_large_arguments_fails_and_says_so(
+    def test_executed_code_that_calls_a_tool_with_too_large_arguments_fails_with_an_explanation(
         self, session: Session
     ) -> None:
         answer = run_code(session, "from toolfold_tools import *\ncount_boats('x' * 3_000_000)")
@@ -605,7 +609,7 @@ class TestLimits:
             ("import os\nos.closerange(0, 100)", 0),
         ],
     )
-    def test_execute_code_returns_output_and_exit_code_if_the_code_exits_or_crashes_abruptly(
+    def test_execute_code_returns_output_and_exit_code_if_the_code_exits_or_crashes(
         self, open_test_runtime: RuntimeOpener, code: str, exit_code: int
     ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)

@@ -94,7 +94,7 @@ def read_results(request: ModelRequest) -> str:
     return json.dumps([each for each in request.messages if each["role"] == "tool"])
 
 
-def test_job_that_an_agent_schedules_is_run_later_by_a_scheduler_and_its_result_is_sent_as_a_message(
+def test_job_scheduled_by_an_agent_is_run_by_a_scheduler_and_its_result_is_sent_as_a_message(
     open_cron: CronRuntimes, server: WebServer
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -136,7 +136,7 @@ def test_job_that_an_agent_schedules_is_run_later_by_a_scheduler_and_its_result_
         ("which jobs are scheduled, and when do they run next?", "cronjob_list"),
     ],
 )
-def test_tool_search_finds_the_scheduled_job_tools_for_a_message_in_everyday_words(
+def test_tool_search_finds_the_scheduled_job_tools_for_an_everyday_message(
     open_cron: CronRuntimes, message: str, tool: str
 ) -> None:
     runtime = open_cron()
@@ -144,7 +144,7 @@ def test_tool_search_finds_the_scheduled_job_tools_for_a_message_in_everyday_wor
     assert tool in [hit.name for hit in found.hits]
 
 
-def test_clients_see_and_change_only_their_own_jobs(open_cron: CronRuntimes) -> None:
+def test_client_cannot_list_or_change_scheduled_jobs_of_other_clients(open_cron: CronRuntimes) -> None:
     runtime = open_cron()
     own = create(runtime, name="report", prompt="Private report of the user")
     first, second = (
@@ -173,7 +173,7 @@ def test_clients_see_and_change_only_their_own_jobs(open_cron: CronRuntimes) -> 
     ]
 
 
-def test_client_does_not_see_or_change_jobs_of_a_removed_client_that_had_the_same_name(
+def test_client_cannot_list_or_change_jobs_of_a_removed_client_with_the_same_name(
     open_cron: CronRuntimes,
 ) -> None:
     runtime = open_cron()
@@ -188,7 +188,7 @@ def test_client_does_not_see_or_change_jobs_of_a_removed_client_that_had_the_sam
         assert "There is no scheduled job" in str(later.call_sync(*call).error)
 
 
-def test_mcp_program_over_stdio_with_the_name_of_another_client_cannot_see_the_jobs_of_that_client(
+def test_stdio_mcp_client_named_like_another_client_cannot_list_jobs_of_the_other_client(
     open_cron: CronRuntimes,
 ) -> None:
     runtime = open_cron()
@@ -199,7 +199,9 @@ def test_mcp_program_over_stdio_with_the_name_of_another_client_cannot_see_the_j
     assert json.loads(program.call_sync("cronjob_list", {}).text)["jobs"] == []
 
 
-def test_session_in_another_directory_cannot_change_a_job_but_can_remove_it(open_cron: CronRuntimes) -> None:
+def test_session_in_another_directory_can_remove_but_not_change_a_scheduled_job(
+    open_cron: CronRuntimes,
+) -> None:
     runtime = open_cron()
     job = create(runtime)
     runtime.jobs.store.update_job(job, lambda each: replace(each, directory="/another/project"))
@@ -217,7 +219,7 @@ def test_client_whose_token_does_not_permit_model_use_cannot_create_jobs(open_cr
     assert runtime.jobs.store.list_jobs() == []
 
 
-def test_instructions_in_the_result_of_a_job_run_are_marked_as_data_when_it_is_listed(
+def test_instructions_in_the_listed_result_of_a_job_run_are_marked_as_data(
     open_cron: CronRuntimes,
 ) -> None:
     runtime = open_cron()
@@ -230,7 +232,7 @@ def test_instructions_in_the_result_of_a_job_run_are_marked_as_data_when_it_is_l
 
 
 @pytest.mark.parametrize("granted", [["cronjob"], ["cronjob", "memory"]])
-def test_job_run_gets_stored_facts_about_the_user_only_with_the_memory_toolset(
+def test_job_run_receives_stored_facts_about_the_user_only_with_the_memory_toolset(
     open_cron: CronRuntimes, granted: list[str]
 ) -> None:
     runtime = open_cron()
@@ -289,7 +291,7 @@ def test_running_job_of_a_client_is_interrupted_when_the_token_of_the_client_is_
     assert asyncio.run(scheduler.run_job(job.id)).state == "interrupted"
 
 
-def test_each_job_that_a_session_creates_needs_its_own_approval(open_cron: CronRuntimes) -> None:
+def test_each_scheduled_job_that_a_session_creates_needs_a_separate_approval(open_cron: CronRuntimes) -> None:
     asked: list[ApprovalRequest] = []
 
     def approver(request: ApprovalRequest) -> Answer:
@@ -304,7 +306,7 @@ def test_each_job_that_a_session_creates_needs_its_own_approval(open_cron: CronR
     assert [request.args["prompt"] for request in asked] == ["Look for news", "Delete everything"]
 
 
-def test_job_is_not_created_or_changed_without_approval(open_cron: CronRuntimes) -> None:
+def test_scheduled_job_is_not_created_or_changed_without_approval(open_cron: CronRuntimes) -> None:
     job = create(open_cron())
     runtime = open_cron(approver=None)
     changes: list[dict[str, Any]] = [
@@ -318,7 +320,9 @@ def test_job_is_not_created_or_changed_without_approval(open_cron: CronRuntimes)
     assert kept["prompt"] == "Look for news"
 
 
-def test_job_run_has_at_most_the_tools_of_the_session_that_created_the_job(open_cron: CronRuntimes) -> None:
+def test_run_of_a_scheduled_job_has_at_most_the_tools_of_the_session_that_created_it(
+    open_cron: CronRuntimes,
+) -> None:
     runtime = open_cron()
     create(runtime, ["cronjob", "todo"])
     calls = [ToolCall("terminal", {"command": "id"}, "1"), ToolCall("cronjob_list", {}, "2")]
@@ -328,7 +332,7 @@ def test_job_run_has_at_most_the_tools_of_the_session_that_created_the_job(open_
     assert read_results(model.requests[1]).count("is not available in this session") == 2
 
 
-def test_job_changed_by_a_session_with_fewer_tools_runs_with_those_tools_only(
+def test_job_changed_by_a_session_with_fewer_tools_runs_only_with_the_tools_of_this_session(
     open_cron: CronRuntimes,
 ) -> None:
     runtime = open_cron()
@@ -373,7 +377,7 @@ def test_result_of_a_job_that_cannot_be_sent_as_a_message_is_stored_with_the_rea
     assert server.requests == []
 
 
-def test_job_whose_directory_was_deleted_fails_with_the_reason(open_cron: CronRuntimes) -> None:
+def test_run_of_a_job_whose_directory_was_deleted_fails_with_the_reason(open_cron: CronRuntimes) -> None:
     runtime = open_cron()
     create(runtime)
     (job,) = runtime.jobs.store.list_jobs()
@@ -413,7 +417,7 @@ def test_scheduler_that_is_stopped_interrupts_a_job_run_that_does_not_end_in_tim
     assert (job.owner, job.state) == ("", "active")
 
 
-def test_scheduler_does_not_start_a_job_again_while_a_long_run_started_by_the_user_continues(
+def test_scheduler_does_not_start_a_job_while_a_run_started_by_the_user_is_in_progress(
     open_cron: CronRuntimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.agent.scheduler.POLL_S", 0.01)
@@ -450,7 +454,7 @@ def test_scheduler_does_not_start_a_job_again_while_a_long_run_started_by_the_us
     assert not runtime.jobs.has_scheduler()
 
 
-def test_result_of_a_job_run_is_stored_after_retries_if_the_database_is_locked_at_first(
+def test_storing_the_result_of_a_job_run_is_retried_while_the_database_is_locked(
     open_cron: CronRuntimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolfold.agent.scheduler.STORE_DELAYS_S", (0.0, 0.0))
@@ -500,7 +504,7 @@ def test_job_whose_time_zone_is_no_longer_known_is_paused_with_the_reason(open_c
         ({"action": "remove", "job": "nothing"}, "no scheduled job 'nothing'"),
     ],
 )
-def test_job_with_invalid_values_is_rejected_with_the_reason(
+def test_scheduled_job_with_invalid_values_is_rejected_with_the_reason(
     open_cron: CronRuntimes, args: dict[str, Any], problem: str
 ) -> None:
     given = {"action": "create", "schedule": "every hour", "prompt": "Work", **args}

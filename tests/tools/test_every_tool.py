@@ -27,7 +27,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runti
 
 
 @pytest.mark.filterwarnings("ignore:.*imghdr.*:DeprecationWarning")
-def test_agent_can_call_every_built_in_tool_that_is_usable_here_without_an_error(
+def test_every_built_in_tool_that_is_usable_on_this_machine_can_be_called_without_an_error(
     everything: tuple[Runtime, WebServer],
 ) -> None:
     runtime, server = everything
@@ -43,7 +43,7 @@ def test_every_built_in_tool_is_among_the_tools_selected_for_its_example_message
     assert find_missed_tools(everything[0]) == {}
 
 
-def test_every_built_in_tool_has_an_example_message_in_the_table_of_the_documentation(
+def test_documentation_has_an_example_message_for_every_built_in_tool(
     everything: tuple[Runtime, WebServer],
 ) -> None:
     tools = everything[0].registry.snapshot().values()

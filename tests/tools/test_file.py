@@ -93,7 +93,7 @@ def offered(tmp_path: Path) -> dict[str, Tool]:
     return {tool.name: tool for tool in file.tools(Services(workspace=Workspace(tmp_path)))}
 
 
-def test_file_toolset_consists_of_four_core_tools_of_which_write_file_and_patch_have_the_write_effect(
+def test_only_write_file_and_patch_of_the_four_file_tools_have_the_write_effect(
     tmp_path: Path,
 ) -> None:
     tools = offered(tmp_path)
@@ -146,7 +146,7 @@ def test_read_file_with_a_limit_returns_a_page_and_the_offset_of_the_next_page(
 
 @given(text, st.integers(1, 5))
 @without_deadline()
-def test_all_pages_of_read_file_joined_together_equal_the_file(content: str, limit: int) -> None:
+def test_concatenated_pages_of_read_file_equal_the_file(content: str, limit: int) -> None:
     assume(content)
     with make_context() as (root, call):
         (root / "f").write_bytes(content.encode())
@@ -159,9 +159,7 @@ def test_all_pages_of_read_file_joined_together_equal_the_file(content: str, lim
     assert pages[0]["total_lines"] == pages[-1]["last_line"]
 
 
-def test_read_file_ends_a_page_at_the_size_limit_and_the_next_page_continues_with_the_next_line(
-    tmp_path: Path, call: Call
-) -> None:
+def test_read_file_ends_a_page_after_the_last_line_within_the_size_limit(tmp_path: Path, call: Call) -> None:
     (tmp_path / "wide").write_text(lines(200, width=1_000))
     first = call("read_file", path="wide")
     assert 30_000 < len(first["lines"]) < 42_000
@@ -171,7 +169,7 @@ def test_read_file_ends_a_page_at_the_size_limit_and_the_next_page_continues_wit
     assert second["lines"].startswith(f"{second['first_line']}\tline {second['first_line']}x")
 
 
-def test_read_file_moves_a_line_that_exceeds_the_page_size_to_the_next_page(
+def test_read_file_moves_a_line_that_does_not_fit_the_page_to_the_next_page(
     tmp_path: Path, call: Call
 ) -> None:
     (tmp_path / "wide").write_text("\n".join("y" * 1_900 for _ in range(22)))
@@ -194,7 +192,7 @@ def test_long_line_in_read_file_is_truncated_with_a_marker(
     assert page["total_lines"] == page["last_line"] == (2 if end == "\nnext" else 1)
 
 
-def test_read_file_reports_no_invalid_utf8_if_it_truncates_a_line_inside_a_character(
+def test_read_file_does_not_report_invalid_utf8_if_it_truncates_a_line_inside_a_character(
     tmp_path: Path, call: Call
 ) -> None:
     (tmp_path / "long").write_text("a" + "€" * 5_000 + "\n")
@@ -209,7 +207,7 @@ def test_read_file_reports_an_empty_file_as_empty(tmp_path: Path, call: Call) ->
 
 
 @pytest.mark.parametrize("content", ["a\nb\n", "a\nb"])
-def test_error_for_an_offset_past_the_end_states_the_file_length(
+def test_read_file_error_for_an_offset_past_the_end_states_the_file_length(
     tmp_path: Path, call: Call, content: str
 ) -> None:
     (tmp_path / "f").write_text(content)
@@ -219,7 +217,9 @@ def test_error_for_an_offset_past_the_end_states_the_file_length(
             call("read_file", path="f", offset=offset)
 
 
-def test_read_file_removes_and_reports_crlf_bom_and_invalid_utf8(tmp_path: Path, call: Call) -> None:
+def test_read_file_normalizes_crlf_bom_and_invalid_utf8_and_reports_them_in_notes(
+    tmp_path: Path, call: Call
+) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfone\r\ncaf\xe9\r\n")
     page = call("read_file", path="f")
     assert strip_numbers(page["lines"]) == ["one", "caf\ufffd"]
@@ -267,7 +267,7 @@ def test_read_file_returns_pages_of_a_huge_file_in_limited_cpu_time_without_coun
     assert late["last_line"] == late["total_lines"] == 300 * 65_536
 
 
-def test_cancelled_call_of_read_file_raises_call_error_instead_of_reading_on(tmp_path: Path) -> None:
+def test_cancelled_call_of_read_file_raises_call_error(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(lines(1_000))
     cancelled = threading.Event()
     cancelled.set()
@@ -317,7 +317,7 @@ def test_write_file_creates_and_then_replaces_a_file(tmp_path: Path, call: Call)
 
 @given(text)
 @without_deadline()
-def test_content_of_write_file_is_read_back_unchanged(content: str) -> None:
+def test_content_written_with_write_file_is_returned_unchanged_by_read_file(content: str) -> None:
     with make_context() as (root, call):
         written = call("write_file", path="f", content=content)
         assert (root / "f").read_bytes() == content.encode()
@@ -359,7 +359,7 @@ def patch_error(tmp_path: Path, before: str, old: str, new: str = "NEW", **args:
     return str(caught.value)
 
 
-def test_patch_replaces_an_exact_match_and_shows_a_diff(tmp_path: Path) -> None:
+def test_patch_replaces_an_exact_match_and_returns_a_diff(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, lines(9), "line 5", "line five")
     assert after == lines(9).replace("line 5", "line five")
     assert (answer["matched"], answer["replacements"]) == ("exact", 1)
@@ -403,7 +403,7 @@ def test_arbitrary_patch_either_replaces_the_matched_text_or_leaves_the_file_unc
         assert old not in before
 
 
-def test_patch_with_multiple_matches_is_rejected_unless_replace_all(tmp_path: Path) -> None:
+def test_patch_with_multiple_matches_is_rejected_unless_replace_all_is_set(tmp_path: Path) -> None:
     before = "x = 1\ny = 2\nx = 1\n"
     message = patch_error(tmp_path, before, "x = 1")
     assert "occurs 2 times in 'f.py' (exact), at lines 1, 3." in message
@@ -450,7 +450,7 @@ def test_diff_of_a_patch_shows_close_edits_in_one_hunk_without_repeating_lines_b
     assert answer["diff"].count(" line 6\n") == 1
 
 
-def test_patch_without_change_is_rejected(tmp_path: Path) -> None:
+def test_patch_with_empty_invalid_or_unchanged_text_is_rejected(tmp_path: Path) -> None:
     assert "`old` is empty" in patch_error(tmp_path, "a\n", "")
     assert "are the same" in patch_error(tmp_path, "a\n", "a", "a")
     assert "would change nothing" in patch_error(tmp_path, "a\nb\n", "a  \nb", "a\nb")
@@ -463,19 +463,19 @@ def test_patch_does_not_create_a_missing_file(tmp_path: Path, call: Call) -> Non
     assert names(tmp_path) == []
 
 
-def test_patch_matches_despite_typographic_quotes_and_dashes(tmp_path: Path) -> None:
+def test_patch_matches_text_that_differs_only_in_typographic_quotes_and_dashes(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, "say(“hi” – now)  # it’s\n", 'say("hi" - now)', 'say("ho")')
     assert after == 'say("ho")  # it’s\n'
     assert answer["matched"] == "ignoring typographic punctuation"
 
 
-def test_patch_matches_despite_trailing_whitespace(tmp_path: Path) -> None:
+def test_patch_matches_text_that_differs_only_in_trailing_whitespace(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, "a = 1   \nb = 2\t\nc = 3\n", "a = 1\nb = 2\n", "a = 5\n")
     assert after == "a = 5\nc = 3\n"
     assert answer["matched"] == "ignoring trailing whitespace"
 
 
-def test_patch_matches_other_indentation_and_indents_the_new_text_accordingly(tmp_path: Path) -> None:
+def test_patch_matches_text_with_different_indentation_and_adapts_the_new_text(tmp_path: Path) -> None:
     before = "class A:\n    def f(self):\n        return 1\n\n    x = 2\n"
     old = "def f(self):\n    return 1\n"
     new = "def f(self):\n    if self:\n        return 2\n\n    return 1\n"
@@ -487,14 +487,14 @@ def test_patch_matches_other_indentation_and_indents_the_new_text_accordingly(tm
     assert answer["matched"] == "ignoring indentation"
 
 
-def test_patch_converts_spaces_of_the_model_to_tabs_of_the_file(tmp_path: Path) -> None:
+def test_patch_converts_indentation_with_spaces_to_tabs_if_the_file_uses_tabs(tmp_path: Path) -> None:
     before = "func f() {\n\tif x {\n\t\treturn\n\t}\n}\n"
     old = "    if x {\n        return\n    }"
     after, _ = patch_file(tmp_path, before, old, "    if y {\n        stop()\n    }\n    go()")
     assert after == "func f() {\n\tif y {\n\t\tstop()\n\t}\n\tgo()\n}\n"
 
 
-def test_patch_keeps_relative_dedentation_of_the_new_text_when_it_adapts_the_indentation(
+def test_patch_preserves_relative_indentation_of_the_new_text_when_adapting_indentation(
     tmp_path: Path,
 ) -> None:
     after, _ = patch_file(
@@ -503,7 +503,7 @@ def test_patch_keeps_relative_dedentation_of_the_new_text_when_it_adapts_the_ind
     assert after == "if a:\n        b()\n    else:\n        c()\n"
 
 
-def test_patch_replaces_a_block_that_is_the_only_one_similar_to_the_old_text(tmp_path: Path) -> None:
+def test_patch_replaces_the_only_block_that_is_similar_to_the_old_text(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
     before = f"import os\n\n{block}\n\ndef other(x):\n    return x\n"
     after, answer = patch_file(
@@ -519,7 +519,7 @@ def test_patch_changes_nothing_if_two_blocks_are_similar_to_the_old_text(tmp_pat
     assert "The nearest text is from line 1" in message
 
 
-def test_patch_does_not_replace_a_single_line_that_is_only_similar_but_shows_it_in_the_error(
+def test_patch_does_not_replace_a_similar_single_line_but_quotes_it_in_the_error(
     tmp_path: Path,
 ) -> None:
     message = patch_error(tmp_path, "retries = 3\ntimeout_seconds = 30\n", "timeout_seconds = 10")
@@ -545,7 +545,9 @@ def test_patch_preserves_lf_if_the_model_sends_crlf(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\nb\nc\n", "a\r\nb", "x\r\ny")[0] == "x\ny\nc\n"
 
 
-def test_patch_in_a_file_with_mixed_line_ends_keeps_the_line_end_of_every_line(tmp_path: Path) -> None:
+def test_patch_preserves_the_line_ending_of_every_line_in_a_file_with_mixed_line_endings(
+    tmp_path: Path,
+) -> None:
     assert patch_file(tmp_path, "a\r\nb\r\nc\nd\r\n", "a\nb", "x\ny")[0] == "x\r\ny\r\nc\nd\r\n"
 
 
@@ -560,13 +562,13 @@ def test_patch_preserves_invalid_utf8_elsewhere_in_the_file(tmp_path: Path) -> N
     assert "\ufffd" in answer["diff"]
 
 
-def test_patch_that_deletes_a_line_matched_despite_trailing_spaces_leaves_no_empty_line(
+def test_deleting_a_line_with_trailing_spaces_by_patch_leaves_no_empty_line(
     tmp_path: Path,
 ) -> None:
     assert patch_file(tmp_path, "a\nb  \nc\n", "b\n", "")[0] == "a\nc\n"
 
 
-def test_patch_truncates_a_long_diff_in_its_result_and_says_so(tmp_path: Path) -> None:
+def test_patch_truncates_a_long_diff_in_its_result_with_a_note(tmp_path: Path) -> None:
     _, answer = patch_file(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
     assert len(answer["diff"]) < 4_200
     assert answer["diff"].endswith("[diff truncated]")
@@ -621,7 +623,7 @@ def test_patch_that_compares_very_long_text_with_thousands_of_lines_fails_in_lim
 
 
 @pytest.mark.parametrize("old", ["line 5", " line 5\n line 6", "not there at all"])
-def test_cancelled_patch_stops_and_writes_nothing(tmp_path: Path, old: str) -> None:
+def test_cancelled_patch_does_not_change_the_file(tmp_path: Path, old: str) -> None:
     (tmp_path / "f").write_text(lines(9))
     cancelled = threading.Event()
     cancelled.set()
@@ -710,7 +712,7 @@ def test_file_search_rejects_an_invalid_regex(tree: Path, call: Call) -> None:
         call("search_files", pattern="\ud800")
 
 
-def test_file_search_with_a_regex_that_takes_too_long_returns_the_earlier_matches_and_says_so(
+def test_file_search_whose_regex_takes_too_long_returns_earlier_matches_with_a_note(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text("aab\n")
@@ -727,7 +729,7 @@ def test_file_search_with_a_regex_that_takes_too_long_returns_the_earlier_matche
 
 @pytest.mark.thorough(keep=1)
 @pytest.mark.parametrize("pattern", ["((a)|(b))*c", "(?:(a)|(b)|(ab))*?c"])
-def test_file_search_with_a_regex_that_needs_too_much_memory_is_stopped_and_says_so(
+def test_file_search_whose_regex_needs_too_much_memory_is_stopped_with_an_explanation(
     tmp_path: Path, call: Call, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)  # it must not time out before
@@ -824,14 +826,12 @@ def test_file_search_with_a_glob_of_hundreds_of_stars_ends_in_limited_cpu_time(
         assert call("search_files", pattern="*a" * 400 + "b", kind="name")["matches"] == []
 
 
-def test_file_search_finds_text_in_files_whose_names_are_not_utf8_and_shows_a_cleaned_name(
-    tmp_path: Path, call: Call
-) -> None:
+def test_file_search_replaces_invalid_utf8_in_the_names_of_matching_files(tmp_path: Path, call: Call) -> None:
     (Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.txt"))).write_text("needle")
     assert matched_lines(call("search_files", pattern="needle")) == [("caf\ufffd.txt", 1)]
 
 
-def test_file_search_never_shows_files_outside_the_workspace(tmp_path: Path) -> None:
+def test_file_search_never_returns_files_outside_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "secret").write_text("needle")
     (tmp_path / "work" / "link").symlink_to(tmp_path / "secret")

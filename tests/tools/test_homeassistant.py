@@ -133,7 +133,7 @@ def test_agent_reads_and_controls_devices_of_a_real_home_assistant_server(
 
 
 @each_interface
-def test_errors_of_a_real_home_assistant_server_name_the_unknown_entity_service_or_invalid_token(
+def test_errors_from_a_real_home_assistant_server_name_the_unknown_entity_or_service(
     open_home: HomeRuntimes, home_assistant: Home, interface: str
 ) -> None:
     runtime = open_home(*home_assistant, interface=interface)
@@ -156,7 +156,7 @@ def test_errors_of_a_real_home_assistant_server_name_the_unknown_entity_service_
     assert "does not accept the access token" in str(call(stranger, "ha_list_entities").error)
 
 
-def test_home_assistant_service_is_refused_without_an_approver_and_the_error_says_how_to_allow_it(
+def test_error_for_a_home_assistant_service_refused_without_an_approver_says_how_to_allow_it(
     open_home: HomeRuntimes, home_assistant: Home
 ) -> None:
     service = {"domain": "input_boolean", "service": "toggle", "entity_id": ["input_boolean.fan"]}
@@ -167,7 +167,7 @@ def test_home_assistant_service_is_refused_without_an_approver_and_the_error_say
     assert '"state": "off"' in state["state"]
 
 
-def test_approving_light_services_for_a_session_covers_other_light_services_but_no_locks_or_messages(
+def test_session_approval_of_a_light_service_does_not_allow_lock_or_notification_services(
     open_home: HomeRuntimes, server: WebServer
 ) -> None:
     asked: list[tuple[str, set[Answer]]] = []
@@ -240,7 +240,7 @@ def hang(_request: Request) -> Page:
         (hang, "did not answer completely within 0.5 s"),
     ],
 )
-def test_error_says_whether_home_assistant_was_too_slow_or_sent_a_malformed_or_error_response(
+def test_error_states_whether_home_assistant_timed_out_or_sent_an_invalid_or_error_response(
     open_home: HomeRuntimes, server: WebServer, page: Any, problem: str
 ) -> None:
     server.pages["/api/states"] = page
@@ -248,7 +248,7 @@ def test_error_says_whether_home_assistant_was_too_slow_or_sent_a_malformed_or_e
     assert problem in str(call(runtime, "ha_list_entities").error)
 
 
-def test_home_assistant_response_about_another_entity_than_the_requested_one_is_an_error(
+def test_home_assistant_response_about_a_different_entity_is_reported_as_an_error(
     open_home: HomeRuntimes, server: WebServer
 ) -> None:
     lie = json.dumps({"entity_id": "light.other", "state": "on"}).encode()
@@ -275,7 +275,7 @@ def test_instructions_in_the_name_of_a_home_assistant_device_are_marked_as_data(
         ([], "did not answer within 0.5 s"),
     ],
 )
-def test_error_says_whether_the_home_assistant_websocket_was_silent_or_sent_unexpected_messages(
+def test_error_states_whether_the_home_assistant_websocket_timed_out_or_sent_unexpected_messages(
     open_home: HomeRuntimes, answers: list[str], problem: str
 ) -> None:
     async def talk(connection: Any) -> None:
@@ -297,7 +297,7 @@ def test_error_says_whether_the_home_assistant_websocket_was_silent_or_sent_unex
     assert problem in str(asyncio.run(ask()).error)
 
 
-def test_error_says_whether_home_assistant_cannot_be_reached_or_its_token_is_missing(
+def test_error_states_whether_home_assistant_is_unreachable_or_its_token_is_missing(
     open_home: HomeRuntimes,
 ) -> None:
     for interface in ("rest", "websocket"):
@@ -316,7 +316,7 @@ def test_error_says_whether_home_assistant_cannot_be_reached_or_its_token_is_mis
         ("what can home assistant do with my blinds?", "ha_list_services"),
     ],
 )
-def test_tool_search_finds_the_home_assistant_tools_for_messages_in_everyday_words(
+def test_tool_search_finds_the_home_assistant_tools_for_everyday_messages(
     open_home: HomeRuntimes, message: str, tool: str
 ) -> None:
     runtime = open_home("http://127.0.0.1:9001", "token")

@@ -135,7 +135,7 @@ def test_images_generated_by_fal_are_downloaded_without_sending_the_api_key(
         (make_answer({"data": [{"url": "http://169.254.169.254/latest"}]}), "metadata service"),
     ],
 )
-def test_error_says_whether_the_image_service_failed_or_sent_no_valid_image_and_no_file_is_written(
+def test_no_file_is_written_if_the_image_service_fails_or_sends_an_invalid_image(
     open_images: ImageRuntimes, server: WebServer, tmp_path: Path, page: Page, problem: str
 ) -> None:
     server.pages["/images"] = page

@@ -119,7 +119,7 @@ def test_model_cannot_send_a_message_to_a_target_that_is_not_configured(
     assert server.requests == []
 
 
-def test_errors_and_logs_do_not_show_the_url_of_a_message_target(
+def test_errors_and_logs_do_not_contain_the_url_of_a_message_target(
     open_runtimes: MessageRuntimes, server: WebServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.pages["/hook/s3cr3t-part"] = Page(b"no", status=500)
@@ -150,7 +150,7 @@ def test_secret_from_the_environment_is_not_sent_in_a_message(
     assert server.requests == []
 
 
-def test_send_message_is_offered_only_if_at_least_one_message_target_is_usable(
+def test_send_message_is_listed_only_if_at_least_one_message_target_is_usable(
     open_runtimes: MessageRuntimes, open_test_runtime: RuntimeOpener
 ) -> None:
     for runtime, reason in (

@@ -152,7 +152,7 @@ def test_reason_why_vision_is_unavailable_names_the_missing_model_setting_or_api
         assert problem in status.reason
 
 
-def test_error_says_whether_the_vision_model_was_too_slow_or_cannot_be_reached(
+def test_error_states_whether_the_vision_model_timed_out_or_is_unreachable(
     open_models: ModelRuntimes, server: WebServer, tmp_path: Path
 ) -> None:
     (tmp_path / "photo.png").write_bytes(PNG)
@@ -174,7 +174,7 @@ def test_error_says_whether_the_vision_model_was_too_slow_or_cannot_be_reached(
         assert problem in str(look(open_models(settings), image="photo.png").error)
 
 
-def test_paid_call_of_a_vision_model_needs_approval_unless_the_settings_allow_its_spending(
+def test_paid_call_of_a_vision_model_needs_approval_unless_the_settings_allow_the_cost(
     open_models: ModelRuntimes, models: str, tmp_path: Path
 ) -> None:
     (tmp_path / "photo.png").write_bytes(PNG)
@@ -204,7 +204,7 @@ def test_mixture_of_agents_combines_the_answers_of_several_models(
     assert "out of order" in result["failed"]["mock-responses:broken"]
 
 
-def test_mixture_of_agents_returns_all_answers_if_the_combining_model_cannot_be_reached(
+def test_mixture_of_agents_returns_all_answers_if_the_combining_model_is_unreachable(
     open_models: ModelRuntimes, models: str
 ) -> None:
     mixture = {"models": ["mock-openai:one", "mock-anthropic:two"], "aggregator": "nowhere:x"}
@@ -216,7 +216,7 @@ def test_mixture_of_agents_returns_all_answers_if_the_combining_model_cannot_be_
     assert "cannot be reached" in answer["note"]
 
 
-def test_mixture_of_agents_says_that_no_model_answered_if_all_are_unreachable(
+def test_mixture_of_agents_fails_with_the_reason_if_all_models_are_unreachable(
     open_models: ModelRuntimes,
 ) -> None:
     providers = {"nowhere": {"base_url": "http://127.0.0.1:9"}}
@@ -227,7 +227,7 @@ def test_mixture_of_agents_says_that_no_model_answered_if_all_are_unreachable(
     assert "At least 2 models" in status["mixture_of_agents"].reason
 
 
-def test_tool_search_finds_the_vision_and_mixture_tools_for_messages_in_everyday_words(
+def test_tool_search_finds_the_vision_and_mixture_tools_for_everyday_messages(
     open_models: ModelRuntimes,
 ) -> None:
     runtime = open_models({})

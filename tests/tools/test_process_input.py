@@ -90,7 +90,7 @@ def test_deletion_that_is_typed_into_a_shell_in_several_writes_runs_after_approv
     assert not marker.exists()
 
 
-def test_catastrophic_process_input_is_refused_even_if_the_approver_agrees(
+def test_catastrophic_process_input_is_refused_even_if_the_approver_allows_it(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     session = open_test_runtime(approver=lambda _: Answer.ONCE).session(["terminal"])
@@ -125,7 +125,7 @@ def test_dangerous_terminal_input_hidden_by_editing_or_history_keys_is_refused(
     assert marker.exists()
 
 
-def test_function_in_a_refused_process_input_is_not_taken_as_defined_when_it_is_called_later(
+def test_function_in_refused_process_input_is_treated_as_undefined_in_later_input(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -144,7 +144,7 @@ def test_function_in_a_refused_process_input_is_not_taken_as_defined_when_it_is_
     assert marker.exists()
 
 
-def test_session_approval_of_one_dangerous_process_input_does_not_cover_the_next_or_another_process(
+def test_session_approval_of_dangerous_process_input_does_not_apply_to_later_input(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -187,7 +187,7 @@ def test_input_to_a_process_that_another_runtime_has_written_to_needs_approval(
     call_tool(first.session(), "process", action="kill", process=process)
 
 
-def test_dangerous_function_typed_into_a_process_by_one_session_is_refused_when_another_session_calls_it(
+def test_calling_a_dangerous_function_that_another_session_defined_in_a_process_is_refused(
     runtime: Runtime, marker: Path
 ) -> None:
     process = start(runtime.session(), "bash")
@@ -197,7 +197,7 @@ def test_dangerous_function_typed_into_a_process_by_one_session_is_refused_when_
     assert marker.exists()
 
 
-async def test_concurrent_writes_that_delete_files_only_together_do_not_delete_them(
+async def test_concurrent_process_inputs_that_are_dangerous_only_together_delete_no_files(
     runtime: Runtime, marker: Path
 ) -> None:
     """Of `x=…` and `rm -rf $x`, each is judged with the other or rejected."""
@@ -227,7 +227,7 @@ def test_closing_the_input_of_a_shell_with_an_unfinished_command_needs_approval(
 
 
 @pytest.mark.thorough
-def test_process_input_needs_approval_if_all_earlier_input_is_too_long_to_be_logged(session: Session) -> None:
+def test_process_input_needs_approval_if_earlier_input_is_too_long_to_be_logged(session: Session) -> None:
     process = start(session, "cat > /dev/null")
     line = "plain text " * 1_800 + "\n"
     for _ in range(3):
@@ -237,7 +237,7 @@ def test_process_input_needs_approval_if_all_earlier_input_is_too_long_to_be_log
 
 
 @pytest.mark.thorough
-def test_input_after_a_write_that_the_process_received_only_in_part_needs_approval(
+def test_process_input_after_a_partial_write_needs_approval(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     reasons: list[str] = []

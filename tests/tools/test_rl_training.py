@@ -175,7 +175,7 @@ def test_approval_question_shows_all_parameters_of_a_training_run(open_training:
     assert request.reason == "rl_start_training starts work that can cost money or many hours of computing"
 
 
-def test_training_run_that_exceeds_its_time_limit_is_ended(
+def test_training_run_that_exceeds_its_time_limit_is_terminated(
     open_training: TrainingRuntimes, tmp_path: Path
 ) -> None:
     (tmp_path / "wait").touch()
@@ -196,7 +196,7 @@ def make_spec(tmp_path: Path, *command: str) -> RunSpec:
     )
 
 
-def test_only_as_many_training_runs_as_allowed_start_if_several_are_started_at_the_same_time(
+def test_concurrent_starts_of_training_runs_do_not_exceed_the_maximum_number_of_runs(
     tmp_path: Path,
 ) -> None:
     runs = LocalRuns(tmp_path / "runs", max_runs=1)
@@ -227,7 +227,7 @@ def test_file_with_api_keys_of_a_training_run_is_removed_if_the_run_does_not_sta
     assert (folder / "stop").exists()
 
 
-def test_stored_output_of_a_training_run_stays_below_the_byte_limit_and_contains_its_end(
+def test_stored_output_of_a_training_run_is_limited_in_size_and_contains_the_last_lines(
     open_training: TrainingRuntimes, home: Path
 ) -> None:
     runtime = open_training(max_log_bytes=20_000)
@@ -239,7 +239,7 @@ def test_stored_output_of_a_training_run_stays_below_the_byte_limit_and_contains
     assert read(call(runtime, "rl_get_results", run=run))["metrics"]["step"] == 4_999
 
 
-def test_training_status_says_that_the_command_failed_and_a_missing_program_is_an_error(
+def test_training_status_reports_a_failed_command_and_starting_a_missing_program_fails(
     open_training: TrainingRuntimes,
 ) -> None:
     broken = {"missing": {"command": ["/no/such/program"]}, "failing": {"command": ["false"]}}
@@ -250,7 +250,7 @@ def test_training_status_says_that_the_command_failed_and_a_missing_program_is_a
     assert (status["state"], status["exit_code"]) == ("failed", 1)
 
 
-def test_training_run_whose_supervisor_process_was_killed_is_reported_as_lost_and_its_command_ends(
+def test_training_run_whose_supervisor_is_killed_is_reported_as_lost_and_terminated(
     open_training: TrainingRuntimes, tmp_path: Path
 ) -> None:
     (tmp_path / "wait").touch()
@@ -267,7 +267,7 @@ def test_training_run_whose_supervisor_process_was_killed_is_reported_as_lost_an
         time.sleep(0.1)
 
 
-def test_supervisor_of_a_training_run_imports_nothing_from_the_workspace_and_gets_no_secrets(
+def test_supervisor_of_a_training_run_imports_no_workspace_modules_and_receives_no_secrets(
     open_training: TrainingRuntimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "selectors.py").write_text("open('imported', 'w')\nfrom _selectors import *\n")
@@ -310,7 +310,7 @@ def test_invalid_parameters_of_a_training_run_are_rejected(
         assert problem in str(call(runtime, name, environment="counting", parameters=parameters).error)
 
 
-def test_unknown_training_environment_or_run_is_an_error_and_a_similar_environment_is_suggested(
+def test_error_for_an_unknown_training_environment_suggests_a_similar_environment(
     open_training: TrainingRuntimes,
 ) -> None:
     runtime = open_training()
@@ -329,7 +329,7 @@ def make_page(value: object, status: int = 200) -> Page:
     return Page(json.dumps(value).encode(), "application/json", status)
 
 
-def test_training_run_on_an_http_service_can_be_started_watched_and_stopped(
+def test_training_run_on_an_http_service_can_be_started_monitored_and_stopped(
     open_training: TrainingRuntimes, server: WebServer
 ) -> None:
     received: list[Request] = []
@@ -368,7 +368,7 @@ def test_training_run_on_an_http_service_can_be_started_watched_and_stopped(
         (make_page({"error": "busy"}, 503), "status 503"),
     ],
 )
-def test_error_says_what_is_wrong_with_a_malformed_response_of_a_training_service(
+def test_error_for_a_malformed_response_of_a_training_service_states_the_problem(
     open_training: TrainingRuntimes, server: WebServer, page: Page, problem: str
 ) -> None:
     server.pages["/runs/run-8"] = page
@@ -389,7 +389,7 @@ def test_error_says_what_is_wrong_with_a_malformed_response_of_a_training_servic
         ("list all my training runs", "rl_list_runs"),
     ],
 )
-def test_tool_search_finds_the_training_tools_for_messages_in_everyday_words(
+def test_tool_search_finds_the_training_tools_for_everyday_messages(
     runtime: Runtime, message: str, tool: str
 ) -> None:
     found = runtime.retriever.answer(runtime.registry.snapshot(), message, mode="hybrid", limit=4)

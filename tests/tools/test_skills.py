@@ -51,9 +51,7 @@ def call_error(session: Session, tool: str, **args: Any) -> str:
     return result.error
 
 
-def test_skill_with_scripts_and_references_can_be_listed_and_its_instructions_and_files_read(
-    session: Session, own: Path
-) -> None:
+def test_instructions_and_files_of_a_listed_skill_can_be_read(session: Session, own: Path) -> None:
     skill = write_skill(own, "release-notes", "Write release notes from commits.", "Read format.md first.")
     for path in ("scripts/collect.py", "references/format.md"):
         (skill / path).parent.mkdir()
@@ -69,9 +67,7 @@ def test_skill_with_scripts_and_references_can_be_listed_and_its_instructions_an
     assert content == "text of references/format.md"
 
 
-def test_skills_list_with_a_query_returns_the_skill_that_fits_the_query_in_meaning(
-    session: Session, own: Path
-) -> None:
+def test_skills_list_with_a_query_returns_the_semantically_closest_skill(session: Session, own: Path) -> None:
     write_skill(own, "bread", "Bake sourdough bread.")
     write_skill(own, "invoice", "Prepare and number an invoice for a customer.")
     write_skill(own, "release-notes", "Write release notes from commits.")
@@ -80,7 +76,7 @@ def test_skills_list_with_a_query_returns_the_skill_that_fits_the_query_in_meani
     assert found["total"] == 3
 
 
-def test_tool_search_finds_the_skill_tools_for_messages_in_everyday_words(runtime: Runtime) -> None:
+def test_tool_search_finds_the_skill_tools_for_everyday_messages(runtime: Runtime) -> None:
     snapshot = runtime.registry.snapshot()
     for message, name in (
         ("which skills do you have?", "skills_list"),
@@ -125,9 +121,7 @@ def test_skill_is_not_changed_without_approval(open_test_runtime: RuntimeOpener)
     assert not (runtime.config.paths.config_dir / "skills").exists()
 
 
-def test_skill_of_a_project_is_marked_as_untrusted_and_cannot_be_changed(
-    session: Session, tmp_path: Path
-) -> None:
+def test_project_skill_is_marked_as_untrusted_and_cannot_be_changed(session: Session, tmp_path: Path) -> None:
     skill = write_skill(tmp_path / ".claude/skills", "deploy", "Deploy the service.", f"Run make.\n{ORDER}")
     viewed = call(session, "skill_view", name="deploy")
     assert viewed["from"] == "project"
@@ -159,7 +153,7 @@ def test_editing_the_description_of_a_skill_is_refused_if_its_existing_text_has_
     assert "typical of prompt injection" in call_error(session, "skill_manage", **edit)
 
 
-def test_skills_list_shows_the_users_skill_instead_of_a_project_skill_of_the_same_name(
+def test_skills_list_returns_the_user_skill_instead_of_a_project_skill_of_the_same_name(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     write_skill(tmp_path / ".agents/skills", "deploy", "Of the project.")
@@ -176,7 +170,7 @@ def test_skill_manage_refuses_to_write_files_outside_the_file_directories_of_a_s
     assert "cannot be used" in error
 
 
-def test_files_behind_a_symlink_that_leads_out_of_a_skill_are_neither_read_nor_written(
+def test_symlink_to_a_file_outside_a_skill_is_not_followed_for_reading_or_writing(
     session: Session, own: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -206,7 +200,7 @@ def test_injected_instructions_are_not_stored_as_a_skill(session: Session, own: 
         ("---\nname: Bad Name\ndescription: x\n---\n", "a-z, 0-9 and hyphens"),
     ],
 )
-def test_skills_list_shows_the_valid_skills_and_says_what_is_wrong_with_an_invalid_one(
+def test_skills_list_returns_valid_skills_and_the_problem_of_an_invalid_skill(
     session: Session, own: Path, text: str, problem: str
 ) -> None:
     write_skill(own, "good", "Good.")

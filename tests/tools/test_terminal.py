@@ -69,7 +69,7 @@ def test_relative_workdir_of_a_terminal_command_is_resolved_against_the_current_
     assert call_tool(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
 
 
-def test_deleting_all_files_is_blocked_if_the_terminal_is_in_a_system_directory(
+def test_deleting_all_files_is_blocked_if_the_current_directory_is_a_system_directory(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -119,7 +119,7 @@ def test_catastrophic_command_as_process_input_split_over_two_writes_is_blocked(
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_catastrophic_process_input_of_which_an_earlier_runtime_wrote_the_start_is_blocked(
+def test_catastrophic_process_input_started_by_an_earlier_runtime_is_blocked(
     open_test_runtime: RuntimeOpener, piece: str, rest: str
 ) -> None:
     with open_test_runtime() as first:
@@ -130,7 +130,7 @@ def test_catastrophic_process_input_of_which_an_earlier_runtime_wrote_the_start_
     call_tool(session, "process", action="kill", process=process)
 
 
-def test_terminal_command_that_times_out_returns_its_output_with_a_note_and_leaves_no_process(
+def test_terminal_command_that_times_out_returns_its_output_and_leaves_no_process(
     session: Session,
 ) -> None:
     command = "echo begun; MARK=slowtoken sleep 86400"
@@ -152,7 +152,7 @@ async def test_cancelled_terminal_call_terminates_its_command(session: Session) 
     await wait_until_gone("cancelledtoken")
 
 
-def test_closing_the_runtime_ends_processes_that_terminal_commands_left_running(runtime: Runtime) -> None:
+def test_closing_the_runtime_terminates_processes_left_running_by_terminal_commands(runtime: Runtime) -> None:
     answer = call_tool(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
     assert answer["output"] == "started\n"
     assert find_traces("lefttoken")
@@ -182,7 +182,7 @@ def test_command_output_from_a_pty_has_no_control_sequences(session: Session) ->
     assert answer["output"] == "red\n"
 
 
-def test_background_process_can_be_started_read_written_and_ended(session: Session) -> None:
+def test_background_process_can_be_started_read_written_to_and_terminated(session: Session) -> None:
     begun = call_tool(
         session,
         "terminal",
@@ -201,7 +201,7 @@ def test_background_process_can_be_started_read_written_and_ended(session: Sessi
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
-def test_watched_output_and_end_of_a_background_process_are_each_reported_once_to_its_session_only(
+def test_output_and_exit_of_a_watched_background_process_are_each_reported_once_to_its_session(
     session: Session, runtime: Runtime
 ) -> None:
     begun = call_tool(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
@@ -219,7 +219,7 @@ def test_watched_output_and_end_of_a_background_process_are_each_reported_once_t
     assert "notices" not in call_tool(session, "terminal", command="true")
 
 
-def test_process_tool_can_send_a_signal_to_a_background_process_and_kill_it(session: Session) -> None:
+def test_process_tool_can_signal_and_kill_background_processes(session: Session) -> None:
     command = "trap 'exit 7' INT; echo up; while :; do sleep 0.05; done"
     first = call_tool(session, "terminal", command=command, background=True)["process"]
     second = call_tool(session, "terminal", command="sleep 86400", background=True)["process"]
@@ -229,7 +229,7 @@ def test_process_tool_can_send_a_signal_to_a_background_process_and_kill_it(sess
     assert call_tool(session, "process", action="kill", process=second)["state"] == "ended"
 
 
-def test_error_of_the_process_tool_names_a_missing_argument_or_an_unknown_or_ended_process(
+def test_error_of_the_process_tool_states_a_missing_argument_or_an_unknown_or_ended_process(
     session: Session,
 ) -> None:
     assert "needs the name of a process" in call_error(session, "process", action="poll")
@@ -240,7 +240,7 @@ def test_error_of_the_process_tool_names_a_missing_argument_or_an_unknown_or_end
     assert "write needs data" in call_error(session, "process", action="write", process=name)
 
 
-def test_background_process_continues_after_its_runtime_is_closed_and_can_be_found_by_the_next(
+def test_background_process_survives_its_runtime_and_can_be_controlled_by_the_next_runtime(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     first = open_test_runtime()
@@ -253,7 +253,7 @@ def test_background_process_continues_after_its_runtime_is_closed_and_can_be_fou
     assert call_tool(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
 
 
-def test_terminal_commands_get_only_those_secret_environment_variables_that_the_settings_name(
+def test_terminal_commands_receive_only_secret_environment_variables_listed_in_the_settings(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import open_runtime
@@ -267,7 +267,7 @@ def test_terminal_commands_get_only_those_secret_environment_variables_that_the_
     assert "efgh5678" not in output
 
 
-def test_terminal_tool_is_not_offered_and_the_reason_is_given_if_the_sandbox_program_is_missing(
+def test_terminal_tool_is_not_listed_if_the_sandbox_program_is_missing(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import open_runtime

@@ -110,7 +110,7 @@ def test_remote_speech_service_receives_text_voice_and_api_key_and_its_audio_is_
         (Page(b"", status=307, headers={"Location": "https://evil.example/"}), "status 307"),
     ],
 )
-def test_error_says_whether_the_speech_service_failed_or_sent_malformed_audio(
+def test_error_states_whether_the_speech_service_failed_or_sent_malformed_audio(
     open_speech: SpeechRuntimes, server: WebServer, tmp_path: Path, page: Page, problem: str
 ) -> None:
     server.pages["/speech"] = page
@@ -131,7 +131,7 @@ def test_text_to_speech_has_the_spend_effect_only_if_it_may_use_a_remote_service
     assert not declares_cost(backend="espeak")
 
 
-def test_text_to_speech_refuses_paths_outside_the_workspace_or_without_the_ending_wav(
+def test_text_to_speech_refuses_paths_outside_the_workspace_or_without_a_wav_extension(
     open_speech: SpeechRuntimes,
 ) -> None:
     runtime = open_speech(backend="remote", key_env="VOICE_KEY")

@@ -75,16 +75,14 @@ def test_read_file_warns_about_lines_that_look_like_instructions_without_changin
     assert "\n".join(text for _, text in lines) + "\n" == TEXT
 
 
-def test_warning_of_read_file_counts_lines_from_the_start_of_the_file_despite_an_offset(
+def test_line_numbers_in_read_file_warnings_count_from_the_start_of_the_file_despite_an_offset(
     session: Session,
 ) -> None:
     answer = call_tool(session, "read_file", path="notes.md", offset=3)
     assert "line 4 looks" in answer["untrusted"]
 
 
-def test_patch_can_replace_a_line_that_read_file_warned_about_as_it_was_shown(
-    session: Session, tmp_path: Path
-) -> None:
+def test_patch_can_replace_a_line_that_read_file_warned_about(session: Session, tmp_path: Path) -> None:
     lines = call_tool(session, "read_file", path="notes.md")["lines"].split("\n")
     call_tool(session, "patch", path="notes.md", old=lines[3].split("\t", 1)[1], new="Nothing.")
     assert (tmp_path / "notes.md").read_text() == TEXT.replace(ORDER, "Nothing.")
@@ -127,11 +125,11 @@ def test_read_file_warns_about_an_injection_in_an_ordinary_document(
 
 
 @check_cases("line", BENIGN_LINES)
-def test_ordinary_sentence_of_a_document_is_not_taken_for_a_prompt_injection(line: str) -> None:
+def test_ordinary_sentence_in_a_document_is_not_reported_as_prompt_injection(line: str) -> None:
     assert find_injections(f"# Guide\n\n{line}\n\nThe end.\n") == []
 
 
-def test_documentation_of_this_project_gets_a_warning_only_for_its_example_of_an_injection() -> None:
+def test_documentation_of_this_project_is_flagged_only_for_its_prompt_injection_example() -> None:
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     passages = {
         document.name: [text[start:end] for start, end in find_injections(text)]
@@ -143,20 +141,20 @@ def test_documentation_of_this_project_gets_a_warning_only_for_its_example_of_an
     assert all("~/.ssh/config" in each for each in flagged.get("mcp.md", ()))
 
 
-def test_warning_about_untrusted_text_names_consecutive_lines_as_a_range() -> None:
+def test_warning_about_untrusted_text_lists_consecutive_lines_as_a_range() -> None:
     lines = [(f"line {number}", "text") for number in range(1, 11)]
     spans = [(0, 1), (10, 24), (45, 46)]
     notice = describe_untrusted_lines(lines, lambda _: spans)
     assert "Text at line 1, lines 3–5, line 10 looks" in notice
 
 
-def test_warning_about_untrusted_search_matches_names_consecutive_lines_of_a_file_as_a_range() -> None:
+def test_warning_about_untrusted_search_matches_lists_consecutive_lines_as_a_range() -> None:
     lines = [("a.md:1", "text"), ("a.md:2", "text"), ("b.md:3", "text")]
     notice = describe_untrusted_lines(lines, lambda text: [(0, len(text))])
     assert "Text at a.md:1–2, b.md:3 looks" in notice
 
 
-def test_warning_about_many_untrusted_lines_names_only_the_first_ones_followed_by_an_ellipsis() -> None:
+def test_warning_about_many_untrusted_lines_lists_only_the_first_lines_and_an_ellipsis() -> None:
     lines = [(f"line {number}", "text") for number in range(1, 201, 2)]
     notice = describe_untrusted_lines(lines, lambda text: [(0, len(text))])
     assert f"line {2 * MAX_NAMED_LINES - 1}, … looks" in notice

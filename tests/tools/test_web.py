@@ -122,7 +122,7 @@ def test_web_extract_returns_the_readable_pages_if_some_pages_fail(
     assert "web.private_networks" in local["error"]
 
 
-def test_web_extract_returns_the_readable_pages_if_others_have_a_bad_redirect_or_damaged_content(
+def test_web_extract_returns_readable_pages_if_others_have_a_bad_redirect_or_damaged_content(
     session: Session, server: WebServer
 ) -> None:
     server.pages["/a"] = Page(b"fine", "text/plain")
@@ -173,7 +173,7 @@ def test_web_extract_follows_a_redirect_and_returns_the_final_url(
     assert (page["final_url"], page["content"]) == (f"{server.url}/new", "here")
 
 
-def test_error_of_web_extract_says_why_an_image_or_a_page_built_by_scripts_has_no_text(
+def test_error_of_web_extract_explains_why_an_image_or_a_script_rendered_page_has_no_text(
     session: Session, server: WebServer
 ) -> None:
     server.pages["/a.png"] = Page(b"\x89PNG....", "image/png")
