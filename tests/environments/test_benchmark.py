@@ -12,7 +12,7 @@ from tests.environments.servers import ROOT
 
 
 @pytest.mark.thorough
-def test_benchmark_prints_times_of_commands_run_through_an_environment_and_run_directly() -> None:
+def test_benchmark_reports_durations_of_commands_run_in_an_environment_and_run_directly() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "local", "--runs", "2", "--json"],
         capture_output=True,

@@ -81,7 +81,7 @@ async def test_two_environments_opened_concurrently_with_equal_settings_share_on
 
 
 @pytest.mark.thorough(keep=("daytona",))
-async def test_environment_with_other_settings_gets_a_separate_cloud_sandbox(
+async def test_environments_with_different_settings_use_separate_cloud_sandboxes(
     name: str, options: Options
 ) -> None:
     async with (
@@ -106,7 +106,7 @@ async def test_closing_the_environment_of_a_temporary_cloud_sandbox_removes_the_
     await wait_until_gone(token)
 
 
-async def test_command_fails_if_its_cloud_sandbox_is_removed_and_the_next_command_gets_a_new_sandbox(
+async def test_command_after_the_removal_of_its_cloud_sandbox_runs_in_a_new_sandbox(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -119,7 +119,7 @@ async def test_command_fails_if_its_cloud_sandbox_is_removed_and_the_next_comman
 
 
 @pytest.mark.thorough(keep=("daytona",))
-async def test_command_fails_if_the_cloud_server_stops_responding_and_a_later_command_works_again(
+async def test_command_fails_while_the_cloud_server_does_not_respond_and_later_commands_succeed(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, {**options, **SHORT_LEASE})) as environment:
@@ -134,7 +134,7 @@ async def test_command_fails_if_the_cloud_server_stops_responding_and_a_later_co
 
 
 @pytest.mark.thorough
-async def test_calls_time_out_if_the_cloud_server_stops_responding(
+async def test_calls_to_a_cloud_backend_time_out_if_the_server_stops_responding(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"PROBE_TIMEOUT_S", "FIND_TIMEOUT_S", "CLOSE_TIMEOUT_S", "START_TIMEOUT_S", "CALL_TIMEOUT_S"}
@@ -165,7 +165,7 @@ async def test_command_of_50000_characters_can_run_in_background_in_a_cloud_sand
 
 
 @pytest.mark.thorough
-async def test_large_output_of_a_program_in_a_cloud_sandbox_is_complete_if_it_is_read_slowly(
+async def test_large_output_of_a_program_in_a_cloud_sandbox_is_complete_even_if_read_slowly(
     name: str, options: Options
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -178,7 +178,7 @@ async def test_large_output_of_a_program_in_a_cloud_sandbox_is_complete_if_it_is
         await environment.finish(running)
 
 
-async def test_readiness_check_of_a_cloud_backend_says_how_to_install_its_missing_sdk(
+async def test_readiness_check_of_a_cloud_backend_says_how_to_install_a_missing_sdk(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = make(name, options)
@@ -211,7 +211,7 @@ async def test_slow_import_of_a_broken_cloud_sdk_does_not_block_the_event_loop(
 
 
 @pytest.mark.thorough(keep=1)
-async def test_readiness_check_of_a_cloud_backend_names_the_variable_for_missing_credentials(
+async def test_readiness_check_of_a_cloud_backend_names_the_environment_variable_of_missing_credentials(
     name: str, options: Options
 ) -> None:
     """Runs in a separate process, because an SDK caches credentials."""
@@ -261,7 +261,7 @@ async def test_output_of_a_program_in_a_cloud_sandbox_can_be_read_while_its_inpu
         await environment.finish(running)
 
 
-async def test_interrupt_in_a_cloud_sandbox_reaches_the_program_which_may_then_end_with_its_own_exit_code(
+async def test_interrupted_program_in_a_cloud_sandbox_can_handle_the_signal_and_set_its_exit_code(
     name: str, options: Options
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -278,7 +278,7 @@ async def test_interrupt_in_a_cloud_sandbox_reaches_the_program_which_may_then_e
 
 
 @pytest.mark.thorough
-async def test_files_for_a_program_are_removed_from_a_cloud_sandbox_when_the_program_ends(
+async def test_helper_files_of_a_program_are_removed_from_a_cloud_sandbox_when_the_program_exits(
     name: str, options: Options
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -292,7 +292,7 @@ async def test_files_for_a_program_are_removed_from_a_cloud_sandbox_when_the_pro
 
 
 @pytest.mark.thorough
-async def test_files_for_a_program_are_removed_from_a_cloud_sandbox_when_the_program_is_killed(
+async def test_helper_files_of_a_program_are_removed_from_a_cloud_sandbox_when_the_program_is_killed(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -305,7 +305,7 @@ async def test_files_for_a_program_are_removed_from_a_cloud_sandbox_when_the_pro
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["daytona"])  # the other one has none for a command this short
-async def test_files_for_a_running_program_are_removed_from_a_cloud_sandbox_after_toolfold_was_killed(
+async def test_helper_files_in_a_cloud_sandbox_are_removed_after_the_toolfold_process_is_killed(
     name: str, options: Options
 ) -> None:
     wanted = {**options, **SHORT_LEASE}
@@ -332,7 +332,7 @@ async def test_files_for_a_running_program_are_removed_from_a_cloud_sandbox_afte
 
 
 @pytest.mark.parametrize("name", ["daytona"])
-async def test_opening_a_cloud_sandbox_removes_files_of_dead_processes_but_not_of_running_ones(
+async def test_opening_a_cloud_sandbox_removes_helper_files_of_dead_processes_only(
     name: str, options: Options
 ) -> None:
     dead, alive = (Path(options["notes"]) / f"pipes.{number}" for number in (2**30, os.getpid()))

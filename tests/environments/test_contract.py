@@ -103,13 +103,13 @@ class TestForegroundCommand:
     ) -> None:
         assert (await environment.run("kill -9 $$")).exit_code == 137
 
-    async def test_command_that_replaces_its_shell_by_exec_returns_output_and_exit_code_of_the_new_program(
+    async def test_command_that_replaces_its_shell_with_exec_returns_the_result_of_the_new_program(
         self, environment: Environment
     ) -> None:
         done = await environment.run("exec sh -c 'echo other; exit 9'")
         assert (done.exit_code, done.output) == (9, "other\n")
 
-    async def test_command_that_closes_its_output_still_runs_to_its_end(
+    async def test_command_that_closes_its_output_still_runs_to_completion(
         self, environment: Environment
     ) -> None:
         done = await environment.run("exec sh -c 'sleep 0.5; echo made >file; exit 9' >/dev/null 2>&1")
@@ -164,13 +164,13 @@ class TestForegroundCommand:
         done = await environment.run(f"cat <<'END'\n{text}END\n")
         assert done.output == text
 
-    async def test_command_may_be_longer_than_the_systems_argument_limit(
+    async def test_command_may_be_longer_than_the_argument_limit_of_the_operating_system(
         self, environment: Environment
     ) -> None:
         done = await environment.run(f": {'x' * 300_000}\necho long; exit 3")
         assert (done.exit_code, done.output) == (3, "long\n")
 
-    async def test_invalid_utf8_and_nul_bytes_in_command_output_are_replaced_by_visible_characters(
+    async def test_invalid_utf8_and_nul_bytes_in_command_output_are_replaced_with_visible_characters(
         self, environment: Environment
     ) -> None:
         done = await environment.run(r"printf 'a\377b\0c\303'")
@@ -188,7 +188,7 @@ class TestForegroundCommand:
         assert done.output.endswith("line 29999\n")
         assert (done.total_bytes, done.lost_bytes) == (len(whole), 0)
 
-    async def test_command_returns_although_its_background_process_runs_until_the_environment_is_closed(
+    async def test_command_returns_while_its_background_process_runs_until_the_environment_is_closed(
         self, site: BackendSite, token: str
     ) -> None:
         async with Environment(site.backend()) as environment:
@@ -241,14 +241,14 @@ class TestCommandTermination:
         assert find_traces(token) == []
         assert (await environment.run("echo still here")).output == "still here\n"
 
-    async def test_output_that_a_command_writes_after_the_terminate_signal_is_returned(
+    async def test_output_that_a_command_writes_after_sigterm_is_returned(
         self, environment: Environment, token: str
     ) -> None:
         command = f"trap 'echo last {token}; exit 1' TERM; echo ready; {FOREVER} & wait"
         done = await run_until_timeout(environment, command)
         assert done.output == f"ready\nlast {token}\n"
 
-    async def test_terminating_a_command_leaves_other_commands_running(
+    async def test_terminating_a_command_does_not_terminate_other_commands(
         self, environment: Environment, token: str
     ) -> None:
         slow = environment.run(f"export MARK={token}; {FOREVER}", timeout_s=0.5)
@@ -342,7 +342,9 @@ class TestTaskState:
         assert environment.working_directory() == "/usr/bin"
         assert (await environment.run("pwd; echo $SET")).output == "/usr/bin\n1\n"
 
-    async def test_command_in_a_missing_directory_is_an_error(self, environment: Environment) -> None:
+    async def test_running_a_command_in_a_missing_directory_raises_an_error(
+        self, environment: Environment
+    ) -> None:
         await environment.run("mkdir -p here; : >here/file")
         for folder in ("/nowhere", "here/file"):
             with pytest.raises(
@@ -352,7 +354,7 @@ class TestTaskState:
             assert "shell/command" not in str(said.value)
         assert (await environment.run("pwd; ls")).output == f"{environment.backend.home}\nhere\n"
 
-    async def test_background_process_in_a_missing_directory_is_an_error(
+    async def test_starting_a_background_process_in_a_missing_directory_raises_an_error(
         self, environment: Environment
     ) -> None:
         with pytest.raises(CallError, match=r"Cannot enter the directory nope from .*Create it first"):
@@ -360,7 +362,7 @@ class TestTaskState:
         assert (await environment.run("ls")).output == ""
         assert [each.state for each in await environment.processes.list_all()] == ["ended"]
 
-    async def test_command_runs_in_the_home_directory_and_says_so_if_the_current_directory_was_deleted(
+    async def test_command_runs_in_the_home_directory_with_a_note_if_the_current_directory_was_deleted(
         self, environment: Environment
     ) -> None:
         await environment.run("mkdir gone; cd gone; rmdir ../gone")
@@ -376,7 +378,7 @@ class TestTaskState:
         done = await environment.run("pwd; echo $KEPT; case $N in [0-9]) echo one of them;; esac")
         assert done.output == "/usr\nyes\none of them\n"
 
-    async def test_twenty_concurrent_commands_each_return_the_right_output_and_exit_code(
+    async def test_twenty_concurrent_commands_each_return_the_correct_output_and_exit_code(
         self, environment: Environment
     ) -> None:
         commands = (environment.run(f"echo {n}; exit {n}", task=str(n)) for n in range(20))
@@ -451,7 +453,7 @@ class TestTerminal:
 
 class TestFileTransfer:
     @for_every_backend
-    async def test_binary_file_written_to_the_environment_is_read_back_unchanged(
+    async def test_binary_file_written_to_the_environment_has_unchanged_content_when_read(
         self, environment: Environment
     ) -> None:
         data = bytes(range(256)) * 4_000 + b"\x1e\r\n"
@@ -459,13 +461,13 @@ class TestFileTransfer:
         assert await environment.read_file("new/folder/file name") == data
         assert await environment.read_file("new/folder/file name", offset=250, max_bytes=10) == data[250:260]
 
-    async def test_empty_file_written_to_the_environment_is_read_back_empty(
+    async def test_empty_file_written_to_the_environment_is_empty_when_read(
         self, environment: Environment
     ) -> None:
         await environment.write_file("empty", b"")
         assert await environment.read_file("empty") == b""
 
-    async def test_writing_a_file_through_a_symlink_in_the_environment_keeps_the_symlink_and_the_file_mode(
+    async def test_writing_through_a_symlink_in_the_environment_preserves_the_symlink_and_the_file_mode(
         self, environment: Environment
     ) -> None:
         await environment.run("echo old >real; chmod 751 real; ln -s real link")
@@ -482,7 +484,7 @@ class TestFileTransfer:
         assert await environment.read_file("at-once/file") in texts
         assert (await environment.run("ls at-once")).output == "file\n"
 
-    async def test_relative_path_of_a_read_or_written_file_is_resolved_in_the_current_directory_of_the_task(
+    async def test_relative_file_path_is_resolved_against_the_current_directory_of_the_terminal_task(
         self, environment: Environment
     ) -> None:
         await environment.run("mkdir here; cd here", task="one")
@@ -508,7 +510,7 @@ class TestFileTransfer:
 
 class TestBackgroundProcess:
     @for_every_backend
-    async def test_notice_about_the_end_of_a_background_process_with_its_exit_code_is_given_once(
+    async def test_exit_of_a_background_process_is_reported_once_with_its_exit_code(
         self, environment: Environment
     ) -> None:
         started = await environment.start_process("echo begun; read line; echo got $line; exit 5")
@@ -532,7 +534,7 @@ class TestBackgroundProcess:
         log = await environment.processes.read_log(process.name, 0, 1_000)
         assert log.decode() == '/usr\ntask\nit\'s\n"given" $HOME'
 
-    async def test_background_command_may_be_longer_than_the_systems_argument_limit(
+    async def test_background_command_may_be_longer_than_the_argument_limit_of_the_operating_system(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process(f": {'x' * 300_000}\nexit 3")
@@ -546,7 +548,7 @@ class TestBackgroundProcess:
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.send_signal(process.name, name)
 
-    async def test_write_to_a_background_process_is_rejected_if_its_input_log_changed_since_it_was_read(
+    async def test_write_to_a_background_process_is_rejected_if_its_input_log_has_changed_meanwhile(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process("cat", directory="/usr")
@@ -569,9 +571,7 @@ class TestBackgroundProcess:
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 0
         assert (await environment.processes.read_log(process.name, 0, 100)).strip() == b"5"
 
-    async def test_signal_sent_to_a_background_process_is_received_by_it(
-        self, environment: Environment
-    ) -> None:
+    async def test_background_process_receives_a_signal_sent_to_it(self, environment: Environment) -> None:
         process = await environment.start_process(
             "trap 'echo interrupted; exit 6' INT; echo ready; while :; do sleep 0.05; done"
         )
@@ -601,7 +601,7 @@ class TestBackgroundProcess:
         assert killed.exit_code not in (0, None)
         assert await environment.processes.kill(process.name) == killed
 
-    async def test_notice_is_given_when_a_background_process_prints_a_watched_word(
+    async def test_watched_word_in_the_output_of_a_background_process_is_reported(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process(
@@ -665,7 +665,7 @@ class TestBackgroundProcess:
         with pytest.raises(CallError, match="There is no background process 'nobody'"):
             await environment.processes.get("nobody")
 
-    async def test_background_process_can_have_a_terminal(self, environment: Environment) -> None:
+    async def test_background_process_can_run_in_a_pseudo_terminal(self, environment: Environment) -> None:
         try:
             process = await environment.start_process(
                 "[ -t 0 ] && stty size; read l; exit 8", pty=TerminalSize(9, 99)
@@ -676,7 +676,7 @@ class TestBackgroundProcess:
         await environment.processes.write(process.name, b"\n")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 8
 
-    async def test_background_process_survives_the_killed_toolfold_process_and_another_one_can_control_it(
+    async def test_background_process_survives_a_killed_toolfold_process_and_can_be_controlled_by_another(
         self, environment: Environment, site: BackendSite, token: str
     ) -> None:
         if not environment.backend.is_persistent:
@@ -695,7 +695,7 @@ class TestBackgroundProcess:
         assert find_traces(token) == []
 
 
-async def test_concurrent_writes_to_the_standard_input_of_a_program_all_arrive_unmixed_and_not_twice(
+async def test_concurrent_writes_to_the_standard_input_of_a_program_arrive_once_and_are_not_interleaved(
     site: BackendSite,
 ) -> None:
     backend = site.backend()

@@ -31,7 +31,7 @@ def test_every_terminal_backend_can_be_built_from_the_settings_by_its_name(name:
     assert build_backend(config, name).name == name
 
 
-def test_ssh_backend_without_host_is_a_config_error(tmp_path: Path) -> None:
+def test_ssh_backend_without_a_host_raises_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"terminal\.ssh\.host"):
         build_backend(make_config(tmp_path), "ssh")
 
@@ -57,7 +57,7 @@ def test_project_settings_cannot_change_the_terminal_backend_or_its_options(
 
 
 @pytest.mark.parametrize("name", ["x,", "x:y"])
-async def test_apptainer_backend_refuses_a_project_path_with_characters_that_would_change_its_mounts(
+async def test_apptainer_backend_rejects_a_project_path_with_characters_special_in_mount_options(
     name: str, tmp_path: Path
 ) -> None:
     project = tmp_path / name / "etc"
@@ -127,7 +127,7 @@ class TestPluginBackends:
             ("gone", "cannot be loaded"),
         ],
     )
-    def test_plugin_backend_that_is_missing_or_cannot_be_loaded_is_a_config_error(
+    def test_plugin_backend_that_is_missing_or_cannot_be_loaded_raises_a_config_error(
         self, tmp_path: Path, name: str, problem: str
     ) -> None:
         with pytest.raises(ConfigError, match=problem):

@@ -67,7 +67,7 @@ def guards(options: dict[str, str]) -> list[int]:
 
 
 @pytest.mark.thorough
-async def test_command_fails_before_its_timeout_if_the_machine_stops_answering(
+async def test_command_fails_before_its_timeout_if_the_target_machine_stops_responding(
     options: dict[str, str], token: str
 ) -> None:
     async with Environment(make_leased(options)) as environment:
@@ -119,7 +119,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
-async def test_request_that_the_guard_process_does_not_answer_fails_after_a_timeout(
+async def test_request_to_the_guard_process_fails_after_a_timeout_without_an_answer(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = UnresponsiveBackend(
@@ -176,7 +176,7 @@ class LateStartingBackend(Local):
 
 
 @pytest.mark.parametrize("how", ["time", "finish"])
-async def test_command_that_starts_only_after_it_timed_out_is_still_terminated(
+async def test_command_that_starts_only_after_its_timeout_is_still_terminated(
     options: dict[str, str], token: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, end = LateStartingBackend(options), Guard.terminate
@@ -197,7 +197,7 @@ async def test_command_that_starts_only_after_it_timed_out_is_still_terminated(
         assert find_traces(token) == []
 
 
-async def test_next_command_has_a_new_guard_process_after_the_guard_process_was_killed(
+async def test_killed_guard_process_is_replaced_for_the_next_command(
     options: dict[str, str], token: str
 ) -> None:
     async with Environment(make_local(options)) as environment:
@@ -211,7 +211,9 @@ async def test_next_command_has_a_new_guard_process_after_the_guard_process_was_
         assert find_traces(token) == []
 
 
-async def test_environment_whose_state_directory_cannot_be_created_fails_with_advice(tmp_path: Path) -> None:
+async def test_command_fails_with_advice_if_the_state_directory_of_its_environment_cannot_be_created(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "notes").write_text("not a folder")
     environment = Environment(make_local({"home": str(tmp_path), "notes": str(tmp_path / "notes")}))
     with pytest.raises(EnvironmentFailed, match=r"local cannot run commands: .*Try again"):
@@ -230,7 +232,7 @@ def redirected_client(tmp_path: Path) -> Iterator[str]:
     link.unlink()
 
 
-async def test_directory_in_dev_shm_that_another_user_owns_is_not_used_for_the_state_of_commands(
+async def test_state_of_commands_is_not_stored_in_a_dev_shm_directory_owned_by_another_user(
     options: dict[str, str], tmp_path: Path, redirected_client: str
 ) -> None:
     guard = await Guard.start(make_local(options), redirected_client, 1_000_000)
@@ -262,7 +264,7 @@ async def test_old_state_directory_with_a_space_in_its_name_is_removed_without_d
             shutil.rmtree(each, ignore_errors=True)
 
 
-async def test_directory_with_an_unexpected_name_is_not_listed_as_a_background_process_and_not_removed(
+async def test_state_directory_with_an_unexpected_name_is_not_listed_as_a_background_process(
     options: dict[str, str], tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -283,7 +285,7 @@ async def test_directory_with_an_unexpected_name_is_not_listed_as_a_background_p
     assert precious.exists()
 
 
-async def test_endless_output_of_the_guard_process_or_file_reader_is_an_error_and_not_read_completely(
+async def test_endless_output_of_the_guard_process_or_file_reader_raises_an_error(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CommandRunner.collect_output, "__defaults__", (1_000_000,))
@@ -303,7 +305,7 @@ async def test_endless_output_of_the_guard_process_or_file_reader_is_an_error_an
         assert found.command == "(unreadable description)"
 
 
-async def test_forged_replies_that_a_command_writes_in_the_name_of_the_guard_process_are_ignored(
+async def test_replies_of_the_guard_process_that_a_command_forges_are_ignored(
     options: dict[str, str],
 ) -> None:
     async with Environment(make_local(options)) as environment:

@@ -44,7 +44,7 @@ def test_input_log_marked_incomplete_twice_reports_the_first_reason() -> None:
     assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_oldest_input_log_is_dropped_above_the_limit_and_then_counts_as_incomplete() -> None:
+def test_oldest_input_log_is_dropped_above_the_limit_and_reported_as_incomplete() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))

@@ -98,7 +98,7 @@ async def commands_work_again(environment: Environment) -> bool:
 
 class TestKilledClient:
     @pytest.mark.thorough(keep=("docker", "ssh"))
-    async def test_command_ends_with_137_and_leaves_no_process_if_the_docker_or_ssh_client_program_is_killed(
+    async def test_command_exits_with_137_and_leaves_no_process_if_its_docker_or_ssh_client_is_killed(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
         kind, options = remote
@@ -131,7 +131,7 @@ class TestKilledClient:
 
 class TestContainer:
     @pytest.mark.thorough(keep=("docker",))
-    async def test_command_fails_if_its_container_is_killed_and_the_next_one_restarts_the_container(
+    async def test_killed_container_is_restarted_for_the_next_command(
         self, containers: Options, token: str
     ) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
@@ -171,7 +171,7 @@ class TestContainer:
         assert list_temporary_containers(containers) == []
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_container_left_by_a_killed_toolfold_process_is_removed_when_the_next_one_starts(
+    async def test_container_left_by_a_killed_toolfold_process_is_removed_when_toolfold_starts_again(
         self, containers: Options
     ) -> None:
         client = await asyncio.create_subprocess_exec(
@@ -190,7 +190,7 @@ class TestContainer:
             assert other != orphan
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_starting_a_temporary_container_does_not_remove_that_of_another_running_environment(
+    async def test_starting_a_temporary_container_does_not_remove_containers_of_other_open_environments(
         self, containers: Options
     ) -> None:
         async with (
@@ -202,7 +202,7 @@ class TestContainer:
             assert len(list_temporary_containers(containers)) == 2
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_container_has_no_capabilities_no_new_privileges_and_no_network(
+    async def test_container_has_no_capabilities_and_no_network_and_cannot_gain_privileges(
         self, containers: Options
     ) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
@@ -212,7 +212,7 @@ class TestContainer:
         assert status.splitlines()[-1] == "lo"
 
     @pytest.mark.thorough
-    async def test_container_runs_the_next_command_after_a_command_started_more_processes_than_its_limit(
+    async def test_container_can_run_commands_after_a_command_exceeded_the_process_limit(
         self, containers: Options
     ) -> None:
         wanted = ContainerSpec(image=containers["image"], processes=64)
@@ -228,7 +228,7 @@ class TestContainer:
             await backend.remove()
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_project_files_written_in_a_container_belong_to_the_project_owner(
+    async def test_project_files_written_in_a_container_are_owned_by_the_project_owner(
         self, containers: Options, tmp_path: Path
     ) -> None:
         os.chown(tmp_path, 4_321, 4_322)
@@ -264,9 +264,7 @@ class TestContainer:
         assert (readiness.available, "daemon is running" in readiness.advice) == (False, True)
 
     @pytest.mark.thorough(keep=("docker",))
-    async def test_command_fails_and_names_the_image_if_the_container_image_does_not_exist(
-        self, containers: Options
-    ) -> None:
+    async def test_error_for_a_missing_container_image_names_the_image(self, containers: Options) -> None:
         backend = server_backends.make_container({**containers, "image": "localhost/no-such-image"})
         async with Environment(backend) as environment:
             with pytest.raises(EnvironmentFailed, match="no-such-image"):
@@ -351,7 +349,7 @@ class TestSshConnection:
         assert not readiness.available
         assert "has changed" in readiness.reason
 
-    async def test_command_fails_and_says_that_the_ssh_server_rejected_the_login_if_the_key_is_wrong(
+    async def test_error_for_a_wrong_ssh_key_says_that_the_server_rejected_the_login(
         self, machine: Options, tmp_path: Path
     ) -> None:
         other = Path(machine["identity"]).with_name("host_key")
@@ -359,7 +357,7 @@ class TestSshConnection:
             with pytest.raises(EnvironmentFailed, match="rejected the login"):
                 await environment.run("true")
 
-    async def test_ssh_control_socket_is_in_a_directory_accessible_only_to_its_owner_and_removed_afterwards(
+    async def test_ssh_control_socket_is_in_a_private_directory_that_is_removed_afterwards(
         self, machine: Options, temp_dir: Path
     ) -> None:
         async with Environment(server_backends.make_ssh(machine)) as environment:
@@ -380,7 +378,7 @@ class TestSshConnection:
             assert not (await backend.check()).available
         assert not made.exists()
 
-    async def test_command_fails_with_an_ssh_command_to_try_if_the_ssh_host_is_unreachable(self) -> None:
+    async def test_error_for_an_unreachable_ssh_host_contains_an_ssh_command_to_try(self) -> None:
         async with Environment(
             Ssh(SshAddress(host="127.0.0.1", port=1), environment=os.environ)
         ) as environment:

@@ -23,7 +23,7 @@ def split_at(data: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(pieces, st.integers(2, 100), st.integers(0, 500))
-def test_output_up_to_the_limit_is_returned_completely_and_longer_output_is_truncated_and_stored(
+def test_output_longer_than_the_limit_is_truncated_and_stored_in_a_file(
     written: list[bytes], most: int, largest: int
 ) -> None:
     everything = b"".join(written)
@@ -44,7 +44,7 @@ def test_output_up_to_the_limit_is_returned_completely_and_longer_output_is_trun
 
 
 @given(texts, st.lists(st.integers(0, 1_000), max_size=5))
-def test_output_listener_receives_all_text_however_the_output_is_split_into_chunks(
+def test_output_listener_receives_all_text_for_any_split_of_the_output_into_chunks(
     text: str, places: list[int]
 ) -> None:
     heard: list[str] = []
@@ -56,14 +56,14 @@ def test_output_listener_receives_all_text_however_the_output_is_split_into_chun
 
 
 @given(texts, st.integers(4, 40))
-def test_truncating_output_does_not_cut_multibyte_characters_apart(text: str, most: int) -> None:
+def test_truncating_output_does_not_split_multibyte_characters(text: str, most: int) -> None:
     output = OutputBuffer(max_bytes=most)
     output.append(text.encode(errors="replace"))
     assert "\ufffd" not in output.text() or "\ufffd" in text or "?" in text
 
 
 @given(st.text(max_size=50), st.integers(0, 200))
-def test_incomplete_utf8_character_at_the_end_of_a_chunk_of_output_is_cut_off(text: str, at: int) -> None:
+def test_incomplete_utf8_character_at_the_end_of_an_output_chunk_is_removed(text: str, at: int) -> None:
     data = text.encode(errors="replace")[:at]
     whole = trim_partial_character(data)
     whole.decode()
@@ -77,7 +77,7 @@ def test_incomplete_utf8_character_at_the_end_of_a_chunk_of_output_is_cut_off(te
     st.text(max_size=40),
     st.lists(st.integers(0, 1_000), max_size=8),
 )
-def test_end_mark_with_exit_code_and_directory_is_found_however_the_output_is_split_into_chunks(
+def test_end_mark_after_command_output_is_parsed_for_any_split_of_the_output_into_chunks(
     written: bytes, code: int, folder: str, places: list[int]
 ) -> None:
     ending = EndMarkParser()
@@ -106,7 +106,7 @@ def test_output_without_an_end_mark_is_returned_completely(
     ),
     st.lists(st.integers(0, 300), max_size=8),
 )
-def test_output_that_contains_parts_of_end_marks_is_returned_completely_and_unchanged(
+def test_output_that_contains_parts_of_end_marks_is_returned_unchanged(
     parts: list[bytes], places: list[int]
 ) -> None:
     ending = EndMarkParser()
@@ -117,7 +117,7 @@ def test_output_that_contains_parts_of_end_marks_is_returned_completely_and_unch
     assert data.startswith(passed)
 
 
-def test_output_after_an_unfinished_end_mark_is_held_back_only_up_to_a_limit() -> None:
+def test_output_after_an_unfinished_end_mark_is_buffered_only_up_to_a_limit() -> None:
     ending = EndMarkParser()
     begun = b"\x1e" + ending.mark.encode() + b" "
     passed = ending.feed(begun) + b"".join(ending.feed(b"y" * 10_000) for _ in range(20))

@@ -25,7 +25,7 @@ _WORDS = st.sampled_from(["", "r", "g", "o", "x 137 it was killed"])
 
 
 @given(st.lists(st.one_of(_BYTES, _WORDS), max_size=12), st.lists(st.integers(0, 300), max_size=8))
-def test_frame_parser_separates_control_frames_from_terminal_output_however_they_are_split_into_chunks(
+def test_frame_parser_separates_control_frames_from_output_for_any_split_into_chunks(
     pieces: list[bytes | str], cuts: list[int]
 ) -> None:
     # Output that happens to end with the beginning of a frame is followed by other bytes.
@@ -47,7 +47,7 @@ def test_frame_parser_separates_control_frames_from_terminal_output_however_they
     st.lists(st.tuples(st.integers(0, 80), st.sampled_from("rg")), max_size=4),
     st.lists(st.integers(0, 200), max_size=8),
 )
-def test_frame_parser_separates_flow_control_frames_that_stand_inside_an_exit_frame(
+def test_frame_parser_extracts_flow_control_frames_from_inside_an_exit_frame(
     between: list[tuple[int, str]], cuts: list[int]
 ) -> None:
     within = f"written\x1e{MARK} x 137 it was killed\x1e".encode()
@@ -163,7 +163,7 @@ async def test_exit_code_is_reported_if_the_exit_frame_arrives_in_several_reads(
             assert await channel.wait() == 7
 
 
-async def test_reading_ends_normally_if_a_program_prints_a_forged_exit_frame(tmp_path: Path) -> None:
+async def test_reading_output_ends_normally_if_a_program_prints_a_forged_exit_frame(tmp_path: Path) -> None:
     line = LocalPty()
     forge = "mark=$(tr '\\0' '\\n' </proc/$PPID/cmdline | grep -o '[0-9a-f]\\{24\\}' | head -n 1)"
     forge += "; printf '\\036%s x many \\036' \"$mark\"; echo written"

@@ -56,7 +56,7 @@ async def sandbox(workspace_root: Path) -> AsyncIterator[Environment]:
         yield environment
 
 
-async def test_commands_in_the_sandbox_can_write_in_the_project_but_not_elsewhere(
+async def test_commands_in_the_sandbox_can_write_only_in_the_project(
     sandbox: Environment, workspace_root: Path
 ) -> None:
     done = await sandbox.run("touch mine; touch ~/other /other /etc/other /usr/other; echo over")
@@ -65,7 +65,7 @@ async def test_commands_in_the_sandbox_can_write_in_the_project_but_not_elsewher
     assert not (workspace_root / "home" / "other").exists()
 
 
-async def test_system_files_are_readable_in_the_sandbox_and_credentials_are_not(sandbox: Environment) -> None:
+async def test_system_files_are_readable_in_the_sandbox_but_credentials_are_not(sandbox: Environment) -> None:
     done = await sandbox.run(
         "cat /etc/hostname >/dev/null && echo system; cat ~/notes.txt ~/.ssh/id_ed25519 ~/.netrc 2>/dev/null"
     )
@@ -164,7 +164,7 @@ async def test_other_processes_are_invisible_and_unreachable_in_the_sandbox(sand
     assert done.exit_code == 1
 
 
-async def test_temporary_and_cache_files_of_the_sandbox_persist_between_commands_and_are_not_on_this_machine(
+async def test_temporary_and_cache_files_persist_between_sandboxed_commands_but_not_on_the_host(
     sandbox: Environment, workspace_root: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -191,7 +191,9 @@ async def test_commands_in_the_sandbox_have_no_kernel_capabilities_and_cannot_mo
     assert (await sandbox.run("mount -t tmpfs none /mnt")).exit_code != 0
 
 
-def test_readiness_check_of_the_sandbox_says_how_to_install_missing_bubblewrap(workspace_root: Path) -> None:
+def test_readiness_check_of_the_sandbox_says_how_to_install_bubblewrap_if_it_is_missing(
+    workspace_root: Path,
+) -> None:
     backend = Sandbox(
         home=workspace_root, state_dir=workspace_root / "notes", environment={"PATH": str(workspace_root)}
     )

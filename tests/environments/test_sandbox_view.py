@@ -96,7 +96,7 @@ async def test_none_of_the_known_credential_files_can_be_read_in_the_sandbox(
     assert output == "finished\n"
 
 
-async def test_home_directory_in_the_sandbox_lists_only_package_managers_and_caches(
+async def test_home_directory_in_the_sandbox_contains_only_package_managers_and_caches(
     workspace_root: Path, home: Path
 ) -> None:
     plant(home)
@@ -172,7 +172,7 @@ async def test_workspace_in_the_home_directory_is_writable_and_its_siblings_are_
     assert (project / "made").exists()
 
 
-async def test_home_directory_used_as_workspace_hides_dot_files_except_those_of_package_managers(
+async def test_dot_files_except_package_managers_are_hidden_if_the_home_directory_is_the_workspace(
     home: Path,
 ) -> None:
     planted = plant(home)
@@ -193,7 +193,7 @@ async def test_home_directory_used_as_workspace_hides_dot_files_except_those_of_
     }
 
 
-async def test_paths_made_visible_in_the_sandbox_are_read_only_and_credential_files_in_them_stay_hidden(
+async def test_paths_made_visible_in_the_sandbox_are_read_only_and_hide_credential_files(
     workspace_root: Path, home: Path
 ) -> None:
     write(home / ".config/tool/settings", "wanted ")
@@ -211,7 +211,7 @@ async def test_paths_made_visible_in_the_sandbox_are_read_only_and_credential_fi
     assert output.count("Read-only file system") == 2
 
 
-async def test_file_in_a_credential_directory_is_readable_in_the_sandbox_only_if_it_is_listed_itself(
+async def test_credential_file_is_readable_in_the_sandbox_only_if_the_settings_list_this_file(
     workspace_root: Path, home: Path
 ) -> None:
     write(home / ".aws/config", "region")
@@ -226,7 +226,7 @@ async def test_file_in_a_credential_directory_is_readable_in_the_sandbox_only_if
     assert "secret" not in output
 
 
-async def test_files_of_toolfold_stay_hidden_inside_a_path_made_visible_in_the_sandbox(
+async def test_toolfold_files_inside_a_path_made_visible_in_the_sandbox_stay_hidden(
     workspace_root: Path, home: Path
 ) -> None:
     own = write(workspace_root / "data" / "toolfold" / "tokens", "secret")
@@ -260,14 +260,14 @@ async def test_symlink_from_a_visible_to_a_hidden_directory_does_not_make_the_hi
     assert output == "finished\n"
 
 
-async def test_symlink_from_one_visible_directory_to_another_can_be_followed_in_the_sandbox(
+async def test_symlink_between_two_visible_directories_can_be_followed_in_the_sandbox(
     workspace_root: Path, home: Path
 ) -> None:
     (home / ".nvm").symlink_to("/usr/bin")
     assert (await run_in(workspace_root / "project", home, "test -x ~/.nvm/env && echo works")) == "works\n"
 
 
-async def test_home_directory_reached_through_a_symlink_shows_tools_and_hides_credentials_in_the_sandbox(
+async def test_credentials_stay_hidden_in_the_sandbox_if_the_home_directory_is_a_symlink(
     workspace_root: Path, home: Path
 ) -> None:
     write(home / ".cargo/bin/tool", "tool")
@@ -285,7 +285,7 @@ async def test_home_directory_reached_through_a_symlink_shows_tools_and_hides_cr
 
 
 @pytest.mark.parametrize("value", ["/", "/usr", "/nonexistent/home", "relative", ""])
-async def test_commands_run_in_the_sandbox_even_if_the_variable_home_is_empty_or_names_a_missing_directory(
+async def test_sandboxed_commands_run_even_if_the_home_variable_is_empty_or_an_unusable_directory(
     value: str, workspace_root: Path
 ) -> None:
     (workspace_root / "project").mkdir()
@@ -299,7 +299,7 @@ async def test_commands_run_in_the_sandbox_even_if_the_variable_home_is_empty_or
         assert (await environment.run("touch made && ls /usr/bin | wc -l")).output.strip() != "0"
 
 
-async def test_file_written_to_the_home_directory_in_the_sandbox_is_gone_for_the_next_command(
+async def test_file_written_to_the_home_directory_in_the_sandbox_is_absent_in_the_next_command(
     workspace_root: Path, home: Path
 ) -> None:
     async with await open_sandbox(workspace_root / "project", home) as environment:
@@ -308,7 +308,7 @@ async def test_file_written_to_the_home_directory_in_the_sandbox_is_gone_for_the
     assert not list(home.iterdir())
 
 
-async def test_git_in_the_sandbox_sees_user_name_and_email_but_no_tokens_of_the_git_configuration(
+async def test_git_in_the_sandbox_has_the_user_name_and_email_but_no_tokens_of_the_git_configuration(
     workspace_root: Path, home: Path
 ) -> None:
     if shutil.which("git") is None:
@@ -340,7 +340,7 @@ async def test_kernel_settings_are_read_only_in_the_sandbox(workspace_root: Path
 
 
 @pytest.mark.thorough
-async def test_search_for_writable_paths_in_the_sandbox_finds_only_the_project_and_temporary_directories(
+async def test_only_the_project_and_temporary_directories_are_writable_in_the_sandbox(
     workspace_root: Path, home: Path
 ) -> None:
     plant(home)
@@ -372,7 +372,7 @@ def unexpectedly_writable(output: str, project: Path, home: Path) -> list[str]:
     return sorted(line for line in shown if not line.startswith(f"{home}/"))
 
 
-async def test_trying_to_write_everywhere_in_the_sandbox_changes_only_the_project_on_this_machine(
+async def test_sandboxed_command_that_writes_everywhere_changes_only_the_project_on_the_host(
     workspace_root: Path, home: Path
 ) -> None:
     """Tries to write everywhere; only the project has changed afterwards."""
@@ -461,7 +461,7 @@ async def test_kernel_files_such_as_proc_kcore_are_unreadable_in_the_sandbox_eve
     assert output == "finished\n"
 
 
-async def test_sockets_of_this_machine_cannot_be_connected_to_from_the_sandbox(
+async def test_sandboxed_command_cannot_connect_to_sockets_of_the_host(
     workspace_root: Path, home: Path
 ) -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
@@ -546,5 +546,5 @@ async def test_symlink_left_in_tmp_of_the_sandbox_is_not_followed_by_the_next_co
         assert list(target.iterdir()) == []
 
 
-def test_list_of_credential_files_used_in_the_sandbox_tests_has_no_duplicates() -> None:
+def test_sandbox_tests_use_at_least_90_different_credential_files() -> None:
     assert len(CREDENTIALS) == len(set(CREDENTIALS)) >= 90

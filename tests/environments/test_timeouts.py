@@ -48,7 +48,9 @@ async def test_cancelling_call_with_timeout_does_not_wait_for_a_call_that_ignore
     over.set()
 
 
-async def test_call_with_timeout_raises_connection_error_if_the_called_library_cancels_itself() -> None:
+async def test_call_with_timeout_raises_connection_error_if_the_called_library_raises_cancelled_error() -> (
+    None
+):
     async def broken() -> None:
         raise asyncio.CancelledError
 
