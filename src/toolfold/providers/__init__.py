@@ -1,4 +1,4 @@
-"""Model dialects: how each provider's API writes tools, messages and tool results.
+"""Model dialects: the format of tools, messages and tool results in each provider's API.
 
 One module for each dialect. Sends nothing, and does not decide which tools are shown.
 """
@@ -32,7 +32,7 @@ DIALECTS: dict[DialectName, Dialect] = {
 
 
 def get_dialect(name: str) -> Dialect:
-    """Return the dialect with this name, or raise a ValueError that lists the names."""
+    """Return the dialect with this name. Raises ValueError with the known names if there is none."""
     for known, dialect in DIALECTS.items():
         if known == name:
             return dialect

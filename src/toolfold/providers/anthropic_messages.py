@@ -66,7 +66,7 @@ _FIRST_NATIVE_VERSION = (4, 5)
 
 
 class AnthropicMessages(Dialect):
-    """Anthropic's format: messages of content blocks; all tool results of a reply are in one user message."""
+    """Anthropic's format: messages of content blocks, with all results of a reply in one user message."""
 
     name: ClassVar[DialectName] = "anthropic"
     default_model = "claude"
@@ -191,7 +191,7 @@ class AnthropicMessages(Dialect):
 
 
 class _AnthropicReplyReader(ReplyReader):
-    """Collects the content blocks of one streamed Anthropic message."""
+    """Parser that assembles one streamed Anthropic message from its content blocks."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, Json] = {}
@@ -222,7 +222,7 @@ class _AnthropicReplyReader(ReplyReader):
                 raise _stream_error(event.get("error"))
 
     def read_message(self, message: Json) -> None:
-        """Read the token usage and the stop reason from an Anthropic message object."""
+        """Extract the token usage and the stop reason from an Anthropic message object."""
         self._model = text_of(message.get("model"))
         self._usage |= _known_counts(message.get("usage"))
         self._finish = _FINISH_REASONS.get(text_of(message.get("stop_reason")), self._finish)
@@ -281,7 +281,7 @@ class _AnthropicReplyReader(ReplyReader):
         )
 
     def _read_input(self, index: int, block: Json) -> tuple[Json | str, Json]:
-        """Return the arguments of a tool call, and its content block with these arguments.
+        """Return the arguments of a tool call, and its content block completed with these arguments.
 
         Text that is not a JSON object is returned as it is, and the block then has no arguments.
         """
@@ -301,7 +301,7 @@ class _AnthropicReplyReader(ReplyReader):
 
 
 def _mark_newest(messages: Sequence[Message]) -> list[Json]:
-    """Add a cache marker to the newest message, so that the provider caches the conversation so far."""
+    """Add a cache marker to the newest message, so that the provider caches the conversation."""
     marked = [dict(message) for message in messages]
     if not marked:
         return marked
@@ -318,7 +318,7 @@ def _can_carry_mark(block: Any) -> bool:
 
 
 def _known_counts(usage: Any) -> Json:
-    """Return the token counts of a usage object, without null values."""
+    """Return the token counts of a usage object, omitting null values."""
     return (
         {key: value for key, value in usage.items() if value is not None}
         if isinstance(usage, Mapping)
@@ -349,7 +349,7 @@ def _stream_error(error: Any) -> ProviderError:
 
 
 def find_references(messages: Sequence[Message]) -> set[str]:
-    """Return the names of the tools to which tool results refer; the request must define these tools."""
+    """Return the names of tools referenced by tool results; the request must define these tools."""
     return {
         str(reference.get("tool_name"))
         for message in messages

@@ -36,7 +36,7 @@ class ModelClient(Protocol):
 
     @property
     def model(self) -> str:
-        """Return the model for requests that name none; empty if each request must name one."""
+        """Return the default model for requests without a model; empty if each request must name one."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -45,13 +45,13 @@ class ModelClient(Protocol):
         """Start a model call; the request is sent when the stream is first read."""
 
     async def list_models(self) -> list[Json]:
-        """Return the provider's list of models, as its API returns it."""
+        """Return the provider's model list as returned by its API."""
 
     async def close(self) -> None: ...
 
 
 class ReplyStream:
-    """One streamed model call: iterate for the pieces of the answer, then read `reply`."""
+    """One streamed model call: iterate for the text chunks of the answer, then read `reply`."""
 
     def __init__(self, events: AsyncIterator[Json], reader: ReplyReader) -> None:
         self._events, self._reader = events, reader
@@ -65,19 +65,19 @@ class ReplyStream:
 
     @property
     def reply(self) -> Reply:
-        """Return the complete reply, or the part of it that was received before an interruption."""
+        """Return the complete reply, or the part received before an interruption."""
         return self._reply if self._reply is not None else self._reader.finish(interrupted=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often and how long a failed model call is retried."""
+    """Number and delays of retries of a failed model call."""
 
     max_attempts: int = 4
     first_delay_s: float = 1.0
 
     def delay(self, attempt: int, error: ProviderError) -> float | None:
-        """Return the seconds to wait after a failed attempt (counted from 1), or None to give up."""
+        """Return the seconds to wait after a failed attempt (counted from 1), or None to stop retrying."""
         if attempt >= self.max_attempts or not error.is_retryable:
             return None
         if error.retry_after_s is not None:
@@ -95,7 +95,7 @@ async def call_model(
     on_stream: Callable[[ReplyStream], None],
     retries: RetryPolicy,
 ) -> Reply:
-    """Send a model request and return the reply, retrying failures before any text was received.
+    """Send a model request and return the reply; retry failures that occur before any text is received.
 
     `on_stream` receives each attempt's stream, whose `reply` is what there is if the call is cancelled.
     """
@@ -118,7 +118,7 @@ async def call_model(
 
 
 class OpenAIClient:
-    """Client for chat completions and Responses through the `openai` package."""
+    """Client for OpenAI's Chat Completions and Responses APIs through the `openai` package."""
 
     def __init__(
         self, name: str, dialect: Dialect, *, base_url: str | None, api_key: str, timeout_s: float
@@ -186,7 +186,7 @@ class AnthropicClient:
 async def _relay_events(
     create: Callable[..., Any], body: Json, request: ModelRequest, errors: Any
 ) -> AsyncIterator[Json]:
-    """Yield the events of a streamed model call as plain data; without streaming, the whole body."""
+    """Yield the events of a streamed model call as plain data; without streaming, the whole response body."""
     import httpx2
 
     known = {key: body.pop(key) for key in ("model", "stream") if key in body}
@@ -216,12 +216,12 @@ async def _relay_events(
 
 
 def _required_arguments(body: Json) -> Json:
-    """Remove from the request body, and return, the fields that the official packages take as arguments."""
+    """Remove and return the fields of the request body that the official packages require as arguments."""
     return {key: body.pop(key) for key in ("messages", "max_tokens", "input") if key in body}
 
 
 def _as_chat_chunk(completion: Json) -> Json:
-    """Convert a complete chat completion to a single chunk of a stream, to read both in the same way."""
+    """Convert a complete chat completion to a single stream chunk, so that both are parsed alike."""
     choices = []
     for choice in completion.get("choices") or []:
         message = choice.get("message") or {}
@@ -231,7 +231,7 @@ def _as_chat_chunk(completion: Json) -> Json:
 
 
 def _as_message_events(message: Json) -> list[Json]:
-    """Convert a complete Anthropic message to events of a stream, to read both in the same way."""
+    """Convert a complete Anthropic message to stream events, so that both are parsed alike."""
     events: list[Json] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(message.get("content") or []):
         events.append({"type": "content_block_start", "index": index, "content_block": block})
@@ -268,7 +268,7 @@ def translate_error(error: Any, errors: Any) -> ProviderError:
 
 
 def _describe_connection_error(error: Any) -> str:
-    """Return why a provider cannot be reached, with its address but not the credentials of its URL."""
+    """Return why a provider is unreachable, with its address but without credentials of its URL."""
     url = error.request.url
     address = str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None)).rstrip("/")
     problem = f"the provider cannot be reached at {address}: {error.__cause__ or error}"
@@ -284,7 +284,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _read_retry_after(headers: Any) -> float | None:
-    """Return the seconds that the provider asks to wait; None if it states no number of seconds."""
+    """Return the retry delay requested by the provider in seconds; None if there is none."""
     for key, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers.get(key, "")) / unit)
@@ -294,7 +294,7 @@ def _read_retry_after(headers: Any) -> float | None:
 
 
 def import_package(package: str, extra: str) -> Any:
-    """Import an optional package, or raise a ProviderError that says how to install it."""
+    """Import an optional package. Raises ProviderError with installation advice if it is missing."""
     import importlib
 
     try:

@@ -1,4 +1,4 @@
-"""The interface of a model dialect, and code that all dialects share.
+"""Interface of a model dialect, and code shared by all dialects.
 
 Messages are passed in the dialect's own format: what the caller wrote is never translated.
 """
@@ -29,7 +29,7 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?![\d])")
 
 
 class Dialect(ABC):
-    """One provider's format of tools, messages and tool results. Stateless and shared."""
+    """A provider's format of tools, messages and tool results. Stateless and shared."""
 
     name: ClassVar[DialectName]
     default_model: ClassVar[str] = ""
@@ -70,11 +70,11 @@ class Dialect(ABC):
         *,
         deferred: Mapping[str, Definition] | None = None,
     ) -> list[Json]:
-        """Return the parts of a message that together contain one tool result, in order."""
+        """Return the message parts that contain one tool result, in order."""
 
     @abstractmethod
     def is_result_part(self, part: Json) -> bool:
-        """Return True if a message part is a tool result, not text or media that accompanies one."""
+        """Return True if a message part is a tool result rather than accompanying text or media."""
 
     def render_results(
         self,
@@ -98,11 +98,11 @@ class Dialect(ABC):
         return self.wrap_parts(sorted(parts, key=lambda part: not self.is_result_part(part)))
 
     def wrap_parts(self, parts: list[Json]) -> list[Json]:
-        """Combine message parts into messages; in most dialects each part already is a whole message."""
+        """Combine message parts into messages; in most dialects, each part is already a whole message."""
         return parts
 
     def append_text(self, message: Message, text: str) -> Json:
-        """Return a copy of the message with the text at its end."""
+        """Return a copy of the message with the text appended."""
         content = message.get("content")
         if isinstance(content, (list, tuple)):
             return {**message, "content": [*content, self.render_text(text)]}
@@ -113,7 +113,7 @@ class Dialect(ABC):
         return {"type": "text", "text": text}
 
     def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
-        """Return an input item that adds tools, for dialects in which input items can do that."""
+        """Return an input item that adds tools, for dialects that support such items."""
         raise TypeError(f"the {self.name} format does not support tool definitions between messages")
 
     @abstractmethod
@@ -122,11 +122,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def start_reply(self) -> ReplyReader:
-        """Return a reader for the events of one streamed reply."""
+        """Return a parser for the events of one streamed reply."""
 
     @abstractmethod
     def read_reply(self, body: Json) -> Reply:
-        """Return the reply in the response body of a call without streaming."""
+        """Parse the reply in the response body of a call without streaming."""
 
     @abstractmethod
     def user_message(self, text: str) -> Json:
@@ -151,14 +151,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def find_calls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
-        """Return the id and the name of every tool call in the messages, in order."""
+        """Return the id and tool name of every tool call in the messages, in order."""
 
     @abstractmethod
     def find_result_ids(self, messages: Sequence[Message]) -> set[str]:
         """Return the ids of the tool calls whose results the messages contain."""
 
     def find_text(self, message: Message) -> str:
-        """Return the readable text of a message, whoever wrote it."""
+        """Return the readable text of a message of any role."""
         content = message.get("content")
         if isinstance(content, str):
             return content
@@ -167,15 +167,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def explain_missing_native(self, model: str) -> str:
-        """Return why a model cannot load tools on demand; empty if it can or if that is not known."""
+        """Return why a model cannot load tools on demand; empty if it can or this is unknown."""
 
     def is_other_vendor(self, model: str) -> bool:
-        """Return True if the model was not made by the provider that defined this API."""
+        """Return True if the model was made by a vendor other than the provider that defined this API."""
         return bool(model) and self.model_family not in model.lower()
 
 
 def simplify_schema(schema: Json) -> Json:
-    """Return an object schema without `anyOf` and similar keywords at its top level; providers reject them.
+    """Return an object schema without top-level `anyOf` and similar keywords, which providers reject.
 
     The parameters that the alternatives name are kept; which of them go together is checked when the tool
     is called.
@@ -209,7 +209,7 @@ def is_instruction(message: Message) -> bool:
 
 
 def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[list[str], str]:
-    """Split a tool_search result into the tool names that the provider can load and the other text."""
+    """Split a tool_search result into tool names that the provider can load and the remaining text."""
     try:
         result = read_json(text)
     except ValueError:
@@ -225,12 +225,12 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
-    """Return True if a result of `tool_search` can make the provider load the tools that it names."""
+    """Return True if the provider can load the tools named in a result of `tool_search`."""
     return deferred is not None and result.name == BRIDGE_SEARCH
 
 
 def is_older_version(model: str, family: str, first: tuple[int, int]) -> bool:
-    """Return True if a model name contains a version older than `first`; False if it has no version."""
+    """Return True if the version in a model name is older than `first`; False without a version."""
     _, found, rest = model.lower().partition(family)
     version = _VERSION.search(rest) if found else None
     return version is not None and (int(version[1]), int(version[2] or 0)) < first
@@ -254,5 +254,5 @@ def data_uri(media: Media) -> str:
 
 
 def select_mappings(values: Any) -> list[Json]:
-    """Return the dictionaries in a list; an empty list if the value is not a list."""
+    """Return the dictionaries in a list; an empty list for any other value."""
     return [each for each in values if isinstance(each, dict)] if isinstance(values, (list, tuple)) else []

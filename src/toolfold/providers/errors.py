@@ -1,4 +1,4 @@
-"""Errors of model calls, grouped by what the caller can do about them."""
+"""Errors of model calls, grouped by the possible reaction of the caller."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ProviderError(ToolfoldError):
 
 
 def classify_status(status: int, message: str = "") -> ProblemKind:
-    """Return the kind of error that a provider's HTTP status and error message stand for."""
+    """Return the error kind for a provider's HTTP status and error message."""
     lowered = message.lower()
     if status in (400, 413, 422):
         is_too_long = status == 413 or any(phrase in lowered for phrase in _CONTEXT_PHRASES)

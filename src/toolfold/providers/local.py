@@ -1,4 +1,4 @@
-"""A small language model that runs in this process, from a GGUF file of an installed package.
+"""Small language model that runs in this process, from a GGUF file of an installed package.
 
 Nothing is downloaded or sent. A model this small cannot write tool calls by itself, so a tool call takes two
 completions: the first chooses a tool or a text answer, with the output restricted to the tool names and
@@ -70,7 +70,7 @@ _ARGUMENT_EXAMPLES = (
 
 
 class Engine(Protocol):
-    """The part of the interface of `xllamacpp.Server` that this module uses."""
+    """The subset of the `xllamacpp.Server` interface used by this module."""
 
     def handle_chat_completions(self, request: str, callback: Callable[[str], bool]) -> Any: ...
 
@@ -88,13 +88,13 @@ class _Tool:
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of the tool's description, because every prompt token costs time."""
+        """Return the first sentence of the tool's description, to keep the prompt short."""
         about = " ".join(self.description.split()).partition(". ")[0]
         return shorten(about, MAX_SUMMARY_CHARS) or self.name.replace("_", " ")
 
 
 class LocalClient:
-    """Model client that runs a GGUF file in this process. The model is loaded by the first request."""
+    """Model client that runs a GGUF file in this process and loads it at the first request."""
 
     name = PROVIDER_NAME
 
@@ -134,7 +134,7 @@ class LocalClient:
                 shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     async def _generate(self, request: ModelRequest) -> AsyncIterator[Json]:
-        """Yield the chunks of a reply, a tool call or text, in the format of OpenAI's chat API."""
+        """Yield the chunks of a reply (tool call or text) in the format of OpenAI's chat API."""
         tools, asked = _read_tools(request.tools), _find_request(request.messages)
         usage = _UsageSum()
         tool = await self._choose_tool(asked, tools, usage) if tools and asked else None
@@ -150,7 +150,7 @@ class LocalClient:
         yield {"choices": [], "usage": usage.as_json(), "model": self.model}
 
     async def _choose_tool(self, asked: str, tools: Sequence[_Tool], usage: _UsageSum) -> _Tool | None:
-        """Return the tool that the model chooses for a request, or None if it chooses to answer in text.
+        """Return the tool that the model chooses for a request; None if it chooses a text answer.
 
         The prompt has one example for each tool: its summary as the request, its name as the reply.
         """
@@ -168,7 +168,7 @@ class LocalClient:
         return None
 
     async def _write_arguments(self, asked: str, tool: _Tool, usage: _UsageSum) -> str:
-        """Return JSON arguments for the tool; they match its schema if the engine can enforce the schema."""
+        """Return JSON arguments for the tool, constrained to its schema if the engine supports the schema."""
         examples = [(_ask_arguments(*example), values) for *example, values in _ARGUMENT_EXAMPLES]
         messages = _with_examples(_ARGUMENT_INSTRUCTION, examples, _ask_arguments(tool.signature, asked))
         schema = limit_schema({"type": "object", "additionalProperties": False, **tool.parameters})
@@ -236,7 +236,7 @@ class LocalClient:
             put(None)
 
     def _load(self) -> Engine:
-        """Return the engine; load the model first if it is not loaded.
+        """Return the engine, loading the model if necessary.
 
         The engine always opens an HTTP server, so it listens on a Unix socket that only this user can reach.
         """
@@ -256,7 +256,7 @@ class LocalClient:
 
 
 def find_model_file(model: str) -> Path:
-    """Return the GGUF file of a model, given by name or path. Raises ConfigError if there is none."""
+    """Return the GGUF file of a model, given by name or path. Raises ConfigError if it does not exist."""
     if model.endswith(".gguf"):
         file = Path(model).expanduser()
         if not file.is_file():
@@ -275,7 +275,7 @@ def find_model_file(model: str) -> Path:
 
 
 class _UsageSum:
-    """Adds up the token usage of all completions that one reply needs."""
+    """Sum of the token usage of all completions needed for one reply."""
 
     def __init__(self) -> None:
         self._input = self._output = self._cached = 0
@@ -303,7 +303,7 @@ def _read_tools(definitions: Sequence[Json]) -> list[_Tool]:
 
 
 def limit_schema(schema: Any) -> Any:
-    """Add length limits to a JSON schema's strings and arrays, so that the model cannot write forever."""
+    """Add length limits to strings and arrays of a JSON schema, so that the model's output is finite."""
     if isinstance(schema, list):
         return [limit_schema(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -320,7 +320,7 @@ def limit_schema(schema: Any) -> Any:
 
 
 def _with_examples(instruction: str, examples: Sequence[tuple[str, Any]], asked: str) -> list[Json]:
-    """Return chat messages: an instruction, examples of requests and replies, then the request `asked`."""
+    """Return chat messages: an instruction, example requests and replies, then the request `asked`."""
     messages: list[Json] = [{"role": "system", "content": instruction}]
     for request, answer in examples:
         reply = {"role": "assistant", "content": json.dumps(answer, ensure_ascii=False)}
@@ -333,7 +333,7 @@ def _ask_arguments(signature: str, asked: str) -> str:
 
 
 def _plain_messages(request: ModelRequest) -> list[Json]:
-    """Return the messages with only the roles system, user and assistant, which every chat template has."""
+    """Return the messages with only the roles that all chat templates support: system, user, assistant."""
     messages = [{"role": "system", "content": request.system}] if request.system else []
     names = dict(OpenAIChat().find_calls(request.messages))
     for message in request.messages:
@@ -357,7 +357,7 @@ def _plain_message(message: Json, names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of the last message if the user wrote that message; empty if it is a tool result."""
+    """Return the text of the last message if it is a user message; empty if it is a tool result."""
     newest = messages[-1] if messages else {}
     return shorten(OpenAIChat().find_text(newest), MAX_REQUEST_CHARS) if is_user_message(newest) else ""
 
@@ -367,7 +367,7 @@ def _chunk(delta: Json, finish_reason: str) -> Json:
 
 
 def _is_schema_refused(error: ProviderError) -> bool:
-    """Return True if an error says that the engine cannot restrict its output to a JSON schema."""
+    """Return True if an error says that the engine cannot constrain its output to a JSON schema."""
     message = str(error).lower()
     return error.kind == "bad_request" and ("schema" in message or "grammar" in message)
 

@@ -1,4 +1,4 @@
-"""Ask a configured model one question, for tools that use models themselves.
+"""Send a single question to a configured model, for tools that use models.
 
 Each question opens and closes a client of its own. Problems become errors that a model can act on.
 """
@@ -44,14 +44,14 @@ class Question:
 
 
 class ModelAccess:
-    """Sends questions to the configured models, which are named PROVIDER:MODEL."""
+    """Sends questions to configured models, which are named PROVIDER:MODEL."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     @property
     def default_model(self) -> str:
-        """Return the model that is configured for the agent; empty if there is none."""
+        """Return the model configured for the agent; empty if there is none."""
         return self._config.agent.model
 
     def check(self, model: str, key: str) -> None:
@@ -65,7 +65,7 @@ class ModelAccess:
             raise ModelFailed(f"The key of the model provider {name.provider!r} is missing: set {where}.")
 
     def is_paid(self, model: str) -> bool:
-        """Return True if calls of a model may cost money, because its provider needs an API key."""
+        """Return True if calls of a model may cost money because its provider requires an API key."""
         try:
             name = self._parse(model, "")
         except ModelFailed:

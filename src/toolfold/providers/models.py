@@ -83,7 +83,7 @@ def parse_model_name(text: str, config: Config, *, key: str = "agent.model") -> 
 
 
 def known_providers(config: Config) -> dict[str, ProviderSettings]:
-    """Return the built-in and configured providers; a configured one may replace a built-in one."""
+    """Return built-in and configured providers; a configured provider replaces a built-in one of its name."""
     return {**BUILTIN_PROVIDERS, **config.providers}
 
 
@@ -109,7 +109,7 @@ def build_client(name: ModelName, config: Config) -> ModelClient:
 
 
 def find_key(provider: str, settings: ProviderSettings, config: Config) -> str:
-    """Return the provider's API key from the environment or keyring; empty if it needs none."""
+    """Return the provider's API key from the environment or keyring; empty if none is required."""
     if settings.key_env and (key := config.environment.get(settings.key_env)):
         return key
     if settings.key_name and (key := _read_keyring(settings.key_name)):
@@ -126,7 +126,7 @@ def find_key(provider: str, settings: ProviderSettings, config: Config) -> str:
 
 
 def has_key(provider: str, config: Config) -> bool:
-    """Return True if the provider's API key is available or none is needed."""
+    """Return True if the provider's API key is available or not required."""
     try:
         find_key(provider, known_providers(config)[provider], config)
     except ConfigError:
@@ -151,7 +151,7 @@ def _guess_provider(model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """Maximum size of a model's context window and of its replies, in tokens."""
+    """Maximum sizes of a model's context window and replies, in tokens."""
 
     context: int
     output: int
@@ -164,12 +164,12 @@ def _read_table() -> tuple[str, Mapping[str, ModelLimits]]:
 
 
 def table_date() -> str:
-    """Return the date of the model table that ships with the package."""
+    """Return the date of the shipped model table."""
     return _read_table()[0]
 
 
 def find_limits(model: str) -> ModelLimits | None:
-    """Return a model's limits from the shipped model table; None if it is not in the table."""
+    """Return a model's limits from the shipped model table; None if the model is unknown."""
     lowered = model.lower()
     table = _read_table()[1]
     names = sorted((name for name in table if _contains_name(lowered, name)), key=len)
@@ -201,7 +201,7 @@ async def find_published_context(name: ModelName, client: ModelClient) -> int | 
 
 
 def read_listed_context(listing: list[Json], model: str) -> int | None:
-    """Return a model's context window from the provider's model list; None if the list does not state it."""
+    """Return a model's context window from the provider's model list; None if it is not listed."""
     for entry in listing:
         if entry.get("id") != model:
             continue

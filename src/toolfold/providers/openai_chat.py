@@ -1,4 +1,4 @@
-"""Dialect of OpenAI's Chat Completions API, which most other servers speak as well."""
+"""Dialect of OpenAI's Chat Completions API, which most other servers support."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class OpenAIChat(Dialect):
 
 
 class _ChatReplyReader(ReplyReader):
-    """Collects the pieces of one streamed chat completion."""
+    """Parser that assembles one streamed chat completion from its chunks."""
 
     def __init__(self) -> None:
         self._text: list[str] = []

@@ -1,4 +1,4 @@
-"""Dialect of OpenAI's Responses API: typed input items, and a tool search that the caller carries out."""
+"""Dialect of OpenAI's Responses API: typed input items, and a client-executed tool search."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _REASONING_MODEL = re.compile(r"\bo[1-9]\b")
 
 
 class OpenAIResponses(Dialect):
-    """OpenAI's Responses format: a list of input items, which may also add tools."""
+    """OpenAI's Responses format: a list of input items, some of which may add tools."""
 
     name: ClassVar[DialectName] = "responses"
     default_model = "gpt"
@@ -174,7 +174,7 @@ class OpenAIResponses(Dialect):
 
 
 class _ResponsesReplyReader(ReplyReader):
-    """Collects the output items of one streamed response."""
+    """Parser that assembles one streamed response from its output items."""
 
     def __init__(self) -> None:
         self._items: dict[int, Json] = {}
@@ -237,7 +237,7 @@ class _ResponsesReplyReader(ReplyReader):
         )
 
     def _find_kept_items(self) -> list[int]:
-        """Return those output items of an interrupted response that may be part of the next request.
+        """Return the output items of an interrupted response that the next request may contain.
 
         Reasoning is valid only directly before the message it led to. Calls are dropped.
         """
@@ -263,7 +263,7 @@ def _read_call(item: Json) -> ToolCall:
 
 
 def _strip_empty(item: Json) -> Json:
-    """Return an output item without keys whose value is null, which the API refuses as input."""
+    """Return an output item without null values, which the API rejects as input."""
     return {key: value for key, value in item.items() if value is not None}
 
 
@@ -295,7 +295,7 @@ def _stream_error(event: Json) -> ProviderError:
 
 
 def _as_native_search(tool: Json) -> Json:
-    """Replace the tool `tool_search` by the API's own tool search; return any other tool unchanged.
+    """Replace the tool `tool_search` by the API's native tool search; return other tools unchanged.
 
     Tools that the API's own search returns can be called at once.
     """

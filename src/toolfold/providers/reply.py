@@ -1,4 +1,4 @@
-"""A model's request and reply in terms that all dialects share.
+"""Model requests and replies, in terms shared by all dialects.
 
 A reply keeps its messages in the dialect's own format, because some content (signed thinking, encrypted
 reasoning) must go back to the provider unchanged.
@@ -38,14 +38,14 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of a streamed answer's text."""
+    """A text chunk of a streamed answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """A piece of the model's visible reasoning in a streamed answer."""
+    """A chunk of the model's visible reasoning in a streamed answer."""
 
     text: str
 
@@ -72,18 +72,18 @@ class Reply:
 
 
 class ReplyReader(ABC):
-    """Builds a reply from the events of one stream. Skips unknown events."""
+    """Parser that builds a reply from the events of one stream, skipping unknown events."""
 
     @abstractmethod
     def feed(self, event: Json) -> Iterator[Delta]:
-        """Read one event of a streamed reply and yield the pieces of text in it.
+        """Parse one event of a streamed reply and yield its text chunks.
 
         Raises ProviderError for an error event.
         """
 
     @abstractmethod
     def finish(self, *, interrupted: bool = False) -> Reply:
-        """Return the reply read from the stream so far.
+        """Return the reply parsed from the stream so far.
 
         An interrupted reply keeps its text and drops tool calls: they will not be run. Reasoning is kept
         where the provider would accept it.
@@ -91,7 +91,7 @@ class ReplyReader(ABC):
 
 
 def count_of(usage: Any, *path: str) -> int:
-    """Return the integer at a path of keys in nested usage data; 0 if it is missing or not an integer."""
+    """Return the integer at a key path in nested usage data; 0 if it is missing or not an integer."""
     for key in path:
         usage = usage.get(key) if isinstance(usage, Mapping) else None
     return usage if isinstance(usage, int) and not isinstance(usage, bool) else 0

@@ -1,4 +1,4 @@
-"""A fake model that follows a script, for tests, examples and the demo.
+"""Fake model that follows a script, for tests, examples and the demo.
 
 Answers each model call with the next step of its script. A step is text, tool calls, an error, or a function
 of the request that returns one of these. `load_script` reads the steps from a JSON file: the model
@@ -29,7 +29,7 @@ MAX_SCRIPT_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """One scripted model reply: some text, and tool calls."""
+    """A scripted model reply with text and tool calls."""
 
     text: str = ""
     calls: Sequence[ToolCall] = ()
@@ -41,7 +41,7 @@ Step: TypeAlias = "str | ScriptedReply | ProviderError | Callable[[ModelRequest]
 
 
 class ScriptedProvider:
-    """A model client that answers each call with the next step of a script."""
+    """Model client that answers each call with the next step of a script."""
 
     name = "scripted"
 

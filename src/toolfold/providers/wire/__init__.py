@@ -1,4 +1,4 @@
-"""Requests and streams of the model APIs, as the proxy reads and rewrites them. One module for each API."""
+"""Parsing and rewriting of model API requests and streams for the proxy, with one module for each API."""
 
 from toolfold.providers.wire.chat import ChatWire
 from toolfold.providers.wire.interface import BodyMerger, ClientTool, ResolveCall, StreamMerger, Wire

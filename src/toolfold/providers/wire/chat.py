@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as the proxy reads and rewrites them."""
+"""Parsing and rewriting of OpenAI's chat completions for the proxy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class ChatWire(Wire):
-    """Requests and replies of OpenAI's chat completions API, as the proxy reads and rewrites them."""
+    """Parses and rewrites requests and replies of OpenAI's Chat Completions API for the proxy."""
 
     dialect = OpenAIChat()
     names_events = False
@@ -78,7 +78,7 @@ def read_function(function: Json, entry: Json) -> ClientTool | None:
 
 
 class _ChatStreamMerger(StreamMerger):
-    """Merges the streams of several replies into one, which the client sees as a single reply.
+    """Merges the streams of several replies into one stream, which the client sees as a single reply.
 
     Calls that follow a call of a bridge tool are held back until the reply ends, to keep their order.
     """
@@ -160,7 +160,7 @@ class _ChatStreamMerger(StreamMerger):
         yield from self._render_delta(chunk, choice, delta, visible)
 
     def _read(self, chunk: Json, choice: Json | None, delta: Json, parts: list[Json]) -> None:
-        """Add a chunk of the stream to the reply, with the corrected indexes of its tool calls."""
+        """Add a stream chunk to the reply, correcting the indexes of its tool calls."""
         if parts or choice is None or choice.get("delta") is not delta:
             numbered = [{**choice, "delta": {**delta, "tool_calls": parts}}] if choice else []
             chunk = {**chunk, "choices": numbered}
@@ -171,7 +171,7 @@ class _ChatStreamMerger(StreamMerger):
             return
 
     def _number_part(self, part: Json) -> Json:
-        """Return a piece of a tool call with the correct index; some servers give every call the index 0."""
+        """Return a tool call fragment with the correct index; some servers give every call the index 0."""
         index = part.get("index")
         key = index if isinstance(index, int) else -1
         call_id = text_of(part.get("id"))
@@ -184,7 +184,7 @@ class _ChatStreamMerger(StreamMerger):
         return {**part, "index": number}
 
     def _split_parts(self, parts: list[Json]) -> list[Json]:
-        """Return the pieces of tool calls that the client gets now; keep the others until the reply ends."""
+        """Return the tool call fragments to send to the client now; hold the others until the reply ends."""
         visible: list[Json] = []
         for part in parts:
             number, function = part["index"], part.get("function") or {}
@@ -208,7 +208,7 @@ class _ChatStreamMerger(StreamMerger):
         return self._next_index - 1
 
     def _render_delta(self, chunk: Json, choice: Json, delta: Json, visible: list[Json]) -> Iterator[bytes]:
-        """Yield the chunk without its finish reason, its usage, and the calls that are sent later."""
+        """Yield the chunk without finish reason, usage and tool calls that are sent later."""
         left = {key: value for key, value in delta.items() if key != "tool_calls"}
         if self._is_continued:
             left.pop("role", None)
@@ -222,7 +222,7 @@ class _ChatStreamMerger(StreamMerger):
         yield from self._show(render_event({**kept, **self._first, "choices": [shown]}, named=False))
 
     def _show(self, event: bytes) -> Iterator[bytes]:
-        """Yield an event for the client; the first time, the chunks that start the stream come before it."""
+        """Yield an event for the client, preceded by the stream's start chunks if it is the first event."""
         held, self._starting, self._has_shown = self._starting, [], True
         yield from held
         yield event
@@ -272,7 +272,7 @@ class _ChatStreamMerger(StreamMerger):
 
 
 class _ChatBodyMerger(BodyMerger):
-    """Merges several chat completions into one: the texts of all of them, and the calls of the last."""
+    """Merges several chat completions into one with the texts of all and the tool calls of the last."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -322,5 +322,5 @@ def _message_of(body: Json) -> Json:
 
 
 def _finish_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the finish reason for the client: `stop` if every call of the model is hidden from it."""
+    """Return the finish reason for the client: `stop` if all tool calls of the model are hidden."""
     return "stop" if reason == "tool_calls" and not visible_calls else reason

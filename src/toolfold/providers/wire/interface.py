@@ -1,4 +1,4 @@
-"""The interface by which the proxy reads and rewrites the requests and replies of one model API.
+"""Interface for parsing and rewriting requests and replies of one model API in the proxy.
 
 A request is read for its function tools; everything that is not understood is left as it is. Replies of
 several rounds, in which the model first searched for tools, are merged into the one reply that the client
@@ -36,7 +36,7 @@ class ClientTool:
 
 
 class Wire(ABC):
-    """Requests and replies of one model API, as the proxy sees them. Stateless and shared."""
+    """Parses and rewrites requests and replies of one model API for the proxy. Stateless and shared."""
 
     dialect: ClassVar[Dialect]
     names_events: ClassVar[bool] = True
@@ -44,31 +44,31 @@ class Wire(ABC):
 
     @abstractmethod
     def read_tool(self, entry: Json) -> ClientTool | None:
-        """Return an entry of the tools array as a function tool; None for any other kind of tool."""
+        """Return a tools array entry as a function tool; None for other kinds of tools."""
 
     def read_tools(self, entry: Json) -> list[ClientTool]:
-        """Return the function tools in an entry of the tools array; none if the entry must not change."""
+        """Return the function tools in a tools array entry; empty if the entry must stay unchanged."""
         tool = self.read_tool(entry)
         return [] if tool is None else [tool]
 
     def join_entries(self, entries: Sequence[Json]) -> list[Json]:
-        """Return a tools array made of these entries; functions in the same namespace share one entry."""
+        """Return a tools array of these entries, with functions of the same namespace in one entry."""
         return list(entries)
 
     def find_calls(self, messages: Sequence[Message], names: Collection[str]) -> list[tuple[str, str]]:  # noqa: ARG002
-        """Return the id and the tool name of every call in a conversation; `names` are the known tools."""
+        """Return the id and tool name of every call in a conversation; `names` are the known tools."""
         return self.dialect.find_calls(messages)
 
     @abstractmethod
     def find_forced_tools(self, body: Json) -> set[str]:
-        """Return the names of the tools to which `tool_choice` refers."""
+        """Return the names of the tools that `tool_choice` names."""
 
     def explain_unfoldable(self, body: Json) -> str:  # noqa: ARG002
-        """Return why no tools array of this request could be reduced; empty if nothing prevents it."""
+        """Return why the tools of this request cannot be reduced; empty if they can."""
         return ""
 
     def explain_unfoldable_tools(self, tools: Any) -> str:
-        """Return why a tools array must stay as it is; empty if it can be reduced."""
+        """Return why a tools array must stay unchanged; empty if it can be reduced."""
         if not isinstance(tools, list) or not all(isinstance(entry, dict) for entry in tools):
             return "it has no list of tools"
         if any(map(_defers_loading, tools)):
@@ -80,16 +80,16 @@ class Wire(ABC):
         return ""
 
     def defer_tool(self, entry: Json) -> Json:
-        """Return an entry of the tools array, marked so that the provider loads the tool on demand."""
+        """Return a tools array entry, marked for loading on demand by the provider."""
         kept = {key: value for key, value in entry.items() if key != "cache_control"}  # an error there
         return kept | {"defer_loading": True}
 
     def find_loaded_tools(self, messages: Sequence[Json]) -> set[str]:  # noqa: ARG002
-        """Return the names of the tools that the provider has loaded on demand in a conversation."""
+        """Return the names of tools that the provider loaded on demand in a conversation."""
         return set()
 
     def use_entries(self, messages: Sequence[Json], entries: Mapping[str, Json]) -> list[Json]:  # noqa: ARG002
-        """Return the messages; definitions of tools loaded in them are replaced by those the client wrote."""
+        """Return the messages with definitions of loaded tools replaced by the client's definitions."""
         return list(messages)
 
     def read_messages(self, body: Json) -> list[Json] | None:
@@ -98,11 +98,11 @@ class Wire(ABC):
         return messages if _is_list_of_objects(messages) else None
 
     def replace_messages(self, body: Json, messages: Sequence[Json]) -> Json:
-        """Return the request with its messages replaced by others."""
+        """Return a copy of the request with its messages replaced."""
         return {**body, "messages": list(messages)}
 
     def append_messages(self, body: Json, added: Sequence[Json]) -> Json:
-        """Return the request with these messages at the end of its conversation."""
+        """Return the request with these messages appended to its conversation."""
         return self.replace_messages(body, [*(self.read_messages(body) or []), *added])
 
     def render_reply(self, reply: Reply) -> list[Json]:
@@ -110,7 +110,7 @@ class Wire(ABC):
         return list(reply.messages)
 
     def is_reply_message(self, message: Json) -> bool:
-        """Return True if the model wrote this message; consecutive messages of the model are one reply."""
+        """Return True if the model wrote this message; consecutive such messages form one reply."""
         return message.get("role") == "assistant"
 
     def forbid_calls(self, body: Json) -> Json:
@@ -121,7 +121,7 @@ class Wire(ABC):
     def merge_stream(
         self, request: Json, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES
     ) -> StreamMerger:
-        """Return a merger for the streamed replies to a client's request.
+        """Return a merger for streamed replies to a client request.
 
         The client does not see calls of the `hidden` tools.
         """
@@ -130,14 +130,14 @@ class Wire(ABC):
     def merge_bodies(
         self, request: Json, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES
     ) -> BodyMerger:
-        """Return a merger for the replies to a client's request that are not streamed.
+        """Return a merger for non-streamed replies to a client request.
 
         The client does not see calls of the `hidden` tools.
         """
 
 
 class StreamMerger(ABC):
-    """Merges the streamed replies to several model requests into the one stream that the client sees."""
+    """Merges the streamed replies to several model requests into one stream for the client."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES) -> None:
         self._resolve, self._hidden_names = resolve, hidden
@@ -154,39 +154,39 @@ class StreamMerger(ABC):
         """True if the provider reported an error in the stream, which the client has got."""
 
     def start_round(self) -> None:
-        """Prepare to read the reply to the next model request."""
+        """Prepare for parsing the reply to the next model request."""
         self.round += 1
         self.visible_calls, self.hidden_calls, self.is_complete = 0, [], False
         self.has_renamed_calls = False
 
     @abstractmethod
     def feed(self, event: ServerSentEvent) -> Iterator[bytes]:
-        """Read an event of the current reply, and yield the events to send to the client now."""
+        """Parse an event of the current reply and yield the events to send to the client now."""
 
     @abstractmethod
     def end_round(self) -> Iterator[bytes]:
-        """Yield the events of tool calls that were not sent to the client before the reply was complete."""
+        """Yield the events of tool calls that were held back until the reply was complete."""
 
     @property
     @abstractmethod
     def reply(self) -> Reply:
-        """Return the current reply in the form in which the next request contains it."""
+        """Return the current reply as messages for the next request."""
 
     @property
     def alias(self) -> str:
-        """Return the reply's id in the client's stream if it differs from the provider's; else empty."""
+        """Return the reply's id in the client's stream if it differs from the provider's id; else empty."""
         return ""
 
     @abstractmethod
     def finish(self) -> Iterator[bytes]:
-        """Yield the events that end the stream, with the token usage of all replies."""
+        """Yield the final events of the stream, with the token usage of all replies."""
 
     @abstractmethod
     def render_error(self, problem: str) -> bytes:
-        """Return the event with which the API reports an error in a stream."""
+        """Return the API's stream event for an error."""
 
     def render_keep_alive(self) -> bytes:
-        """Return a comment that tells the client between two events that the stream is still open."""
+        """Return a stream comment that keeps the client's connection alive between two events."""
         return KEEP_ALIVE_COMMENT
 
     def is_hidden(self, name: Any) -> bool:
@@ -204,7 +204,7 @@ class StreamMerger(ABC):
 
 
 class BodyMerger(ABC):
-    """Merges the replies to several model requests into the one response body that the client sees."""
+    """Merges the replies to several model requests into one response body for the client."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str] = BRIDGE_NAMES) -> None:
         self._resolve, self._hidden_names = resolve, hidden
@@ -215,7 +215,7 @@ class BodyMerger(ABC):
 
     @abstractmethod
     def add(self, body: Json) -> Reply:
-        """Add the response body of one model request, and return the model's reply in it."""
+        """Add the response body of one model request and return the model's reply."""
 
     @abstractmethod
     def merge(self) -> Json:
@@ -236,7 +236,7 @@ class BodyMerger(ABC):
 
 
 def _defers_loading(entry: Json) -> bool:
-    """Return True if an entry of a tools array is a deferred tool, or the provider's tool search."""
+    """Return True if a tools array entry is a deferred tool or the provider's tool search."""
     default = entry.get("default_config")
     return bool(
         entry.get("defer_loading")
@@ -251,7 +251,7 @@ def render_arguments(call: ToolCall) -> str:
 
 
 def add_usage(first: Any, second: Any) -> Any:
-    """Add up two usage objects, number by number; other values are taken from the second object."""
+    """Return the sum of two usage objects by field; fields that are not numbers come from the second."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {
             key: add_usage(first.get(key), second.get(key)) if key in second else first[key]

@@ -1,4 +1,4 @@
-"""Anthropic's messages, as the proxy reads and rewrites them."""
+"""Parsing and rewriting of Anthropic's messages for the proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _THINKING = ("thinking", "redacted_thinking")
 
 
 class MessagesWire(Wire):
-    """Requests and replies of Anthropic's Messages API, as the proxy reads and rewrites them."""
+    """Parses and rewrites requests and replies of Anthropic's Messages API for the proxy."""
 
     dialect = AnthropicMessages()
 
@@ -71,7 +71,7 @@ class MessagesWire(Wire):
 
 
 class _MessagesStreamMerger(StreamMerger):
-    """Merges the content blocks of several replies; leaves out hidden calls and the thinking before them."""
+    """Merges the content blocks of several replies, omitting hidden calls and the thinking before them."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -132,7 +132,7 @@ class _MessagesStreamMerger(StreamMerger):
                 yield from self._show(event.raw)
 
     def _show(self, event: bytes) -> Iterator[bytes]:
-        """Yield an event for the client; the first time, the events that start the message come before it."""
+        """Yield an event for the client, preceded by the message's start events if it is the first event."""
         held, self._starting, self._has_shown = self._starting, [], True
         yield from held
         yield event
@@ -166,7 +166,7 @@ class _MessagesStreamMerger(StreamMerger):
         yield self._renumber(content, event)
 
     def _release_thinking(self) -> Iterator[bytes]:
-        """Yield the delayed events of thinking blocks, because the client sees the block after them."""
+        """Yield the delayed events of thinking blocks when the following block is visible to the client."""
         for content, event in self._thinking:
             if content["type"] == "content_block_start":
                 self._indexes[content["index"]] = self._take_index()
@@ -225,7 +225,7 @@ class _MessagesStreamMerger(StreamMerger):
             yield self._stop
 
     def _total_usage(self, last: Any) -> Any:
-        """Return the token usage for the end of the stream, summed up if there were several replies."""
+        """Return the token usage for the end of the stream, summed over all replies."""
         if self.round == 1 or not isinstance(last, dict):
             return last
         numbers = {key: value for key, value in self._usage.items() if isinstance(value, int)}
@@ -241,7 +241,7 @@ class _MessagesStreamMerger(StreamMerger):
 
 
 class _MessagesBodyMerger(BodyMerger):
-    """Merges several messages into one: the visible content blocks of all of them."""
+    """Merges several messages into one with the visible content blocks of all."""
 
     def __init__(self, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -280,5 +280,5 @@ def _known_counts(usage: Any) -> Json:
 
 
 def _stop_reason(reason: Any, visible_calls: int) -> Any:
-    """Return the stop reason for the client: `end_turn` if every call of the model is hidden from it."""
+    """Return the stop reason for the client: `end_turn` if all tool calls of the model are hidden."""
     return "end_turn" if reason == "tool_use" and not visible_calls else reason

@@ -1,4 +1,4 @@
-"""OpenAI's Responses, as the proxy reads and rewrites them.
+"""Parsing and rewriting of OpenAI's responses for the proxy.
 
 Functions may be grouped in a namespace, as Codex does with those of an MCP server. Each is a tool of its own
 here, under a name that contains the namespace; the model and the client see both apart, as the API defines.
@@ -38,7 +38,7 @@ _SEPARATOR = "__"
 
 
 class ResponsesWire(Wire):
-    """Requests and replies of OpenAI's Responses API, as the proxy reads and rewrites them."""
+    """Parses and rewrites requests and replies of OpenAI's Responses API for the proxy."""
 
     dialect = OpenAIResponses()
 
@@ -118,7 +118,7 @@ class ResponsesWire(Wire):
         ]
 
     def _replace_entries(self, item: Json, entries: Mapping[str, Json]) -> Json:
-        """Return an item that loads tools, with the definitions that the client wrote."""
+        """Return an item that loads tools, using the client's tool definitions."""
         tools = [
             _load_entry(
                 entries.get(text_of(each.get("name")), each), is_deferred=bool(each.get("defer_loading"))
@@ -157,12 +157,12 @@ class ResponsesWire(Wire):
 
 
 def _join_name(namespace: str, name: str) -> str:
-    """Join a namespace and a function's name into one tool name."""
+    """Join a namespace and a function name into one tool name."""
     return f"{namespace.removesuffix(_SEPARATOR)}{_SEPARATOR}{name}" if namespace else name
 
 
 def _load_entry(entry: Json, *, is_deferred: bool) -> Json:
-    """Return an entry of the `tools` array; with `is_deferred`, marked with `defer_loading`."""
+    """Return a `tools` array entry; with `is_deferred`, marked with `defer_loading`."""
     if not is_deferred:
         return entry
     if entry.get("type") == _NAMESPACE:
@@ -171,7 +171,7 @@ def _load_entry(entry: Json, *, is_deferred: bool) -> Json:
 
 
 class _ClientNames:
-    """The names of the functions in a client's request, with and without a namespace."""
+    """The function names in a client request, with and without namespaces."""
 
     def __init__(self, request: Json) -> None:
         self.namespaced: dict[str, tuple[str, str]] = {}
@@ -191,7 +191,7 @@ class _ClientNames:
         return bool(place[0]) and self.namespaced.get(_join_name(*place)) == place
 
     def adapt(self, item: Json) -> Json:
-        """Return a function call with the function's name and namespace as in the client's request.
+        """Return a function call with the function name and namespace of the client's request.
 
         Providers also give a namespace to the calls of functions that were loaded on demand.
         """
@@ -207,12 +207,12 @@ class _ClientNames:
 
 
 def _as_input(item: Json) -> Json:
-    """Return an output item as an input item; reasoning loses its `status`, which input may not have."""
+    """Return an output item as an input item, removing the `status` of reasoning, which input rejects."""
     return {key: value for key, value in item.items() if key != "status"}
 
 
 class _ResponsesStreamMerger(StreamMerger):
-    """Merges the output items of several replies; leaves out hidden calls and reasoning before them."""
+    """Merges the output items of several replies, omitting hidden calls and the reasoning before them."""
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -269,7 +269,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(content)
 
     def _release_start(self) -> Iterator[bytes]:
-        """Yield the events that start the response, before the first event that the client sees."""
+        """Yield the start events of the response before the first event for the client."""
         held, self._starting = self._starting, []
         for content in held:
             response = self._restore(content.get("response"))
@@ -299,14 +299,14 @@ class _ResponsesStreamMerger(StreamMerger):
             yield from self._release_reasoning()
 
     def _release_reasoning(self) -> Iterator[bytes]:
-        """Yield the delayed events of reasoning items, because the client sees the item that follows them."""
+        """Yield the delayed events of reasoning items when the following item is visible to the client."""
         held, self._reasoning = self._reasoning, []
         yield from self._release_start()
         for index, content in held:
             yield self._show(index, content)
 
     def _show(self, index: int, content: Json) -> bytes:
-        """Return an event of an item that the client sees, with the item's index in the merged stream."""
+        """Return an event of a visible output item, with the item's index in the merged stream."""
         if index not in self._indexes:
             self._indexes[index] = self._take_index()
         item = content.get("item")
@@ -320,7 +320,7 @@ class _ResponsesStreamMerger(StreamMerger):
         return self._render({**content, "output_index": self._indexes[index]})
 
     def _adapt(self, item: Json) -> Json:
-        """Return an output item with its function's name and namespace as in the client's request."""
+        """Return an output item with the function name and namespace of the client's request."""
         shown = self._names.adapt(item)
         self.has_renamed_calls |= shown != item
         return shown
@@ -369,7 +369,7 @@ class _ResponsesStreamMerger(StreamMerger):
             yield self._render(event)
 
     def end_round(self) -> Iterator[bytes]:
-        """Yield events for output items that only the final response object contains, and for reasoning."""
+        """Yield events for items that only the final response object contains, and delayed reasoning."""
         output = select_mappings((self._end or {}).get("response", {}).get("output"))
         for index, item in enumerate(output):
             if index in self._done:
@@ -408,7 +408,7 @@ class _ResponsesStreamMerger(StreamMerger):
 
 
 class _ResponsesBodyMerger(BodyMerger):
-    """Merges several responses into one: the visible output items of all of them."""
+    """Merges several responses into one with the visible output items of all."""
 
     def __init__(self, request: Json, resolve: ResolveCall, hidden: Collection[str]) -> None:
         super().__init__(resolve, hidden)
@@ -438,7 +438,7 @@ class _ResponsesBodyMerger(BodyMerger):
 
 
 def _restore_tools(response: Json, request: Json) -> Json:
-    """Return a response object that lists the client's own tools instead of the reduced tools array."""
+    """Return a response object that lists the client's tools instead of the reduced tools array."""
     return {**response, "tools": request["tools"]} if "tools" in response else response
 
 
@@ -450,7 +450,7 @@ def _is_hidden_call(item: Json, is_hidden: Callable[[Any], bool]) -> bool:
 
 
 def _is_client_call(item: Json) -> bool:
-    """Return True if an output item is a call that the client has to answer."""
+    """Return True if an output item is a call that the client must answer."""
     return text_of(item.get("type")) in (
         "function_call",
         "custom_tool_call",

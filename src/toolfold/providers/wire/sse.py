@@ -1,4 +1,4 @@
-"""Read and write server-sent events, the format in which all model APIs stream.
+"""Parse and write server-sent events, the streaming format of all model APIs.
 
 An event keeps the bytes it was read from, so that an event that is not changed is forwarded as it came.
 """
@@ -27,7 +27,7 @@ class EventTooLong(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event of a stream: its name, its data, and the bytes of both as they were received."""
+    """A server-sent event: name, data, and the received bytes of both."""
 
     name: str
     data: str
@@ -43,13 +43,13 @@ class ServerSentEvent:
 
 
 class EventParser:
-    """Splits a stream of bytes into events."""
+    """Parser that splits a byte stream into server-sent events."""
 
     def __init__(self) -> None:
         self._received = bytearray()
 
     def feed(self, part: bytes) -> Iterator[ServerSentEvent]:
-        """Read a part of the stream and yield the events that are complete now. Raises EventTooLong."""
+        """Parse a part of the stream and yield the complete events so far. Raises EventTooLong."""
         received = self._received
         start = max(0, len(received) - 3)  # a blank line may be split between two parts
         received += part
@@ -69,7 +69,7 @@ class EventParser:
 
 
 def render_event(content: Json, *, named: bool) -> bytes:
-    """Return a server-sent event with this content as data; if named, its name is the content's `type`."""
+    """Return a server-sent event with this content as data and, if `named`, the content's `type` as name."""
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return (f"event: {content['type']}\n" if named else "").encode() + f"data: {data}\n\n".encode()
 
