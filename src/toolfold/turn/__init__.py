@@ -1,4 +1,4 @@
-"""Decide which tools the model sees in a turn, and which it may call.
+"""Selection of the tools that a model sees and may call in a turn.
 
 `begin_turn` turns a grant into a Turn, once, before the model is called. Callable is everything that is
 granted and available at that moment; visible is a subset. A turn does not change.

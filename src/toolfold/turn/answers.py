@@ -1,4 +1,4 @@
-"""Answer calls of `tool_search` and `tool_describe`, through which a model finds tools it was not shown.
+"""Answer calls of `tool_search` and `tool_describe`, with which a model finds tools not in its request.
 
 Only reads; nothing here runs a tool. The turn's scope gate decides which names may be mentioned, and the
 search gets only the turn's own tools.
@@ -41,7 +41,7 @@ _NAME_PART = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class _QueryMatches:
-    """The tools found for one query of `tool_search`, best first."""
+    """Tools found for one query of `tool_search`, best first."""
 
     names: Sequence[str]
     sure: bool
@@ -49,7 +49,7 @@ class _QueryMatches:
 
 
 class BridgeAnswers:
-    """Answers calls of `tool_search` and `tool_describe` in a given turn."""
+    """Answers calls of `tool_search` and `tool_describe` in one turn."""
 
     def __init__(self, retriever: Retriever, settings: ToolsSettings) -> None:
         self._retriever = retriever
@@ -61,7 +61,7 @@ class BridgeAnswers:
         self._room = settings.result_max_chars * 3 // 4
 
     def search(self, turn: Turn, args: Json, client: str = "") -> Json:
-        """Return the tools that fit the search queries, best first, or suggestions if there are none.
+        """Return the tools that match the search queries, best first, or suggestions if there are none.
 
         `client` is whose use of tools the ranking learns from; empty for users of this machine.
         """
@@ -92,7 +92,7 @@ class BridgeAnswers:
         return answer | _direct_tools(turn, queries) | _held_for_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
-        """Return the full definitions of the named tools, as many as fit into one tool result."""
+        """Return the full definitions of the named tools, limited to the size of one tool result."""
         names = _read_texts(BRIDGE_DESCRIBE, args, "name", "names", most=MAX_DESCRIBED_TOOLS)
         if len(names) == 1:
             return _render_definition(turn, _require_tool(turn, names[0]))
@@ -114,7 +114,7 @@ class BridgeAnswers:
     def _search_one(
         self, turn: Turn, query: str, *, limit: int, offered: frozenset[str], client: str
     ) -> _QueryMatches:
-        """Return the tools that match one search query, out of those with the given names."""
+        """Return the tools with the given names that match one search query."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._run_search(turn, query, limit, offered, client) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
@@ -147,7 +147,7 @@ def source_name(tool: Tool) -> str:
 
 
 def to_single_line(text: str, limit: int) -> str:
-    """Return untrusted text on one line, without unprintable characters, cut to `limit` characters."""
+    """Return untrusted text on one line, without unprintable characters, truncated to `limit` characters."""
     head = text[: limit * 4]
     words = "".join(char if char.isprintable() else " " for char in head).split()
     joined = " ".join(words)
@@ -155,7 +155,7 @@ def to_single_line(text: str, limit: int) -> str:
 
 
 def _read_texts(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
-    """Return the texts in the arguments `query` and `queries` (or `name` and `names`), each once."""
+    """Return the distinct texts in the arguments `query` and `queries` (or `name` and `names`)."""
     given = [args.get(one), *(args.get(many) or ())]
     asked = list(dict.fromkeys(each.strip() for each in given if each and each.strip()))
     if not asked:
@@ -182,7 +182,7 @@ def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
-    """Return the tool, with mentions of tools outside this turn removed from its description."""
+    """Return the tool, removing mentions of tools outside this turn from its description."""
     if tool.adapt is None:
         return tool
     function = turn.described(tool)["function"]
@@ -235,7 +235,7 @@ def _render_definitions(told: Sequence[Json], failed: Json, left: Sequence[str] 
 
 
 def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
-    """Return similar tool names, the available sources and a hint for searches that found nothing."""
+    """Return similar tool names, available sources and a hint for searches without results."""
     if not turn.searchable_names:
         return {"hint": "This session has no tools to search."}
     near = list(dict.fromkeys(name for query in missed for name in _similar_tool_names(turn, query)))
@@ -248,7 +248,7 @@ def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
 
 
 def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return tools that match the search queries but cannot be used until a person has reviewed them."""
+    """Return tools that match the search queries but are unusable until a person has reviewed them."""
     names = sorted(turn.held_names)
     likely = dict.fromkeys(name for query in queries for name in _similar_names(names, query))
     if not likely:
@@ -266,7 +266,7 @@ def _searchable_tools(turn: Turn) -> list[Tool]:
 
 
 def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return the tools named in a query that the model can call directly, without searching for them."""
+    """Return the tools named in a query that the model can call directly, without a search."""
     named = (tool.name for query in queries for tool in turn.snapshot.named(query))
     direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
     if not direct:
@@ -275,7 +275,7 @@ def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
 
 
 def _similar_names(names: Sequence[str], query: str) -> list[str]:
-    """Return names similar to the query, and names with a part similar to one of the query's words."""
+    """Return names similar to the query, and names with a word similar to a word of the query."""
     by_part: dict[str, list[str]] = {}
     for name in names:
         for part in _NAME_PART.findall(name.casefold()):
@@ -286,7 +286,7 @@ def _similar_names(names: Sequence[str], query: str) -> list[str]:
 
 
 def _count_sources(tools: Iterable[Tool]) -> dict[str, Any]:
-    """Return the number of tools from each source; only the largest sources if there are too many."""
+    """Return the number of tools from each source, limited to the largest sources."""
     counts = Counter(map(source_name, tools))
     kept = sorted(counts.most_common(MAX_LISTED_SOURCES))
     left = len(counts) - len(kept)

@@ -1,4 +1,4 @@
-"""Build a turn: decide which of the tools that a session may use work now, and how each is described."""
+"""Build a turn: the available tools of a session and their descriptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The tools that a session has in one turn. Tools added or removed later appear in the next turn."""
+    """The tools of a session in one turn. Tools added or removed later appear in the next turn."""
 
     snapshot: Snapshot
     granted: frozenset[str]
@@ -49,7 +49,7 @@ class Turn:
     """Names of tools that are always in the model's list: not searchable and not for `tool_call`."""
 
     def tool(self, name: str) -> Tool:
-        """Return the callable tool with this name; tools that the session may not use are not found."""
+        """Return the callable tool with this name. Raises CallError for tools outside the session's grant."""
         if self.bridge is not None and name in self.bridge:
             return self.bridge.tool(name, self)
         tool = self._find_listed(name)
@@ -58,7 +58,7 @@ class Turn:
         return tool
 
     def find_visible(self, name: str) -> Tool:
-        """Return the tool with this name if the model may know about it; some callable tools are hidden."""
+        """Return the tool with this name if it is visible to the model; some callable tools are not."""
         tool = self._find_listed(name)
         if self.visible_names is not None and tool.name not in self.visible_names:
             raise self._not_available(name)
@@ -74,7 +74,7 @@ class Turn:
             )
 
     def may_show(self, name: str) -> bool:
-        """Return True if the tool exists and may be shown to the model, even if it does not work now."""
+        """Return True if the tool exists and may be listed for the model, even if it is unavailable now."""
         return (
             name in self.granted
             and name in self.snapshot
@@ -82,20 +82,20 @@ class Turn:
         )
 
     def may_call(self, tool: Tool) -> bool:
-        """Return True if the session may use the tool, it works now, and the model may know about it."""
+        """Return True if the tool is granted to the session, available, and visible to the model."""
         return self.may_show(tool.name) and tool.name not in self.unavailable
 
     def definitions(self) -> list[Definition]:
-        """Return the definitions of the visible tools for the model, in the OpenAI format, as plain dicts."""
+        """Return the definitions of the visible tools in the OpenAI format, as plain dicts."""
         return copy_definitions(self.tools)
 
     def described(self, tool: Tool) -> Definition:
-        """Return the definition of one tool, with a description that mentions only tools of this turn."""
+        """Return the definition of one tool; its description mentions only tools of this turn."""
         return _adapt_definition(tool, self.offered_names) if tool.adapt else tool.definition()
 
     @property
     def searchable_names(self) -> frozenset[str]:
-        """Return the names of the tools that `tool_search` may find: those not already in the tools array."""
+        """Return the names of the tools that `tool_search` may find, which are not in the tools array."""
         return self.offered_names - self.direct if self.direct else self.offered_names
 
     @property
@@ -119,7 +119,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the tool with this name that the session may use. Raises CallError if it is ambiguous."""
+        """Return the granted tool with this name. Raises CallError if the name is ambiguous."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
@@ -158,7 +158,7 @@ def assemble(
     *,
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Build a turn from the tools that a session may use; the `hidden` ones are callable but not shown."""
+    """Build a turn from the granted tools of a session; `hidden` tools are callable but not listed."""
     return begin_turn(Grant.from_names(snapshot, granted, hidden), availability)
 
 
@@ -170,7 +170,7 @@ def begin_turn(
     awaiting: frozenset[str] = frozenset(),
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Return a turn that shows every tool that the session may use and that works now."""
+    """Return a turn that lists every granted and available tool of the session."""
     failures = availability.find_failures(grant.checked)
     unavailable = failures.unavailable
     offered, names = grant.tools, grant.tool_names
@@ -193,13 +193,13 @@ def begin_turn(
 
 
 def select_showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
-    """Return the named tools, in the same order, without those that the model may not see in this turn."""
+    """Return the named tools in the same order, omitting tools that the model may not see in this turn."""
     tools = (grant.snapshot.get(name) for name in names if name in grant.shown)
     return [tool for tool in tools if tool is not None and tool.name not in turn.unavailable]
 
 
 def render_definitions(tools: Iterable[Tool]) -> list[Definition]:
-    """Return the definitions of tools; their descriptions mention only tools that are in the list."""
+    """Return tool definitions whose descriptions mention only tools in the list."""
     tools = list(tools)
     adapting = any(tool.adapt for tool in tools)
     present = frozenset(tool.name for tool in tools) if adapting else frozenset[str]()
@@ -207,7 +207,7 @@ def render_definitions(tools: Iterable[Tool]) -> list[Definition]:
 
 
 def copy_definitions(tools: Iterable[Tool]) -> list[Definition]:
-    """Return the definitions of tools as plain dicts that the caller may change."""
+    """Return tool definitions as plain dicts that the caller may change."""
     copied: list[Definition] = copy_mutable(render_definitions(tools))
     return copied
 

@@ -1,4 +1,4 @@
-"""The bridge: three tools with which a model finds and calls tools it was not shown.
+"""The bridge: three tools with which a model finds and calls tools not in its request.
 
 `tool_search` and `tool_describe` are tools like any others: scope, hooks and time limit apply to them under
 their own names, and they only read. `tool_call` is not a tool: `unwrap`, the first step of dispatch, replaces
@@ -38,7 +38,7 @@ _ARGUMENT_KEYS = frozenset({"args", "parameters", "params", "input"})
 
 
 class Bridge:
-    """The tools `tool_search`, `tool_describe` and `tool_call`, as shown to the model and as executed."""
+    """Definitions and handlers of the tools `tool_search`, `tool_describe` and `tool_call`."""
 
     def __init__(self, answers: BridgeAnswers) -> None:
         self._answers: dict[str, Callable[[Turn, Json, str], Json]] = {
@@ -73,20 +73,20 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return True for the names `tool_search` and `tool_describe`, whose calls this class answers.
+        """Return True for the names `tool_search` and `tool_describe`, which this class implements.
 
         False for `tool_call`: the call inside it is run instead.
         """
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:
-        """Return `tool_search` or `tool_describe` as a tool that finds the tools of this turn."""
+        """Return `tool_search` or `tool_describe` as a tool that searches the tools of this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 
 
 def unwrap(call: ToolCall) -> ToolCall:
-    """Return the call that `tool_call(name, arguments)` contains; any other call unchanged."""
+    """Return the inner call of `tool_call(name, arguments)`; return other calls unchanged."""
     called: object = call.name
     if not isinstance(called, str):
         raise BridgeMisuse(f"a call needs the name of a tool, not {type(called).__name__}. Nothing was run.")
@@ -112,7 +112,7 @@ def unwrap(call: ToolCall) -> ToolCall:
 
 
 def _explain_extra_keys(extra: Json) -> str:
-    """Explain to the model that it must move arguments of `tool_call` into the object `arguments`.
+    """Explain to the model that arguments of the inner tool belong in the object `arguments`.
 
     They are not moved automatically: the tool may have a parameter with the same name.
     """

@@ -1,4 +1,4 @@
-"""Read from a conversation what is needed to select tools: the user's texts and the tools called.
+"""Extract the input of tool selection from a conversation: user texts and called tools.
 
 Accepts histories in any provider's format. Input is untrusted and bounded; unknown parts are skipped.
 Knows nothing of the tools that exist.
@@ -35,7 +35,7 @@ _CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The parts of a conversation that are used to select tools."""
+    """The parts of a conversation used for tool selection."""
 
     user_texts: tuple[str, ...]
     """The user's texts, latest last."""
@@ -45,12 +45,12 @@ class Conversation:
     """True if the model has called tools for the latest message, which therefore needs some."""
 
     def context(self) -> Context:
-        """Return the earlier messages and tool calls, before the user's latest message."""
+        """Return the messages and tool calls before the user's latest message."""
         return Context(tuple(reversed(self.user_texts[:-1])), tuple(reversed(self.used_tools)))
 
     @classmethod
     def from_messages(cls, messages: str | Sequence[Mapping[str, Any]]) -> Conversation:
-        """Read a single message, or a history in the format of OpenAI chat, Responses or Anthropic."""
+        """Parse a single message, or a history in the format of OpenAI chat, Responses or Anthropic."""
         if isinstance(messages, str):
             return cls((messages[:MAX_LATEST_CHARS],) if messages.strip() else ())
         if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray, memoryview)):
@@ -71,7 +71,7 @@ class Conversation:
 
 
 def messages_since_user(messages: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the messages after the latest one that the user wrote."""
+    """Return the messages after the latest user message."""
     for place in range(len(messages) - 1, max(-1, len(messages) - 1 - MAX_CALL_MESSAGES), -1):
         if isinstance(messages[place], Mapping) and _user_text(messages[place], 1):
             return [each for each in messages[place + 1 :] if isinstance(each, Mapping)]
@@ -79,7 +79,7 @@ def messages_since_user(messages: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def find_failed_ids(messages: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the ids of tool calls whose results say that the call failed."""
+    """Return the ids of tool calls with failed results."""
     blocks = (block for message in messages for block in (message, *_as_sequence(message.get("content"))))
     return {
         str(block.get("tool_use_id") or block.get("tool_call_id") or block.get("call_id"))
@@ -89,7 +89,7 @@ def find_failed_ids(messages: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _is_failed_result(block: Mapping[str, Any]) -> bool:
-    """Return True if a tool result is marked as an error, or begins like one in formats without marks."""
+    """Return True if a tool result is marked as an error or, in formats without marks, begins like one."""
     if block.get("is_error") is True or block.get("status") in ("incomplete", "failed"):
         return True
     text = block.get("output", block.get("content"))
@@ -103,7 +103,7 @@ def _latest_first(items: Sequence[Any], most: int) -> Iterator[Mapping[str, Any]
 
 
 def _user_text(message: Mapping[str, Any], longest: int) -> str:
-    """Return what the user wrote in a message; empty for other roles and for tool results."""
+    """Return the user's text in a message; empty for other roles and for tool results."""
     if message.get("role") != "user":
         return ""
     content = message.get("content")
@@ -126,13 +126,13 @@ def _strip_notes(text: str) -> str:
 
 
 def _after_note(noted: str) -> str:
-    """Return the text after the end of a note about tools; the whole text if the note has no end."""
+    """Return the text after a note about tools; the whole text if the note is unterminated."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
 
 def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the tools that a message calls, directly or by `tool_call`, latest first."""
+    """Yield the names of the tools called by a message, directly or through `tool_call`, latest first."""
     if _type_of(message) in _CALL_BLOCK_TYPES:
         yield from _real_name(message.get("name"), message.get("arguments"))
     if message.get("role") != "assistant":
@@ -148,7 +148,7 @@ def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
-    """Yield the name of the tool that a call runs, directly or by `tool_call`; nothing for invalid calls."""
+    """Yield the name of the tool run by a call, directly or through `tool_call`; nothing if invalid."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:

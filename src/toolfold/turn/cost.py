@@ -1,4 +1,4 @@
-"""Compute what a conversation costs in dollars with each strategy of showing tools to the model.
+"""Compute the cost of a conversation in dollars for each strategy of presenting tools to a model.
 
 Each strategy writes one dialogue down as the model calls it would make; `pricing` adds them up. Sends
 nothing, reads no file and knows tools only by name and size.
@@ -29,7 +29,7 @@ PLACEMENTS: tuple[Placement, ...] = ("tail", "append", "replace")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call in a cost simulation: the token counts of its arguments and its result."""
+    """A tool call in a cost simulation: token counts of its arguments and result."""
 
     tool: str
     arguments: int
@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """One user message in a cost simulation, with its tool calls and the answer, as token counts."""
+    """A user message in a cost simulation, with its tool calls and answer, as token counts."""
 
     user: int
     calls: tuple[Call, ...] = ()
@@ -61,7 +61,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSizes:
-    """Token counts of tools in each format that a model can see, and how many tools are shown at once.
+    """Token counts of tools in each format seen by a model, and the number of tools shown at once.
 
     The defaults are those of the settings, with the bridge tools without a listing.
     """
@@ -95,7 +95,7 @@ _SIGNATURE_OVERHEAD_TOKENS = 4
 def measure_tools(
     tools: Iterable[Tool], counter: TokenCounter, settings: ToolsSettings, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
-    """Count the tokens of tools in every format that a model can see, such as a search result."""
+    """Count the tokens of tools in every format seen by a model, such as a search result."""
     tools, slimmer = list(tools), Slimmer()
     brief = {tool.name: _HIT_OVERHEAD_TOKENS + counter.text(_hit_text(tool)) for tool in tools}
     return ToolSizes(
@@ -121,7 +121,7 @@ def _hit_text(tool: Tool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DialogueMessage:
-    """A message of a generated conversation: its tokens, the tools it needs, those found and selected."""
+    """A message of a generated conversation: token count, and its needed, found and selected tools."""
 
     tokens: int
     needs: tuple[str, ...]
@@ -173,7 +173,7 @@ class _CallScript:
     def write(
         self, show: Callable[[_CallScript, DialogueTurn], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
-        """Simulate a conversation and return all of its model calls.
+        """Simulate a conversation and return its model calls.
 
         `show` returns the tools for a message, `find` looks for a tool that is not shown.
         """
@@ -194,7 +194,7 @@ class _CallScript:
         return self.calls
 
     def ask(self, output: int) -> None:
-        """Record one simulated model call with `output` tokens, which become part of the history."""
+        """Record one simulated model call with `output` tokens, which are added to the history."""
         self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
         self._now += _MODEL_CALL_SECONDS
         self.hear("reply", output)
@@ -203,13 +203,13 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """Return the results of simulated searches for a tool: of a second one if the first misses it."""
+        """Return the results of one simulated search for a tool, or of two if the first search misses it."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 
 
 def _simulate_search(script: _CallScript, name: str) -> None:
-    """Simulate a search for a tool that is not shown, followed by a call of the tool."""
+    """Simulate a search for a tool that is not in the request, followed by a call of the tool."""
     for hits in script.found(name):
         script.ask(_SEARCH_OUTPUT_TOKENS)
         script.hear("hits", sum(script.tools.hit.get(each, 0) for each in hits))
@@ -234,14 +234,14 @@ def _constant_segments(tools: ToolSizes, sizes: Mapping[str, int], names: Iterab
 
 
 class _SelectionState:
-    """The tools that a strategy selects for a message, plus those called earlier in the conversation."""
+    """Tools selected by a strategy for a message, plus tools called earlier in the conversation."""
 
     def __init__(self, tools: ToolSizes) -> None:
         self.tools = tools
         self._used: dict[str, None] = {}
 
     def chosen(self, turn: DialogueTurn) -> list[str]:
-        """Return the tools to show for a message."""
+        """Return the tools to include in the request for a message."""
         limit = self.tools.limit
         if turn.selected is not None:
             return list(turn.selected[:limit])
@@ -324,7 +324,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 def best_placement(
     prices: Prices, dialogue: Dialogue | None = None, tools: ToolSizes | None = None
 ) -> Placement:
-    """Return the placement of tools in the request that is cheapest at the given prices."""
+    """Return the cheapest placement of tools in the request at the given prices."""
     if dialogue is None or tools is None:
         dialogue, tools = typical_dialogue()
     dollars = {each: compute_bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
@@ -332,13 +332,13 @@ def best_placement(
 
 
 def count_shown(dialogue: Dialogue, tools: ToolSizes) -> list[int]:
-    """Return how many tools are shown for each message of a conversation if they are selected."""
+    """Return the number of tools shown for each message of a conversation with tool selection."""
     counts = (tools.shown if turn.selected is None else len(turn.selected) for turn in dialogue.turns)
     return [count if tools.limit is None else min(count, tools.limit) for count in counts]
 
 
 def best_limit(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
-    """Return the limit of tools per message that costs least, at most the largest number shown now."""
+    """Return the cheapest limit of tools per message, up to the largest number shown now."""
     write = STRATEGIES[placement]
     limits = range(1, max([1, *count_shown(dialogue, tools)]) + 1)
     spent = {
@@ -348,7 +348,7 @@ def best_limit(prices: Prices, placement: Placement, dialogue: Dialogue, tools: 
 
 
 def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
-    """Return a typical conversation with ten messages and two hundred tools, for comparing costs."""
+    """Return a typical conversation of ten messages with two hundred tools, for cost comparisons."""
     names = [f"tool {number}" for number in range(200)]
     asked = [
         DialogueMessage(
@@ -363,7 +363,7 @@ def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
 
 
 def cheapest(bills: Mapping[str, Mapping[str, Bill]], turns: int) -> dict[str, list[str]]:
-    """Return, for each strategy, the models with which it is the cheapest after this number of turns."""
+    """Return the models for which each strategy is the cheapest after this number of turns."""
     won: dict[str, list[str]] = {}
     for model, by_strategy in bills.items():
         spent = {name: each.by_turn()[turns - 1] for name, each in by_strategy.items()}

@@ -1,4 +1,4 @@
-"""Divide a session's tools into those that may be hidden behind tool search and those always shown.
+"""Divide a session's tools into tools that may be deferred to tool search and tools always listed.
 
 Computed once per grant from the configured lists. When tools are deferred is decided in `disclosure`.
 """
@@ -19,7 +19,7 @@ from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 @dataclass(slots=True)
 class ToolPartition:
-    """The tools that a session may use, divided into pinned, never deferred and deferrable ones."""
+    """The granted tools of a session, divided into pinned, never deferred and deferrable tools."""
 
     pinned: Sequence[Tool]
     """Tools that are shown for every message."""
@@ -33,11 +33,11 @@ class ToolPartition:
         self.kept_names = frozenset(tool.name for tool in self.kept)
 
     def find_unavailable(self, turn: Turn) -> list[Tool]:
-        """Return the tools that may be deferred but do not work in this turn."""
+        """Return the deferrable tools that are unavailable in this turn."""
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
     def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
-        """Count the tokens of the tools that may be deferred, until it is clear whether they reach `enough`.
+        """Count the tokens of deferrable tools until the comparison with `enough` is certain.
 
         The count of all deferrable tools is cached; the unavailable ones change too often.
         """
@@ -54,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Divides a session's tools into deferrable and always shown ones, by the settings; caches the result."""
+    """Divides a session's tools into deferrable and always listed tools by the settings, with a cache."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)
@@ -88,14 +88,14 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Return True if a token count, even if only a bound, is enough to compare it with the limit `enough`."""
+    """Return True if a token count or its bound is precise enough for comparison with the limit `enough`."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)
 
 
 def _is_named_in(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
-    """Return True if a configured list names this tool or one of its toolsets.
+    """Return True if a configured list contains this tool or one of its toolsets.
 
     The name of a tool is never taken as the name of a toolset.
     """

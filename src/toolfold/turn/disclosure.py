@@ -1,4 +1,4 @@
-"""Decide when tools are hidden behind tool search, and what the model sees instead.
+"""Decide whether tools are deferred to tool search, and which definitions the model sees instead.
 
 Decided for every turn from the tokens of its tools and the model's context window. Below the threshold a
 turn is passed through unchanged. Deferred tools stay callable.
@@ -33,7 +33,7 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DisclosureDecision:
-    """The decision whether tools are hidden behind tool search in a turn, and the reason."""
+    """Decision whether tools are deferred to tool search in a turn, with its reason."""
 
     active: bool
     reason: str
@@ -42,7 +42,7 @@ class DisclosureDecision:
 
 
 class Disclosure:
-    """Decides which tools the model sees in each turn, by the settings of a runtime."""
+    """Decides which tools the model sees in each turn, according to the settings of a runtime."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Disclosure:
         chosen: Collection[str] | None = None,
         forced: bool = False,
     ) -> Turn:
-        """Return the turn with only the tools that the model is to see; it can search for the others.
+        """Return the turn with only the tools visible to the model; other tools can be found by search.
 
         `forced` means that selection failed: the model has to search, and keeps the tools that are never
         deferred.
@@ -88,7 +88,7 @@ class Disclosure:
         return disclosed
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
-        """Return the names of the session's tools that are never hidden behind tool search."""
+        """Return the names of the session's tools that are never deferred to tool search."""
         return self._sorted(grant).kept_names
 
     def _show_tools(
@@ -102,7 +102,7 @@ class Disclosure:
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
     def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Decide whether to hide this turn's tools behind tool search, given the model's context window."""
+        """Decide whether this turn's tools are deferred to tool search, given the model's context window."""
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
@@ -128,7 +128,7 @@ class Disclosure:
         )
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
-        """Return the number of tokens above which tools are hidden, and where the limit comes from."""
+        """Return the token limit above which tools are deferred, and the origin of the limit."""
         settings = self._settings
         if context_tokens is None:
             limit, why = (
@@ -145,7 +145,7 @@ class Disclosure:
     def _visible_tools(
         self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool
     ) -> list[Tool]:
-        """Return the tools to show, those that change least first, so that prompt caches stay valid."""
+        """Return the visible tools, least changing tools first, so that prompt caches stay valid."""
         parts = self._sorted(grant)
         bridge = self._shown_bridge(grant, parts)
         if chosen is None:
@@ -155,7 +155,7 @@ class Disclosure:
         return [*first, *bridge, *select_showable(grant, turn, sorted(others))]
 
     def _log_decision(self, grant: Grant, turn: Turn, verdict: DisclosureDecision) -> None:
-        """Log one line per turn: tools shown, tools hidden, tokens saved, and why."""
+        """Log one line per turn: visible tools, deferred tools, saved tokens and the reason."""
         if not log.isEnabledFor(logging.INFO):
             return
         with self._lock:
@@ -188,7 +188,7 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True)
 class _LoggedDecision:
-    """The last logged decision about showing tools, and the tools that it was about."""
+    """The last logged decision about deferring tools, and its tools."""
 
     offered: Sequence[Tool]
     shown: Sequence[Tool]
@@ -196,7 +196,7 @@ class _LoggedDecision:
     summary: str
 
     def is_for(self, turn: Turn, verdict: DisclosureDecision) -> bool:
-        """Return True if another turn has the same tools and decision, so that logging would repeat it."""
+        """Return True if another turn has the same tools and decision, so that logging it is redundant."""
         return (
             turn.offered is self.offered
             and len(turn.tools) == len(self.shown)
@@ -232,7 +232,7 @@ class _BridgeListing:
         ]
 
     def _list_sources(self, tools: Iterable[Tool]) -> str:
-        """Return a list of tool sources with their number of tools, as long as the token budget allows.
+        """Return a list of tool sources with their tool counts, limited by the token budget.
 
         Counts come from the grant, not from what works now: a flapping server must not change the prompt.
         """

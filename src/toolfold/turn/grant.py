@@ -1,4 +1,4 @@
-"""Compute the tools that a session with a scope may use; cached until the registry changes.
+"""Compute the tools granted by a scope, cached until the registry changes.
 
 Cached by scope: sessions with the same scope share a grant, and a change of the registry creates a new
 one. Knows nothing of availability or of what a model is shown.
@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple[tuple[_Rule, ...], frozenset[str]]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Grant:
-    """The tools in one snapshot of the registry that a session with a given scope may use."""
+    """The tools in one registry snapshot that are granted to a session by its scope."""
 
     snapshot: Snapshot
     names: frozenset[str]
@@ -43,19 +43,19 @@ class Grant:
     def from_names(
         cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()
     ) -> Grant:
-        """Create a grant that contains the named tools; `hidden` ones are callable but never shown."""
+        """Create a grant with the named tools; `hidden` tools are callable but never listed."""
         shown = names - hidden
         return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in shown], shown)
 
 
 class GrantCache:
-    """Caches which tools a session with each scope may use, as long as the toolsets do not change."""
+    """Cache of the tools granted by each scope, valid until the toolsets change."""
 
     def __init__(self) -> None:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return the tools that a scope permits; of those an agent runs itself, only `offers` are shown."""
+        """Return the tools granted by a scope; of the agent-level tools, only `offers` are listed."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}
@@ -72,7 +72,7 @@ class GrantCache:
 
 
 def _flatten_scope(scope: Scope) -> tuple[_Rule, ...]:
-    """Return a scope and its parents as a flat tuple, because hashing nested scopes would recurse deeply."""
+    """Return a scope and its parents as a flat tuple, because hashing nested scopes recurses deeply."""
     rules: list[_Rule] = []
     each: Scope | None = scope
     while each is not None:

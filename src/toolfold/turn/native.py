@@ -1,4 +1,4 @@
-"""Decide which requests use a provider's own way of loading tools on demand.
+"""Decide which requests use a provider's native loading of tools on demand.
 
 Decides by the dialect and the model's name. Knows nothing of how such a request is written.
 """
@@ -16,13 +16,13 @@ MAX_WARNINGS = 100
 
 
 class NativePolicy:
-    """Decides whether requests let the provider load tools on demand; warns once per unsuitable model."""
+    """Decides whether requests use native tool loading; warns once per unsuitable model."""
 
     def __init__(self) -> None:
         self._warned: set[tuple[DialectName, str]] = set()
 
     def decide(self, requested: bool | None, configured: bool, *, dialect: Dialect, model: str) -> bool:
-        """Return True if a request should let the provider load tools on demand in its own way.
+        """Return True if a request should use the provider's native loading of tools on demand.
 
         An explicit request for what the model lacks raises a ValueError; the setting only gives way.
         """
@@ -40,7 +40,7 @@ class NativePolicy:
 
 
 def _explain_unknown_vendor(dialect: Dialect, model: str) -> str:
-    """Return a hint to pass `native=True` if the model is from an unknown vendor; empty if it is not."""
+    """Return a hint to pass `native=True` if the model's vendor is unknown; otherwise empty."""
     if not dialect.is_other_vendor(model):
         return ""
     return f"it is unknown whether {shorten(model)!r} can load tools on demand (pass native=True if it can)"

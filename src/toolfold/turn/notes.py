@@ -1,4 +1,4 @@
-"""Remember the notes about tools that were added to user messages, so that they are repeated exactly.
+"""Store the notes about tools added to user messages, so that later requests repeat them exactly.
 
 A caller keeps a plain history and passes it again each time. A message is recognised by everything up to
 it; if the history was edited, cut or summarised, by its own text and position. What was sent once never
@@ -32,7 +32,7 @@ _TO_JSON = json.JSONEncoder(default=repr).encode
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The note about tools added to one user message; empty if there was nothing to add."""
+    """A note about tools added to one user message; empty if there was nothing to add."""
 
     text: str = ""
     definitions: tuple[Definition, ...] = ()
@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """A message of the history that is not a system instruction."""
+    """A history message other than a system instruction."""
 
     position: int
     """Index of the message among all messages."""
@@ -60,7 +60,7 @@ class _HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class _NoteRemover:
-    """Removes a note about tools from a message. Stores the note's length, because its text may be long."""
+    """Removes a note about tools from a message by its length, because storing its text may be expensive."""
 
     length: int
     """Characters that the note added to a text."""
@@ -68,7 +68,7 @@ class _NoteRemover:
     """The content of a message that was empty before, if the key existed."""
 
     def remove_note(self, message: Message) -> Message:
-        """Return the message as the caller wrote it, without the added note about tools."""
+        """Return the original message without the added note about tools."""
         content = message["content"]
         if isinstance(content, (list, tuple)):
             return {**message, "content": content[:-1]}
@@ -98,11 +98,11 @@ class History:
 
     @property
     def newest_note(self) -> Note | None:
-        """Return the note about tools in the newest user message, if that message was sent before."""
+        """Return the note about tools in the newest user message, if that message was already sent."""
         return None if self.newest_user_entry is None else self.notes.get(self.newest_user_entry)
 
     def plain_messages(self) -> list[Message]:
-        """Return the messages without the notes about tools that were added to them."""
+        """Return the messages without added notes about tools."""
         return [each.plain_message for each in self.entries]
 
     def known_lines(self) -> frozenset[str]:
@@ -136,7 +136,7 @@ class Notes:
         }
 
     def restore_state(self, state: Json) -> None:
-        """Continue with notes about tools that another process exported."""
+        """Restore notes about tools exported by another process."""
         self._sent = {bytes.fromhex(chain): _note_from_json(note) for chain, note in state["sent"]}
         digests = [bytes.fromhex(each) for each in state["last"]]
         self._last = digests, {at: _note_from_json(note) for at, note in state["last_notes"]}
@@ -146,7 +146,7 @@ class Notes:
         }
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history and the notes about tools added to it before."""
+        """Return the caller's history and the notes about tools previously added to it."""
         said: list[_HistoryEntry] = []
         chain = b""
         for place, message in enumerate(messages):
@@ -166,11 +166,11 @@ class Notes:
         return History(messages, said, self._find_notes(said))
 
     def refresh(self, history: History) -> History:
-        """Return the history with the notes about tools that were added after it was read."""
+        """Return the history with the notes about tools that were added since it was read."""
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """Return the messages with their notes about tools; a new last user message gets note `newest`."""
+        """Return the messages with their notes about tools; `newest` is the note of a new user message."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())
@@ -234,7 +234,7 @@ def _note_from_json(state: Json) -> Note:
 
 
 def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
-    """Find which last messages of a history were in the last request; map their positions to the old ones."""
+    """Map the positions of the last messages of a history to their positions in the last request."""
     old, new = last[::-1], now[::-1]
     falls = _prefix_table(old)
     length = best = at = 0

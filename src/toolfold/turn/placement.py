@@ -41,13 +41,13 @@ _MARKUP_LIKE = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", r
 
 
 class PlacementPolicy:
-    """Chooses where to put tools in requests so that they cost least; computed once per set of prices."""
+    """Chooses the cheapest placement of tools in requests, computed once per set of prices."""
 
     def __init__(self) -> None:
         self._best: dict[Prices, Placement] = {}
 
     def choose(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
-        """Return where in a request to put tools: as configured, or where it costs least for the model."""
+        """Return the placement of tools in a request: the configured one, or the cheapest for the model."""
         if choice != "auto":
             return choice
         prices = replace(prices_for(model or dialect.default_model), name="")
@@ -57,7 +57,7 @@ class PlacementPolicy:
 
 
 class DefinitionCache:
-    """Caches the definition of each tool in the form sent to models, as long as the tool exists."""
+    """Cache of the definition of each tool as sent to models, valid while the tool exists."""
 
     def __init__(self) -> None:
         self._slimmer = Slimmer()
@@ -74,7 +74,7 @@ class DefinitionCache:
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
-        """Return the line that describes a tool in a note; the tool's text cannot end the line or note."""
+        """Return a tool's line in a note; the tool's text cannot terminate the line or the note."""
         if tool.adapt:  # its description may mention other tools of this turn
             return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
@@ -107,7 +107,7 @@ class PlacedTools:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that is ready to send: `tools` and `messages` in the provider's format."""
+    """A request ready to send: `tools` and `messages` in the provider's format."""
 
     tools: list[Json]
     messages: list[Json]
@@ -160,7 +160,7 @@ class Request:
 
 
 class SessionPlacement:
-    """What a session's last request contained, so that the next can start exactly like it. Thread-safe."""
+    """Content of a session's last request, which the next request repeats as a prefix. Thread-safe."""
 
     def __init__(self, wording: DefinitionCache, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
@@ -172,7 +172,7 @@ class SessionPlacement:
         self._last: Placement | None = None
 
     def export_state(self) -> Json:
-        """Return, as JSON data, the state from which another process can build the next request."""
+        """Return the state for building the next request in another process, as JSON data."""
         with self._lock:
             return {
                 "notes": self._notes.export_state(),
@@ -181,14 +181,14 @@ class SessionPlacement:
             }
 
     def restore_state(self, state: Json) -> None:
-        """Continue with the request state that another process exported for this session."""
+        """Restore the request state that another process exported for this session."""
         with self._lock:
             self._notes.restore_state(state["notes"])
             self._array.restore_state(state["array"])
             self._last = state["placement"]
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with the notes about tools that earlier requests added to it."""
+        """Return the caller's history with the notes about tools added by earlier requests."""
         with self._lock:
             return self._notes.read(messages)
 
@@ -203,7 +203,7 @@ class SessionPlacement:
         dialect: Dialect,
         native: bool = False,
     ) -> PlacedTools:
-        """Put the `fixed` tools, and those `chosen` for the newest message, into a request.
+        """Add the `fixed` tools, and the tools `chosen` for the newest message, to a request.
 
         `native` uses the provider's own way of loading tools on demand.
         """
@@ -256,7 +256,7 @@ class SessionPlacement:
     def _place_natively(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> PlacedTools:
-        """Put tools into a request so that its tools array stays constant; others are loaded on demand."""
+        """Add tools to a request with a constant tools array; the provider loads other tools on demand."""
         if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
         why = self._keep_array(turn, fixed)
@@ -273,7 +273,7 @@ class SessionPlacement:
         return replace(placed, deferred=late)
 
     def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Reuse the last tools array if it still fits; return the reason if it had to be rebuilt."""
+        """Reuse the last tools array if it is still valid; return the reason if it was rebuilt."""
         why = self._array.explain_outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
@@ -296,7 +296,7 @@ class SessionPlacement:
         )
 
     def _definitions_note(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
-        """Return a note with the definitions of the selected tools, to be added to the model's input."""
+        """Return a note with the definitions of the selected tools, for the model's input."""
         known = history.known_lines()
         lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
         new = [tool for tool in chosen if lines[tool.name] not in known]
@@ -306,7 +306,7 @@ class SessionPlacement:
     def _deferred_definitions(
         self, turn: Turn, shown: Sequence[Tool], history: History
     ) -> Mapping[str, Definition]:
-        """Return the definitions of tools that are not shown but can be loaded later.
+        """Return the definitions of tools that are not in the request but can be loaded later.
 
         These include removed tools to which results in the history refer.
         """
@@ -327,14 +327,14 @@ class SessionPlacement:
         }
 
     def _forget_removed(self, wanted: Collection[str]) -> None:
-        """Drop the oldest definitions of tools that no longer exist, if there are more than the limit."""
+        """Remove the oldest definitions of tools that no longer exist, above the limit."""
         gone = [name for name in self._deferred if name not in wanted]
         for name in gone[: max(0, len(gone) - MAX_KEPT_DEFINITIONS)]:
             del self._deferred[name]
 
 
 class _ToolsArray:
-    """The tools array that a session sent last. Definitions in it are never changed."""
+    """The tools array last sent by a session; its definitions never change."""
 
     def __init__(self, wording: DefinitionCache) -> None:
         self._wording = wording
@@ -348,7 +348,7 @@ class _ToolsArray:
         return {"constant": self.constant, "definitions": written}
 
     def restore_state(self, state: Json) -> None:
-        """Continue with a tools array that another process exported; its definitions stay unchanged."""
+        """Restore a tools array exported by another process; its definitions stay unchanged."""
         self.constant = state["constant"]
         self._held = {each["function"]["name"]: (None, each) for each in state["definitions"]}
 
@@ -368,7 +368,7 @@ class _ToolsArray:
         self._held = {}
 
     def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Return why the last tools array cannot be sent again (a tool is gone or has changed); else empty.
+        """Return why the last tools array cannot be reused (a tool was removed or changed); else empty.
 
         A tool that is only unavailable at the moment stays in the array.
         """
@@ -385,7 +385,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; if `anew` gives a reason, clear the array first."""
+        """Append missing tools to the tools array; with a reason in `anew`, clear the array first."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -394,7 +394,7 @@ class _ToolsArray:
 
 
 class _OfferedDefinitions(Mapping[str, Definition]):
-    """Mapping of a turn's tool names to definitions, each of which is created when first accessed."""
+    """Mapping of a turn's tool names to definitions, which are created on first access."""
 
     def __init__(self, turn: Turn, wording: DefinitionCache) -> None:
         self._turn, self._wording = turn, wording
@@ -420,7 +420,7 @@ def _render_line(tool: Tool, description: str) -> str:
 
 
 def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: DefinitionCache) -> Note:
-    """Return a note with one line for each selected tool that the request does not describe already."""
+    """Return a note with one line for each selected tool that is not yet described in the request."""
     new: list[str] = []
     room = MAX_TAIL_CHARS
     lines = {tool.name: wording.line(turn, tool) for tool in chosen}
@@ -442,7 +442,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """Return the note about tools for the newest message; if a note was already sent, the same one."""
+    """Return the note about tools for the newest message, repeating the note if it was already sent."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

@@ -1,4 +1,4 @@
-"""Compute the cost of model calls in dollars, from a provider's prices and its prompt cache.
+"""Compute the cost of model calls in dollars, from prices and prompt cache of a provider.
 
 A provider charges less for the part of a request that starts like a recent one, so the order of the
 segments matters. Pure arithmetic: sends nothing, reads no file and knows nothing of tools.
@@ -20,7 +20,7 @@ PRICES_AS_OF = "November 2026"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a model request, such as a tool definition; the same identity means the same text."""
+    """A segment of a model request, such as a tool definition; equal identity means equal text."""
 
     identity: str
     tokens: int
@@ -28,7 +28,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A model call for cost estimates: the segments of its request in order, and the size of its output."""
+    """A model call for cost estimates: the ordered segments of its request, and its output size."""
 
     segments: tuple[Segment, ...]
     output: int
@@ -105,7 +105,7 @@ class Bill:
         return math.fsum(charge.dollars for charge in self.charges)
 
     def by_turn(self) -> list[float]:
-        """Return how many dollars the conversation has cost after each turn."""
+        """Return the cumulative cost of the conversation in dollars after each turn."""
         dollars = [0.0] * (max((charge.turn for charge in self.charges), default=-1) + 1)
         for charge in self.charges:
             dollars[charge.turn] += charge.dollars
@@ -113,7 +113,7 @@ class Bill:
 
 
 def compute_bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
-    """Return the cost of model calls that are made in the given order."""
+    """Return the cost of model calls made in the given order."""
     seen = _PrefixCache(prices)
     return Bill(tuple(_charge_call(call, seen.match_prefix(call), prices) for call in calls))
 
@@ -129,14 +129,14 @@ def _charge_call(call: ModelCall, cached: int, prices: Prices) -> Charge:
 
 
 class _PrefixCache:
-    """Simulates a provider's prompt cache: a tree of segments, each with the time of its last use."""
+    """Simulation of a provider's prompt cache: a tree of segments with the times of their last use."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._root: _Branch = {}
 
     def match_prefix(self, call: ModelCall) -> int:
-        """Return how many tokens of a request are in the prompt cache, and add the request to the cache."""
+        """Return the number of cached tokens of a request, and add the request to the cache."""
         if self._prices.cached_read >= self._prices.input:
             return 0
         branch, shared, is_shared = self._root, 0, True
@@ -200,18 +200,33 @@ _FAMILIES = {
 }
 
 
+_MAKERS = {"openai": "gpt", "responses": "gpt", "anthropic": "claude"}
+"""Providers that serve only their own models, with the start of the names of these."""
+
+
 def prices_for(model: str, table: Sequence[Prices] = PRICES) -> Prices:
-    """Return the prices of a model or of its family; an unknown model gets prices without a cache."""
+    """Return the prices of a model or its family; for an unknown model, default prices without a cache."""
     return find_prices(model, table) or Prices(name=model or "unknown", input=1.0, output=3.0)
 
 
 def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
-    """Return the prices of a model or of the nearest model of its family; None if it is unknown."""
+    """Return the prices of a model or the nearest model of its family; None if unknown."""
     name = model.lower()
     named = {prices.name: prices for prices in table}
     exact = next((prices for prices in table if prices.name.lower() in name), None)
     family = next((kin for part, kin in _FAMILIES.items() if part in name and kin in named), None)
     return exact or (named[family] if family else None)
+
+
+def find_highest_prices(provider: str, table: Sequence[Prices] = PRICES) -> Prices:
+    """Return the highest prices of a provider's known models, or of all models if none are known."""
+    maker = _MAKERS.get(provider.lower(), "")
+    known = [prices for prices in table if maker and prices.name.startswith(maker)] or list(table)
+    return Prices(
+        name=f"the most expensive model of {provider}" if maker else "the most expensive known model",
+        input=max(max(prices.input, prices.cache_write) for prices in known),
+        output=max(prices.output for prices in known),
+    )
 
 
 def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
@@ -227,7 +242,7 @@ def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
 
 
 def read_prices(table: Any) -> tuple[Prices, ...]:
-    """Read prices from a mapping of model names to numbers. Raises ValueError."""
+    """Parse prices from a mapping of model names to numbers. Raises ValueError."""
     if not isinstance(table, Mapping) or not table:
         raise ValueError("expected a mapping of model names to prices")
     return tuple(_read_one(str(name), figures) for name, figures in table.items())

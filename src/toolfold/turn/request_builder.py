@@ -1,4 +1,4 @@
-"""Build the model requests of a session: choose where tools are placed, and which are always sent.
+"""Build the model requests of a session: placement of tools, and tools sent in every request.
 
 Holds the state of one session's requests. Knows nothing of how a session is granted its tools.
 """
@@ -23,7 +23,7 @@ from toolfold.turn.selection import Selector
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """The settings and components with which all sessions of a runtime build their requests."""
+    """Settings and components with which all sessions of a runtime build requests."""
 
     settings: ToolsSettings
     selector: Selector
@@ -34,14 +34,14 @@ class RequestPolicy:
 
 
 class RequestBuilder:
-    """Builds the requests of one session; each starts like the one before, so that prompt caches apply."""
+    """Builds the requests of one session, each with the previous request as prefix for prompt caches."""
 
     def __init__(self, policy: RequestPolicy) -> None:
         self._policy = policy
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def use_policy(self, policy: RequestPolicy) -> None:
-        """Build later requests with changed settings; parts repeated from earlier requests stay unchanged."""
+        """Build later requests with changed settings; content repeated from earlier requests is unchanged."""
         self._policy = policy
         self._placing.max_appended = policy.settings.rag_append_max
 
@@ -50,11 +50,11 @@ class RequestBuilder:
         return self._placing.export_state()
 
     def restore_state(self, state: Json) -> None:
-        """Continue a session whose request state was exported by another process."""
+        """Continue a session with the request state exported by another process."""
         self._placing.restore_state(state)
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history, with the notes about tools that were added to earlier requests."""
+        """Return the caller's history with the notes about tools added to earlier requests."""
         return self._placing.read(messages)
 
     def build(
@@ -102,7 +102,7 @@ class RequestBuilder:
         return self._policy.placements.choose(choice, model, dialect)
 
     def _fixed_tools(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
-        """Return the tools that are sent in every request, whatever is selected for the message.
+        """Return the tools that are sent in every request, regardless of the selection for the message.
 
         For placements with a constant array they do not depend on the message.
         """

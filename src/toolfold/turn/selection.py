@@ -1,4 +1,4 @@
-"""Select the tools that fit the conversation, before the model is called.
+"""Select tools for the conversation before the model is called.
 
 Selection only hides: what it leaves out stays callable. The latest message is searched in the context of
 what was said and called before.
@@ -47,7 +47,7 @@ _AnswerKey: TypeAlias = tuple[str, frozenset[str], Context, str, object]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The tools selected for a message in addition to those always shown, each with the reason."""
+    """Tools selected for a message in addition to the tools always listed, each with a reason."""
 
     names: tuple[str, ...]
     """Names of the selected tools, best first."""
@@ -69,7 +69,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _MessageResult:
-    """The search result for one message, and the search mode that produced it."""
+    """The search result for one message, and its search mode."""
 
     found: SearchResult
     leg: str
@@ -102,13 +102,13 @@ class Selector:
         self._logged_modes: set[str] = set()
 
     def pinned(self, grant: Grant) -> Sequence[Tool]:
-        """Return the tools that are always shown, whatever is selected."""
+        """Return the tools that are always listed, regardless of the selection."""
         return self._sorted(grant).pinned
 
     def __call__(
         self, grant: Grant, turn: Turn, conversation: Conversation, *, client: str = ""
     ) -> Selection:
-        """Return those tools of the turn that fit the conversation.
+        """Return the selected tools of the turn for the conversation.
 
         `client` is whose use of tools the ranking learns from; empty for users of this machine.
         """
@@ -183,7 +183,7 @@ class Selector:
         return _MessageResult(found, "keyword" if by_words else mode, needed, search_s)
 
     def _log_failure(self, mode: str) -> None:
-        """Log a failed search with traceback, once per search mode until it works again."""
+        """Log a failed search with traceback, once per search mode until it succeeds again."""
         if mode not in self._logged_modes:
             self._logged_modes.add(mode)
             log.exception("selecting tools by %s failed", mode)
@@ -191,7 +191,7 @@ class Selector:
     def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str], count: int
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the selected tools, at most `count`, and those over the token budget, each with its reason.
+        """Return at most `count` selected tools and the tools over the token budget, each with a reason.
 
         Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
@@ -213,7 +213,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """Caches candidate tools and recent search results for all selections from the same set of tools."""
+    """Cache of candidate tools and recent search results for selections from one set of tools."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -221,7 +221,7 @@ class _GrantCandidates:
         self.answers: dict[_AnswerKey, _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the names of the tools among which those that fit a message are searched.
+        """Return the names of the candidate tools for a message.
 
         Unavailable tools and tools that are always shown are left out. The set is cached until the
         available tools change.
@@ -241,7 +241,7 @@ class _GrantCandidates:
 
 
 class _TokenBudget:
-    """The tokens left for selected tools, counted exactly only if a decision depends on it."""
+    """Remaining tokens for selected tools, counted exactly only if a decision depends on it."""
 
     def __init__(self, turn: Turn, tokens: int, weights: ToolTokenCounts) -> None:
         self._tools, self._left, self._weights = turn.snapshot, tokens, weights
@@ -255,7 +255,7 @@ class _TokenBudget:
         self._left -= guess
 
     def try_take(self, name: str, *, leaving: int = 0) -> bool:
-        """Select a tool if at least `leaving` tokens of the budget remain after it; else return False."""
+        """Select a tool if `leaving` tokens of the budget remain afterwards; otherwise return False."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
@@ -266,7 +266,7 @@ class _TokenBudget:
         return False
 
     def _replace_estimate(self, name: str) -> None:
-        """Replace a tool's estimated token count by the exact one."""
+        """Replace a tool's estimated token count by the exact count."""
         self._left += self._estimates.pop(name) - self._weights.count_tool(self._tools[name])
 
 
@@ -277,7 +277,7 @@ def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return the registered name of a tool, given that name or its author's name if only one tool has it."""
+    """Return the registered name of a tool, given this name or its unambiguous original name."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
@@ -292,5 +292,5 @@ def _reason(hit: Hit, used: Sequence[str]) -> str:
 
 
 def _resolve_context(turn: Turn, context: Context) -> Context:
-    """Return the context of a message, with called tools under the names by which they are registered."""
+    """Return the context of a message, with called tools by their registered names."""
     return Context(context.earlier, tuple(_resolve_name(turn, name) for name in context.used))

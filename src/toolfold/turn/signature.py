@@ -1,4 +1,4 @@
-"""Write a tool's parameters on one line: short enough for a search result, exact enough to call it.
+"""Render a tool's parameters on one line, short for search results but sufficient for a call.
 
 `create_issue(repo: string, title: string, labels?: string[], state?: "open"|"closed")`. What does not fit
 is cut with "…". Schemas are untrusted: every step is counted, and references are followed only inside the
@@ -44,14 +44,14 @@ def signature(tool: Tool) -> str:
 
 
 class _SignatureWriter:
-    """Writes the types in a JSON schema as one line of text, in a limited number of steps."""
+    """Renders the types in a JSON schema as one line of text, in a limited number of steps."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
         self._steps = _MAX_STEPS
 
     def members(self, schema: Json) -> Iterator[tuple[str, Any, bool]]:
-        """Yield the properties of an object schema and whether each is required, required ones first."""
+        """Yield the properties of an object schema, required ones first, and whether each is required."""
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return
@@ -66,7 +66,7 @@ class _SignatureWriter:
         return f"{_render_name(name, required)}: {self.type(schema, depth)}{default}"
 
     def type(self, schema: Any, depth: int = 0) -> str:
-        """Return the type that a schema describes, such as `string[]`."""
+        """Return the type described by a schema, such as `string[]`."""
         self._steps -= 1
         if self._steps < 0 or depth > _MAX_DEPTH:
             return _ELLIPSIS

@@ -68,7 +68,7 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class Slimmer:
-    """Shortens the schema of each tool once, and caches the result while the tool exists."""
+    """Shortens the schema of each tool once and caches the result while the tool exists."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,7 +89,7 @@ class Slimmer:
 
 
 def slim(definition: Definition) -> Definition:
-    """Return the same tool definition in fewer tokens; the original is not changed."""
+    """Return an equivalent tool definition with fewer tokens; the original is not changed."""
     function = dict(definition["function"])
     description = function.get("description")
     if isinstance(description, str):
@@ -132,7 +132,7 @@ def _slim_once(schema: Json, name: str, described: str) -> Json:
 
 
 def _trim_text(text: str) -> str:
-    """Remove the source code's indentation and blank lines from a description."""
+    """Remove source code indentation and blank lines from a description."""
     text = text.strip()
     if "\n" not in text:
         return text
@@ -150,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """Facts about a schema and its nested schemas that are needed to shorten it."""
+    """Properties of a schema and its nested schemas that are required for shortening it."""
 
     nodes: list[Json]
     """All schemas, the root first."""
@@ -171,7 +171,7 @@ class _SchemaSurvey:
 
     @property
     def is_of_any_dialect(self) -> bool:
-        """Return True if the schema means the same in all supported versions of JSON Schema."""
+        """Return True if the schema has the same meaning in all supported versions of JSON Schema."""
         if not _DIFFERS_BY_DIALECT.isdisjoint(self.keys):
             return False
         if "items" in self.keys and any(isinstance(node.get("items"), list) for node in self.nodes):
@@ -180,7 +180,7 @@ class _SchemaSurvey:
 
 
 def _has_known_dialect(root: Json) -> bool:
-    """Return True if a schema declares no JSON Schema version or identifier, or only known ones."""
+    """Return True if a schema declares only known JSON Schema versions and identifiers, or none."""
     if not _IDENTITY_KEYS.isdisjoint(root.keys() - {"$id", "$schema"}) or not isinstance(
         root.get("$id", ""), str
     ):
@@ -191,7 +191,7 @@ def _has_known_dialect(root: Json) -> bool:
 
 
 def _survey_schema(root: Json) -> _SchemaSurvey | None:
-    """Inspect a schema and everything nested in it; None if it is too large or too deep."""
+    """Inspect a schema with all nested schemas; return None if it is too large or too deep."""
     nodes, keys, level = [root], set(root), [root]
     for _ in range(MAX_DEPTH):
         level = [
@@ -248,7 +248,7 @@ class _NestingTooDeep(Exception):
 
 
 def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
-    """Return the schema without unused definitions, and with definitions used once inlined."""
+    """Return the schema without unused definitions, and with single-use definitions inlined."""
     holders = root.keys() & _DEFINITION_KEYS
     if not all(isinstance(root[holder], dict) for holder in holders):
         return root
@@ -278,7 +278,7 @@ def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
 
 
 def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
-    """Yield the keywords of a schema in their original order, with the definitions that are kept."""
+    """Yield the keywords of a schema in their original order, with the remaining definitions."""
     for key in root:
         if key in body:
             yield key, body[key]
@@ -288,7 +288,7 @@ def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str,
 
 
 def _find_uses(body: Json, held: Json) -> dict[str, list[Json]]:
-    """Return, for each definition reachable from the schema's body, the schemas that refer to it."""
+    """Return the schemas that refer to each definition reachable from the schema's body."""
     uses: dict[str, list[Json]] = {}
     pending = [body]
     while pending:
@@ -361,7 +361,7 @@ def _map_changed(
 
 
 class _SlimmingPass:
-    """Removes what the model does not need from a tool's schema, from the outside to the inside."""
+    """Removes keywords that the model does not need from a tool's schema, from the outside in."""
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about

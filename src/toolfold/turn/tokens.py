@@ -66,7 +66,7 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 
 
 def tokenizer_for(model: str) -> Tokenizer:
-    """Return the tokenizer for a model name, in any spelling that providers and routers use."""
+    """Return the tokenizer for a model name, in any spelling used by providers and routers."""
     name = model.lower()
     if "claude" in name:
         return _claude_tokenizer(name)
@@ -81,7 +81,7 @@ def _claude_tokenizer(name: str) -> Tokenizer:
 
 
 class TokenCounter:
-    """Counts tokens with one tokenizer, and caches counts so that each tool is counted once."""
+    """Counts tokens with one tokenizer, and caches the count of each tool."""
 
     def __init__(self, tokenizer: Tokenizer = O200K, *, remembers: int = 50_000) -> None:
         self.tokenizer = tokenizer
@@ -114,7 +114,7 @@ class TokenCounter:
         return known[1]
 
     def definitions(self, definitions: Iterable[Definition]) -> int:
-        """Return the number of tokens of a tools array, without text that the provider adds around it."""
+        """Return the number of tokens of a tools array, without text added by the provider."""
         return sum(map(self.definition, definitions))
 
     def _remember(self, memo: dict[Any, Any], key: Any, value: Any) -> None:
@@ -135,7 +135,7 @@ def compact(function: object, *, escaped: bool = False) -> str:
 
 
 def _identity_key(function: Definition) -> tuple[int, str, str] | None:
-    """Return a key for caching the token count of a tool definition; None if its schema may change."""
+    """Return a cache key for the token count of a tool definition; None if its schema is mutable."""
     parameters = function.get("parameters")
     if type(parameters) is not FrozenDict or len(function) != 3:
         return None
@@ -155,5 +155,5 @@ def _count_tokens_of(text: str, encoding: str) -> int:
 
 
 def _split_long_runs(text: str) -> list[str]:
-    """Split runs of 256 or more similar characters, for which the tokenizer would need quadratic time."""
+    """Split runs of 256 or more similar characters, which take the tokenizer quadratic time."""
     return [text] if _LONG_RUN.search(text) is None else [piece for piece in _LONG_RUN.split(text) if piece]

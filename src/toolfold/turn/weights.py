@@ -1,4 +1,4 @@
-"""Count the tokens of each tool once, and only as exactly as a decision requires.
+"""Count the tokens of each tool once, with the precision required for a decision.
 
 The tokenizer takes half a second to load and half a millisecond per tool. Decisions that a byte count can
 make use the byte count, and a very large catalog is counted only until it is known to be large.
@@ -24,7 +24,7 @@ _MIN_BYTES_PER_TOKEN = 2.5
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A number of tokens, and whether it is exact or a bound."""
+    """A number of tokens that is exact or a bound."""
 
     tokens: int
     known: Literal["exactly", "at least", "at most"] = "exactly"
@@ -34,7 +34,7 @@ class TokenCount:
 
 
 class ToolTokenCounts:
-    """Caches the token count of each tool while the tool exists."""
+    """Cache of the token count of each tool while the tool exists."""
 
     def __init__(self) -> None:
         self._counter = TokenCounter()
@@ -55,11 +55,11 @@ class ToolTokenCounts:
         return int(self._count_bytes(tool) / _MIN_BYTES_PER_TOKEN)
 
     def estimate(self, tools: Iterable[Tool]) -> int:
-        """Return an estimate of the tokens in the definitions of tools, without loading the tokenizer."""
+        """Return an estimated token count of tool definitions, without loading the tokenizer."""
         return round(sum(map(self._count_bytes, tools)) / BYTES_PER_TOKEN)
 
     def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
-        """Return the token count of all tools: exact, or a bound that shows whether it reaches `enough`."""
+        """Return the total token count of tools: exact, or a bound that decides if it reaches `enough`."""
         at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
             return TokenCount(at_most, "at most")
@@ -78,7 +78,7 @@ class ToolTokenCounts:
         return TokenCount(tokens)
 
     def _sum_bytes(self, tools: Sequence[Tool], enough: int) -> int:
-        """Return the size of the tools' definitions in bytes; stop counting once it reaches `enough`."""
+        """Return the size of the tool definitions in bytes; stop counting at `enough`."""
         total = 0
         for tool in tools:
             total += self._count_bytes(tool)
