@@ -360,7 +360,7 @@ def _format_run(run: ProgramRun, cwd: str) -> str:
 
 
 def _quote_word(word: Word) -> str:
-    """Return the word as one would type it in a shell: wildcards unquoted, the rest quoted if necessary."""
+    """Return the word in shell syntax: wildcards unquoted, all other text quoted if necessary."""
     if word.is_known:
         return shlex.quote(word)
     return "".join(

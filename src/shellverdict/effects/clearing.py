@@ -24,7 +24,7 @@ _GENERATED = split_names("site public _site book _book")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClearingRule:
-    """Rule that tells when a build tool empties its output directory, and which arguments name the directory.
+    """Condition under which a build tool empties its output directory, and arguments that name it.
 
     `words` is the subcommand. One of `switches` must be given, unless there are none; with one of `unless`
     nothing is emptied. `implicit` means that directories inside the project are emptied without the switch.

@@ -262,7 +262,7 @@ _DESTRUCTIVE_VERBS: dict[str, frozenset[str]] = {
 
 
 def _volume_verb_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effect of volume managers (`zfs`, `lvm` …), whose subcommand says what they destroy."""
+    """Yield the effect of destructive subcommands of volume managers (`zfs`, `lvm` …)."""
     if any(word in _DESTRUCTIVE_VERBS[context.run.name.lower()] for word in context.run.argv[1:8]):
         yield _volume_effect(context)
 

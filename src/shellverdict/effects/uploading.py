@@ -35,7 +35,7 @@ def _upload_effect(context: RunContext, name: str, *traits: str) -> CommandEffec
 
 
 def _has_unknown_input(run: ProgramRun) -> bool:
-    """Return True if standard input is redirected and its content is not known from the command itself."""
+    """Return True if standard input is redirected and the command does not show its content."""
     return run.stdin is not None and run.stdin.text is None
 
 

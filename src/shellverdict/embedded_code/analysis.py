@@ -42,7 +42,7 @@ SHELLS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CodeAnalysis:
-    """Result of analyzing code: the shell scripts that it runs, and the effects it has by itself."""
+    """Result of analyzing code: the shell scripts that the code runs, and its direct effects."""
 
     scripts: tuple[Word, ...] = ()
     effects: tuple[CommandEffect, ...] = ()
@@ -156,7 +156,7 @@ def _quote_part(part: str) -> str:
 
 
 def find_remote_url(texts: Iterable[str]) -> str:
-    """Return the first URL in the texts that leads to another machine, else the first URL.
+    """Return the first URL in the texts that leads to another machine; if there is none, the first URL.
 
     Without any URL, the placeholder for unknown text is returned.
     """

@@ -1,4 +1,4 @@
-"""Load the table in `call_actions.toml`: what each known function does, for each language.
+"""Load `call_actions.toml`, which lists the action (delete, upload …) of each known function by language.
 
 Actions:
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @cache
 def load_actions() -> Mapping[str, Mapping[str, str]]:
-    """Return what each known function does (its action), by language and function name."""
+    """Return the action (delete, upload …) of each known function, by language and function name."""
     tables = tomllib.loads(files(__package__).joinpath("call_actions.toml").read_text("utf-8"))
     return MappingProxyType({language: _actions_by_name(table) for language, table in tables.items()})
 

@@ -73,7 +73,7 @@ _CALLS_BY_NAME = frozenset(
 
 
 def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
-    """Return what code of a script language does, judged by the functions it calls."""
+    """Return the effects of code in a script language, found by the functions that it calls."""
     scanner = CallScanner(code, language, depth)
     scanner.scan()
     return scanner.analysis.build()
@@ -445,7 +445,7 @@ class CallScanner(ExpressionReader):
             )
 
     def _add_evaluated_code(self, text: str | None, arguments: list[list[Token]]) -> None:
-        """Analyze code passed to `eval` or the like; if its text is unknown, record where it comes from."""
+        """Analyze code passed to `eval` or similar functions; if its text is unknown, record its origin."""
         if self._is_perl_block(arguments):
             return
         traits = self._source_traits()
@@ -519,7 +519,7 @@ class CallScanner(ExpressionReader):
             self.analysis.add_script(text if text is not None else GAP)
 
     def _add_apple_event(self, at: int) -> None:
-        """Add what AppleScript makes other applications do: add login items, delete, empty the trash."""
+        """Add the effects of AppleScript commands to other applications: add login items, delete files …"""
         if self.language != "osascript":
             return
         name = self.tokens[at].text.lower()

@@ -62,7 +62,7 @@ _NOT_CODE = frozenset({"binary", "readline", ""})  # data, nothing to analyze
 
 
 def analyze_code(code: Word, language: str) -> CodeAnalysis:
-    """Return what `code`, written in `language`, does.
+    """Return the effects of `code`, which is written in `language`, and the shell scripts that it runs.
 
     Never raises. Code that cannot be analyzed, or that is too long, gives an `unreadable` effect.
     """

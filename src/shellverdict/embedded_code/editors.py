@@ -13,7 +13,7 @@ __all__ = ["analyze_ed", "analyze_sed", "analyze_vim"]
 
 
 def analyze_sed(code: str) -> CodeAnalysis:
-    """Return what a sed script runs (`e`, `s///e`) and writes (`w`, `s///w`)."""
+    """Return the commands (`e`, `s///e`) and the written files (`w`, `s///w`) of a sed script."""
     analysis = AnalysisBuilder()
     _SedScript(code, analysis).read()
     return analysis.build()

@@ -96,7 +96,7 @@ def analyze_powershell(code: str, depth: int = 0) -> CodeAnalysis:
 
 
 def _split_ps_commands(code: str) -> Iterator[list[str]]:
-    """Yield each PowerShell command as a list of words; the content of brackets is a command of its own."""
+    """Yield each PowerShell command as a list of words; the content of brackets is a separate command."""
     words: list[str] = []
     glued, called, value = False, False, False
     for match in _PS_TOKEN.finditer(code):

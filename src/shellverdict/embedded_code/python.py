@@ -47,7 +47,7 @@ class NotPython(ValueError):
 
 
 def analyze_python(code: str, depth: int = 0) -> CodeAnalysis:
-    """Return what Python code does. Raises `NotPython` if it cannot be parsed."""
+    """Return the effects of Python code, and the shell scripts that it runs. Raises `NotPython`."""
     analyzer = _PythonAnalyzer(_parse_python(code), depth)
     analyzer.analyze()
     return analyzer.analysis.build()

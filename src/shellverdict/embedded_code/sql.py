@@ -59,7 +59,7 @@ _PATTERNS = {name: _build_pattern(name) for name in (*_BACKSLASH_DIALECTS, "othe
 
 
 def analyze_sql(code: Word, dialect: str) -> CodeAnalysis:
-    """Return what SQL statements and SQL shell commands do."""
+    """Return the effects of SQL statements, and of the commands of SQL shells such as psql."""
     analysis = AnalysisBuilder()
     _analyze_statements(code, dialect, analysis, 0)
     return analysis.build()

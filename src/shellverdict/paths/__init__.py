@@ -507,7 +507,7 @@ def _resolve_root_aliases(path: _ParsedPath) -> _ParsedPath:
 
 
 def _strip_marks(word: Word) -> Word:
-    """Remove the internal markers in a word that say where its unknown text comes from."""
+    """Remove the internal markers in a word that record the origin of its unknown text."""
     return Word(word.translate(_MARK_CHARACTERS)) if GAP in word else word
 
 

@@ -182,7 +182,7 @@ def _relative_path(path: Path, repository: Repository) -> str:
 
 
 def _contains_repository(path: Path) -> bool:
-    """Return True if the directory or one of its children is a git repository of its own."""
+    """Return True if the directory or one of its children is a separate git repository."""
     if (path / ".git").exists():
         return True
     try:

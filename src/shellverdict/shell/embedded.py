@@ -200,7 +200,7 @@ def _name_without_version(run: ProgramRun) -> str:
 
 
 def _input_text(run: ProgramRun) -> Word:
-    """Return the text of a program's standard input as far as known; empty if unknown."""
+    """Return the known text of a program's standard input; empty if the text is unknown."""
     return run.stdin.text if run.stdin is not None and run.stdin.text is not None else Word("")
 
 

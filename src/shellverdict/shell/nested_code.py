@@ -1,4 +1,4 @@
-"""Analyze code that a command runs from arguments, from pipes, or from files that it wrote itself."""
+"""Analyze code that a command runs from arguments, from pipes, or from files that it has written."""
 
 from __future__ import annotations
 

@@ -467,7 +467,7 @@ class ShellReader(NestedCodeReader):
     def _check_hook_variable(
         self, name: str, value: Word, state: ShellState, context: ExecutionContext
     ) -> None:
-        """Analyze the code in variables that a shell runs by itself, such as PROMPT_COMMAND."""
+        """Analyze the code in variables that a shell runs automatically, such as PROMPT_COMMAND."""
         if name == "PROMPT_COMMAND":
             self.analyze_text(value, state.copy(), replace(context, depth=context.depth + 1))
         elif name in PROMPT_VARIABLES and ("$(" in value or "`" in value):

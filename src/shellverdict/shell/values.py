@@ -70,7 +70,7 @@ def append_value(old: Value | None, value: Value) -> Value:
 
 
 def assignment_to_word(assignment: Assignment) -> WordNode:
-    """Return the assignment `NAME=value`, an argument of `export` or the like, as one word."""
+    """Return an assignment `NAME=value` in the arguments of `export` or a similar builtin as one word."""
     value: tuple[Part, ...] = assignment.value if isinstance(assignment.value, tuple) else ()
     return WordNode((Literal(f"{assignment.name}=", quoted=True), *_quote_parts(value)), 0, 0)
 

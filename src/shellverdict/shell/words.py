@@ -90,7 +90,7 @@ class Word(str):
 
     @property
     def taints(self) -> frozenset[Taint]:
-        """Return where the unknown parts of the word come from, such as the network or a file."""
+        """Return the origins of the unknown parts of the word, such as the network or a file."""
         if GAP not in self:
             return frozenset()
         return frozenset(taint for taint, sign in _TAINT_CHARACTERS.items() if sign in self)

@@ -17,7 +17,7 @@ __all__ = ["READERS"]
 
 
 def _read_capsh(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return what `capsh` runs: everything after `--` or `==` is passed to bash."""
+    """Return the command of `capsh`: the arguments after `--` or `==`, which it passes to bash."""
     for place, word in enumerate(run.argv):
         if word in ("--", "=="):
             yield InnerCommand(argv=(Word("bash"), *run.argv[place + 1 :]), wrapper="capsh")

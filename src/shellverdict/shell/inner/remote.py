@@ -1,4 +1,4 @@
-"""Find commands that ssh, su, docker exec and the like run on another machine or as another user."""
+"""Find commands that ssh, su, docker exec and others run on another machine or as another user."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ _COMPGEN = parse_spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
 
 
 def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return what bash completion commands run: expansions in `-W`, the command `-C`, the function `-F`."""
+    """Return the code that bash completion runs: expansions in `-W`, the command `-C`, the function `-F`."""
     reading = parse_options(run.argv[1:], _COMPGEN, stop_at_operand=False)
     for words in reading.values("-W"):
         if "$" in words or "`" in words:
@@ -185,7 +185,7 @@ def _read_trap(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_export(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return what exported variables such as PAGER make later programs run."""
+    """Return the commands that exported variables such as PAGER make later programs run."""
     for word in run.argv[1:]:
         assigned, _ = split_assignments((word,))
         yield from commands_from_variables(assigned)

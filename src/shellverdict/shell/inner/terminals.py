@@ -19,7 +19,7 @@ _SCRIPT = parse_spec(
 
 
 def _read_script(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return what `script` runs: the code after `-c` (util-linux), or the command after the file (BSD)."""
+    """Return the command of `script`: the code after `-c` (util-linux), or the words after the file (BSD)."""
     reading = parse_options(run.argv[1:], _SCRIPT, stop_at_operand=False)
     if reading.runs_nothing:
         return

@@ -1,4 +1,4 @@
-"""Predict what programs such as `echo`, `printf` and `base64` print."""
+"""Predict the output of programs such as `echo`, `printf` and `base64`."""
 
 from __future__ import annotations
 
