@@ -93,7 +93,7 @@ class CallLines:
         self._progress: dict[tuple[str, str], str] = {}
 
     def is_own(self, event: Event) -> bool:
-        """Return True if an event comes from the agent itself, not from one of its sub-agents."""
+        """Return True if an event comes from the main agent, not from one of its sub-agents."""
         return event.session_id == self._session_id
 
     def read(self, event: Event) -> ActivityLine | None:
@@ -172,7 +172,7 @@ def _format_value(value: Any) -> str:
 
 
 def format_outcome(call: ToolFinished) -> str:
-    """Return how a tool call ended: `✓ 0.1 s`, `✗ 0.1 s` or `✗ refused`."""
+    """Return the outcome of a tool call as text: `✓ 0.1 s`, `✗ 0.1 s` or `✗ refused`."""
     if call.refused:
         return "✗ refused"
     return f"{'✓' if call.ok else '✗'} {format_seconds(call.duration_s)}"

@@ -44,7 +44,7 @@ class AgentOptions:
     yes: bool = False
 
     def build_limits(self, config: Config) -> AgentLimits:
-        """Return the agent's limits: the configured ones, overridden by those of the command line."""
+        """Return the agent's limits: the configured limits, overridden by the options of the command line."""
         from toolfold.agent import AgentLimits
 
         names = ("max_steps", "max_tokens", "max_seconds", "max_cost")

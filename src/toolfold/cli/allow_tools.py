@@ -1,4 +1,4 @@
-"""Let tools that declare destructive effects run without approval: named tools, or those of a new server."""
+"""Let tools with declared destructive effects run without approval: named tools, or tools of a new server."""
 
 from __future__ import annotations
 

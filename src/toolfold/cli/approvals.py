@@ -185,7 +185,7 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
 
 
 def describe_allowed(entry: str) -> str:
-    """Describe in words what an entry of `approval.allowed_tools` allows."""
+    """Describe in words the tools and effects that an entry of `approval.allowed_tools` allows."""
     from toolfold.config.allowed_tools import AllowedTool
 
     allowed = AllowedTool.parse(entry)

@@ -70,7 +70,7 @@ def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:
 
 
 def _find_model_problem(config: Config, options: AgentOptions) -> str:
-    """Return why the chat's model cannot be used; empty if it can."""
+    """Return the reason why the chat's model cannot be used; empty if the model can be used."""
     from toolfold.providers.models import build_client, parse_model_name
 
     text = options.model or config.agent.model

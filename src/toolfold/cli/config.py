@@ -167,7 +167,7 @@ def schema(as_json: bool) -> None:
 
 
 def _find_origin(config: Config, key: str) -> str:
-    """Return where a setting was written: file and line, environment variable, argument or `default`.
+    """Return the origin of a setting: file and line, environment variable, argument or `default`.
 
     All keys of a named entry, such as a server, have the origin of the entry.
     """

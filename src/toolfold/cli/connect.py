@@ -171,7 +171,7 @@ def connections_file(config: Config) -> Path:
 
 
 def gateway_urls(config: Config) -> list[str]:
-    """Return the URLs of gateways on this machine: the configured one and those of connected programs."""
+    """Return the URLs of gateways on this machine: the configured URL, and the URLs in connected programs."""
     from toolfold.connecting import ChangeLog, find_url
     from toolfold.gateway.http_app import is_loopback
 
@@ -421,7 +421,7 @@ def _print_result(step: FileChange, options: _ConnectOptions) -> None:
 
 
 def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options: _ConnectOptions) -> None:
-    """Print which MCP servers the connected program still starts by itself, beside the gateway."""
+    """Print the MCP servers that the connected program still starts directly, in addition to the gateway."""
     remaining = [name for name in original.servers if name != options.name and name not in moved]
     if remaining:
         title = CLIENTS[options.client].title

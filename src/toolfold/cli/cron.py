@@ -114,7 +114,7 @@ def add(invocation: Invocation, /, as_json: bool, **values: Any) -> None:
 
 
 def _describe_last(run: Run | None) -> dict[str, str]:
-    """Return how the last run of a job ended; empty if it has not run yet."""
+    """Return the outcome of a job's last run; empty if the job has not run yet."""
     return {"last_run": run.state} if run else {}
 
 

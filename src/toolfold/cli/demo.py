@@ -72,7 +72,7 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
 
 
 def find_own_command() -> str:
-    """Return how this program is started in a shell: `toolfold`, or its path if that is not in PATH."""
+    """Return the shell command that starts this program: `toolfold`, or its path if it is not in PATH."""
     path = Path(sys.argv[0])
     if shutil.which("toolfold") or path.name != "toolfold":
         return "toolfold"

@@ -61,7 +61,7 @@ def _answer(request: ModelRequest) -> ScriptedReply | str:
 
 
 def _explain_failure(topic: str, error: str) -> str:
-    """Return what the demo's scripted model says if its last tool call has failed."""
+    """Return the reply of the demo's scripted model to a failed tool call."""
     if topic == CLEAN_UP and _DECLINED in error:
         return f"You declined, so the folder `{OLD_FOLDER}` stays."
     if topic == CLEAN_UP and _NOT_ANSWERED in error:

@@ -98,7 +98,7 @@ class _Answer:
 
     @property
     def is_from_proxy(self) -> bool:
-        """Return True if an error response was made by the proxy itself, not by the provider."""
+        """Return True if an error response comes from the proxy, not from the provider."""
         return self.message.startswith(_ERROR_PREFIX)
 
     @property

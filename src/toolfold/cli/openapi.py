@@ -40,7 +40,7 @@ MAX_NAME_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class ApiPlan:
-    """What `from-openapi` would add: the API's name and URL, its tools, and operations that are left out."""
+    """Changes that `from-openapi` plans: the API's name and URL, its tools, and operations left out."""
 
     name: str
     title: str

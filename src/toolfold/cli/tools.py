@@ -152,7 +152,7 @@ def enable(invocation: Invocation, names: tuple[str, ...]) -> None:
 
 
 def _raise_cannot_enable(runtime: Runtime, name: str) -> None:
-    """Raise an error that says why `tools enable` has no effect on a tool."""
+    """Raise an error with the reason why `tools enable` has no effect on a tool."""
     listed, spellings = _resolve_tool_or_toolset(runtime, name), _spellings(runtime, name)
     if not spellings.isdisjoint(runtime.config.tools.disabled):
         where = runtime.config.origins.get("tools.disabled", "another source of settings")
@@ -244,7 +244,7 @@ def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _format_learned(learned: dict[str, Any]) -> str:
-    """Return how many messages were learned for a tool, and when; empty if none were."""
+    """Return the learned messages of a tool as text: number, clients and last use; empty if none."""
     if not learned["messages"]:
         return ""
     clients = format_count(learned["clients"], "client")

@@ -1,4 +1,4 @@
-"""Write a stored session as text: who said what, which tools were called, what they returned."""
+"""Write a stored session as text: messages with their authors, tool calls and tool results."""
 
 from __future__ import annotations
 
