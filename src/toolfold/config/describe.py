@@ -172,7 +172,7 @@ def can_grant(field: FieldInfo) -> bool:
 
 
 def project_rule(field: FieldInfo) -> str:
-    """Return how a project's settings file may change a setting; empty if there is no restriction."""
+    """Return the restriction on a setting in a project's settings file; empty if there is none."""
     return str(_schema_extra(field).get("in_project", ""))
 
 

@@ -34,7 +34,7 @@ _ALLOWED_TAGS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a setting was written: the kind of source, and the name of the file or environment variable."""
+    """Origin of a setting: the kind of source, and the name of the file or environment variable."""
 
     source: str = ""
     name: str = ""
@@ -59,7 +59,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a settings file and where it was written. A mapping is a dict of nodes."""
+    """A value of a settings file with its source location. A mapping is a dict of nodes."""
 
     value: Any
     location: SourceLocation = SourceLocation()
@@ -78,7 +78,7 @@ class Node:
         return node
 
     def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
-        """Return where the setting at a path was written, or else its nearest parent."""
+        """Return the source location of the setting at a path; if it is not set, of its nearest parent."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:

@@ -115,7 +115,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _stat_path(path: Path) -> Iterator[_FileState]:
-    """Yield the metadata of a file; for a symbolic link, that of its target and of the link itself."""
+    """Yield the metadata of a file; for a symbolic link, the metadata of its target and of the link."""
     for follow in (True, False) if _is_link(path) else (True,):
         try:
             found = path.stat(follow_symlinks=follow)

@@ -222,7 +222,7 @@ def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[
 def _find_objection(
     node: Node, below: Node | None, field: FieldInfo, state: TrustState, directory: Path
 ) -> str:
-    """Return why a project's file may not set a setting to its value; empty if it may.
+    """Return the reason why a project's file may not set a setting to its value; empty if it is permitted.
 
     Trust covers the content of the project's files, not of the paths that its settings point to; so some
     settings are refused even from a trusted project.
@@ -317,7 +317,7 @@ def _split_key(key: str) -> KeyPath:
 
 
 def _find_origins(settings: Settings, tree: Node) -> dict[str, str]:
-    """Return where each effective setting was written."""
+    """Return the source location of each effective setting."""
     keys = [*list_keys(), *(f"toolsets.{name}" for name in settings.toolsets)]
     keys += [f"mcp.servers.{name}" for name in settings.mcp.servers]
     found = {key: tree.find(_split_key(key)) for key in keys}

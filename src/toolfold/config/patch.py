@@ -1,4 +1,4 @@
-"""Change YAML text without touching the rest of it.
+"""Change or remove one value in YAML text, and leave all other text unchanged.
 
 Edits the text at the positions of the YAML nodes, so comments, order, quotes and indentation stay. Does not
 support all of YAML: the caller must parse the result again.
@@ -134,7 +134,7 @@ def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
 
 
 def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
-    """Return where the line of a YAML list item starts and ends; None if the item is not one whole line."""
+    """Return the start and end of the line of a YAML list item; None if the item is not one whole line."""
     start, end = item.start_mark.index, _node_end(text, item)
     begin = _line_start(text, start)
     simple = item.id == "scalar" and _LIST_DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
@@ -142,7 +142,7 @@ def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
 
 
 def _pair_end(text: str, pair: tuple[Any, Any]) -> int:
-    """Return where a YAML key-value pair ends, not counting the comments that follow it."""
+    """Return the end position of a YAML key-value pair, without the comments that follow."""
     key, node = pair
     if _is_alias(pair) or _is_empty(node):
         return _after_colon(text, key)

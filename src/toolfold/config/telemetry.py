@@ -10,7 +10,7 @@ from toolfold.config.field_types import USER_ONLY, Section, Text
 
 
 class TelemetrySettings(Section):
-    """Settings that say where events of sessions are written or sent; by default nowhere."""
+    """Settings of the destinations of session events: log, traces and metrics; all off by default."""
 
     log_events: bool = Field(
         default=False,
