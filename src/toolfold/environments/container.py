@@ -108,7 +108,7 @@ def _volume_argument(mount: Mount) -> str:
 
 
 def current_owner() -> str:
-    """Return an identifier of this process by which other processes can tell whether it still runs."""
+    """Return an identifier of this process with which other processes can check whether it still runs."""
     return f"{_machine_id()}.{_boot_id()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 

@@ -1,4 +1,4 @@
-"""Run an environment in an event loop and thread of its own, so that any other loop can use it.
+"""Run an environment in a separate thread with its own event loop, so that any other loop can use it.
 
 Sessions are called from short-lived event loops, while connections and the watcher of background processes
 belong to one loop for their whole life.
@@ -23,7 +23,7 @@ READY_CACHE_S = 60.0
 
 
 class EnvironmentThread:
-    """Runs an environment in a thread of its own, which is started on first use."""
+    """Runs an environment in a separate thread, which is started on first use."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment

@@ -28,7 +28,7 @@ def safe_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Local(Backend):
-    """Backend that runs commands on this machine, each in a process session of its own."""
+    """Backend that runs commands on this machine, each in a separate process session."""
 
     name = "local"
 

@@ -207,7 +207,7 @@ class Sandbox(Local):
         return {path.resolve() for path in self._writable} | set(self._writable)
 
     def _show_home(self, view: FileView, *, around: FileView) -> None:
-        """Make the tools in the user's home directory visible to commands, and hide the rest of it.
+        """Make the tools in the user's home directory visible to commands, and hide its other content.
 
         If the home directory itself was chosen, only its dot files are hidden.
         """
