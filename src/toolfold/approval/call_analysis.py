@@ -212,7 +212,7 @@ class CallAnalyzer:
         return normalized, frozenset(_rules_of(verdict)).union(there)
 
     def explain_ineffective(self, entry: str) -> str:
-        """Return why an allow-list entry can never allow any call; empty if it can allow some."""
+        """Return the reason why an allow-list entry can never allow a call; empty if it can allow calls."""
         if entry.startswith(TOOL_PREFIX):
             return "" if _normalize_tool_entry(entry) else _ARGUMENTS_MISSING
         stripped = _strip_workdirs(entry)
@@ -286,7 +286,7 @@ class CallAnalyzer:
         return [each for each in commands if each.strip()]
 
     def _argument_meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
-        """Return what each argument is (command, path …), as declared or as suggested by its name."""
+        """Return the meaning of each argument (command, path …), as declared or as suggested by its name."""
         if tool.judged_as:
             return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
         guessed: dict[str, Meaning] = {}

@@ -136,7 +136,7 @@ class DecisionChain:
         return None
 
     def _decide_declared_effect(self, analysis: CallAnalysis, caller: Caller) -> Decision | None:
-        """Decide about a call whose only findings are effects that its tool itself declares."""
+        """Decide about a call whose only findings are effects that its tool declares."""
         if not analysis.declared_effects:
             return None
         if entries := self.allowed_tools.find(analysis, caller.name):

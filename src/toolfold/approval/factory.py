@@ -138,7 +138,7 @@ def build_audit(config: Config, database: Database | None = None) -> DecisionLog
 
 
 def runtime_paths(config: Config) -> tuple[Path, ...]:
-    """Return the directories and files that control Toolfold itself."""
+    """Return the directories and files with Toolfold's settings, state, cache and plugins."""
     paths = config.paths
     return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
 
@@ -191,7 +191,7 @@ def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule
 
 
 def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
-    """Return why an allow-list entry for a rule or kind can never match; empty if it can."""
+    """Return the reason why an allow-list entry for a rule or kind can never match; empty if it can match."""
     kinds = FindingKinds.shipped()
     word, _, name = entry.partition(":")
     known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names

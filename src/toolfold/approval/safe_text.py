@@ -56,7 +56,7 @@ def make_line_visible(text: str) -> str:
 
 
 def shorten_middle(text: str, max_chars: int = 4_000) -> str:
-    """Remove the middle of text that is too long, and say how much was removed."""
+    """Remove the middle of text that is too long, and insert a note with the number of removed characters."""
     if len(text) <= max_chars:
         return text
     removed = len(text) - max_chars
