@@ -28,7 +28,7 @@ MAX_MESSAGES = 200
 
 
 class ChatSessions:
-    """Runs agents for the chat page, each in a session of its own."""
+    """Runs agents for the chat page, each in a separate session."""
 
     def __init__(self, runtime: Runtime, redact: Redaction) -> None:
         self._runtime, self._redact = runtime, redact

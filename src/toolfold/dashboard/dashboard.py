@@ -211,7 +211,7 @@ class Dashboard:
         return self._feed.stream(position, self._describe_live)
 
     def _describe_live(self) -> Json:
-        """Return what every page of the dashboard shows: open approval questions and MCP servers."""
+        """Return the data that every page of the dashboard shows: open approval questions and MCP servers."""
         return {
             "approvals": self._approver.list_pending(),
             "servers": describe_servers(self._runtime, self._redact),

@@ -165,7 +165,7 @@ class DashboardLogins:
         return self._users.directory().find_active(user.id)
 
     def _explain_refusal(self, identity: Identity) -> str:
-        """Return why a person who has logged in may not use the dashboard, for the log."""
+        """Return the reason why a person who has logged in may not use the dashboard, for the log."""
         user = self._users.find_identity(identity.issuer, identity.subject)
         if user is None:
             return "no user has this identity"

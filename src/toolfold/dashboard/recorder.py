@@ -1,4 +1,4 @@
-"""Write the usage history from a runtime's events, in a thread of its own."""
+"""Write the usage history from a runtime's events, in a separate thread."""
 
 from __future__ import annotations
 

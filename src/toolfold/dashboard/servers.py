@@ -83,7 +83,7 @@ class ServerAdmin:
         }
 
     def _find_problem(self, name: str, state: Json) -> str:
-        """Return why the last login to a server failed, or else the error of the server."""
+        """Return the error of the last login to a server if it failed, otherwise the server's own error."""
         if state.get("state") == "up":  # the user may have logged in with the command line
             self._login_problems.pop(name, None)
         return self._login_problems.get(name) or str(state.get("error", ""))
