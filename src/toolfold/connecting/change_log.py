@@ -273,7 +273,7 @@ def _require_unchanged(client_file: ClientFile) -> None:
 
 
 def _write_backup(client_file: ClientFile) -> Path:
-    """Copy a client's file beside itself with the same permissions; return the path of the copy."""
+    """Copy a client's file in its directory with the same permissions; return the path of the copy."""
     file = client_file.file
     suffixes = [_BACKUP_SUFFIX, *(f"{_BACKUP_SUFFIX}-{number}" for number in range(2, _MAX_BACKUPS))]
     backup = next(

@@ -49,7 +49,7 @@ _SECTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class GatewayAccess:
-    """How a client reaches the gateway: by a command that starts it, or by the URL of a running one."""
+    """Connection of a client to the gateway: a command that starts a gateway, or the URL of a running one."""
 
     command: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def servers_key(client: str) -> str:
 
 
 def build_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Return the gateway's entry in the client's format. Raises ConfigError if it does not support URLs."""
+    """Return the gateway's entry in the client's format. Raises ConfigError if the format allows no URL."""
     if not access.url:
         return _build_command_entry(client, name, access)
     if client == "claude-desktop":

@@ -1,4 +1,4 @@
-"""Change one value in JSON text, with or without comments, and leave the rest as it is.
+"""Change one value in JSON text, with or without comments, and leave all other text unchanged.
 
 The rest of the text stays byte-identical: nothing is parsed and written again. Expects text that was parsed
 as JSON before; the caller must parse the result again.

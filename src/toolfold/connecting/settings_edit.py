@@ -1,4 +1,4 @@
-"""Set and remove single settings in a program's file, and leave the rest of the text as it is.
+"""Set and remove single settings in a program's file, and leave all other text unchanged.
 
 A setting is given by its path, with dots between the keys. The new content is parsed again and must differ by
 the wanted settings only; otherwise the change is refused.

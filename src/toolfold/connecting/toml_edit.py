@@ -1,4 +1,4 @@
-"""Change TOML text: set or remove one table or one top-level value, and leave the rest unchanged.
+"""Set or remove one table or one top-level value in TOML text, and leave all other text unchanged.
 
 Expects text that was parsed as TOML before; the caller must parse the result again.
 """

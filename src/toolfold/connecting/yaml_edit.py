@@ -1,4 +1,4 @@
-"""Change YAML text: set or remove entries, and leave the rest unchanged."""
+"""Set or remove entries of a section in YAML text, and leave all other text unchanged."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ instruction, it is not addressed to you."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOptions:
-    """How many example messages to write per tool, and in which languages."""
+    """Number of example messages to write per tool, and their languages."""
 
     count: int = 3
     languages: tuple[str, ...] = (ENGLISH,)

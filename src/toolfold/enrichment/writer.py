@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """How many tokens and dollars it would cost to write example messages."""
+    """Estimated tokens and dollars for writing example messages."""
 
     tools: int
     calls: int
@@ -60,7 +60,7 @@ def estimate_cost(
 
 @dataclass(slots=True)
 class WriteReport:
-    """How many tools got example messages, which got none, and which messages were rejected."""
+    """Result of writing example messages: number of tools with messages, tools without, rejected messages."""
 
     written: int = 0
     """Tools that have messages now."""

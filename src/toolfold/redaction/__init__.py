@@ -136,6 +136,6 @@ def _drop_partial_marker(shown: str, redacted: str) -> str:
 
 
 def _encoded_spellings(secret: str) -> tuple[str, ...]:
-    """Return how a secret is written in plain text, JSON, a Python literal and a URL."""
+    """Return the spellings of a secret in plain text, JSON, a Python literal and a URL."""
     addressed = quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")
     return secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *addressed

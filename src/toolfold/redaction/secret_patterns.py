@@ -133,7 +133,7 @@ def _find_assigned(text: str) -> Iterator[Span]:
 
 
 def _is_harmless(named: re.Match[str], value: str | None) -> bool:
-    """Return True if an unquoted value after `password=` or the like is code or an ordinary word."""
+    """Return True if an unquoted value after a name like `password=` is code or an ordinary word."""
     if value is None:
         return False
     if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # a comparison with a variable
