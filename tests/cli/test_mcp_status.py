@@ -88,6 +88,23 @@ def test_mcp_status_shows_servers_and_clients_of_a_running_gateway(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_mcp_status_counts_usable_tools_as_tools_list_does_and_says_what_is_counted(
+    gateway: subprocess.Popen[str], toolfold: Toolfold
+) -> None:
+    toolfold("mcp", "disable", "small", "write")
+    toolfold("tools", "disable", "small_read")
+    connect(gateway)
+    deadline = time.monotonic() + WAIT_S
+    while (server := status_with_client(toolfold)[0]["servers"][0])["tools"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+    listed = toolfold("tools", "list", "--toolset", "mcp-small", "--json").json
+    assert (server["tools"], server["listed"]) == (len(listed), 2)
+    assert listed == []
+    shown = toolfold("mcp", "status")
+    assert "usable" in shown.out
+    assert "listed: tools that the server itself lists" in " ".join(shown.err.split())
+
+
 @pytest.mark.thorough
 def test_mcp_status_does_not_list_a_stopped_gateway(
     gateway: subprocess.Popen[str], toolfold: Toolfold

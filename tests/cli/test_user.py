@@ -8,6 +8,8 @@ from contextlib import closing
 import pytest
 
 from tests.cli.conftest import Toolfold
+from tests.cli.test_mcp import SmallServer, make_tool, small  # noqa: F401 - a fixture
+from toolfold import open_runtime
 from toolfold.approval.allowed_tools import build_allowed_tools
 from toolfold.config import load_config
 from toolfold.config.allowed_tools import AllowedTool
@@ -231,3 +233,105 @@ def test_user_commands_set_show_and_remove_usage_limits_of_a_user(toolfold: Tool
     for wrong in ("many", "-1", "nan"):
         assert toolfold("user", "limit", "ann", "--calls-per-day", wrong).code in (2, 3)
     assert toolfold("user", "limit", "ann").code == 2
+
+
+def test_user_explain_says_that_a_tool_is_held_or_disabled_and_how_to_enable_it(
+    toolfold: Toolfold,
+    small: SmallServer,  # noqa: F811
+) -> None:
+    toolfold("user", "add", "ann")
+    assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
+
+    def explain(tool: str) -> str:
+        done = toolfold("user", "explain", "ann", tool)
+        assert done.code == 0, done.err
+        return done.out
+
+    assert "ann may use small_read" in explain("small_read")
+    toolfold("tools", "disable", "small_read")
+    assert "ann may not use small_read" in explain("small_read")
+    assert "toolfold tools enable small_read" in explain("small_read")
+    toolfold("tools", "enable", "small_read")
+    toolfold("mcp", "disable", "small", "write")
+    for name in ("small_write", "mcp_small_write"):
+        assert f"ann may not use {name}" in explain(name)
+        assert "toolfold mcp enable small write" in explain(name)
+    toolfold("mcp", "enable", "small", "write")
+    small.set_tools(make_tool("read"), make_tool("write"), make_tool("erase"))
+    toolfold("mcp", "test")
+    assert "it is held" in explain("small_erase")
+    assert "toolfold mcp review small" in explain("small_erase")
+    toolfold("mcp", "disable", "small")
+    assert "the MCP server small is disabled" in explain("small_read")
+    assert "toolfold mcp enable small" in explain("small_read")
+    assert toolfold("user", "explain", "ann", "other_tool").code == 4
+
+
+def test_user_commands_set_show_and_explain_rules_about_models_and_keys(toolfold: Toolfold) -> None:
+    toolfold("user", "add", "ann")
+    allowed = toolfold("user", "allow", "ann", "model:gpt-*")
+    assert allowed.code == 0
+    assert "ann may use only model:gpt-* from now on (before: every model that is not denied)" in allowed.err
+    assert toolfold("user", "deny", "ann", "model:gpt-5*", "key:*").code == 0
+    shown = toolfold("user", "show", "ann").out
+    assert "may use   everything" in shown
+    assert "models    model:gpt-*, except model:gpt-5*" in shown
+    assert "keys      all, except key:*" in shown
+    assert "ann may use model:gpt-4o" in toolfold("user", "explain", "ann", "model:gpt-4o").out
+    assert "user ann denies model:gpt-5*" in toolfold("user", "explain", "ann", "model:gpt-5.4").out
+    assert "user ann denies key:*" in toolfold("user", "explain", "ann", "key:openai").out
+    assert "no rule allows model:o1" in toolfold("user", "explain", "ann", "model:o1").out
+    assert toolfold("user", "deny", "ann", "key:opnai").code == 4
+    assert toolfold("token", "add", "laptop", "--user", "ann", "--deny", "model:x").code == 3
+
+
+def test_user_show_says_how_models_without_a_known_price_count_towards_a_cost_limit(
+    toolfold: Toolfold,
+) -> None:
+    toolfold("user", "add", "ann")
+    assert "proxy.prices" not in toolfold("user", "show", "ann").out
+    toolfold("user", "limit", "ann", "--cost-per-day", "2")
+    shown = toolfold("user", "show", "ann").out
+    assert "counts like the most expensive known model of its provider" in shown
+    assert "proxy.prices" in shown
+
+
+def test_setting_default_access_to_deny_leaves_users_without_allow_rules_nothing(toolfold: Toolfold) -> None:
+    toolfold("config", "set", "gateway.default_access", "deny")
+    toolfold("user", "add", "ann")
+    shown = toolfold("user", "show", "ann").out
+    assert "may use   nothing" in shown
+    assert "models    none" in shown
+    explained = toolfold("user", "explain", "ann", "web_search").out
+    assert "no rule allows it (gateway.default_access is deny)" in explained
+    assert "ann may also use web" in toolfold("user", "allow", "ann", "web").err
+    assert "ann may use web_search" in toolfold("user", "explain", "ann", "web_search").out
+
+
+def test_identity_of_an_issuer_that_no_setting_names_prints_what_to_configure(toolfold: Toolfold) -> None:
+    identity = ("--issuer", "https://login.example", "--subject", "7")
+    for command in (("add", "ann"), ("set", "ann")):
+        done = toolfold("user", *command, *identity)
+        assert done.code == 0
+        assert "No settings name the identity provider https://login.example" in done.err
+        assert "gateway.oauth.issuer" in done.err
+        assert "dashboard.oidc" in done.err
+    oauth = '{"issuer": "https://login.example", "resource": "https://tools.example/mcp"}'
+    assert toolfold("config", "set", "gateway.oauth", oauth).code == 0
+    assert "identity provider" not in toolfold("user", "set", "ann", *identity).err
+    near = toolfold("user", "set", "ann", "--issuer", "https://login.example/", "--subject", "7")
+    assert "Did you mean https://login.example?" in near.err
+
+
+def test_revoking_a_token_without_a_user_deletes_what_was_learned_from_its_client(
+    toolfold: Toolfold,
+) -> None:
+    toolfold("token", "add", "desk")
+    with open_runtime(load_config()) as runtime:
+        tools = runtime.registry.snapshot()
+        for client, text in (("desk", "put the secret plans on the disk"), ("other", "note down a recipe")):
+            runtime.retriever.learn(tools, tools["write_file"], [text], client=client, origin="search")
+    listed = toolfold("learned", "list", "--json").json
+    assert {each["client"] for each in listed} == {"desk", "other"}
+    assert toolfold("token", "revoke", "desk").code == 0
+    assert {each["client"] for each in toolfold("learned", "list", "--json").json} == {"other"}

@@ -18,6 +18,7 @@ from tests.gateway.harness import (
     fault_server,
     result_text,
     serve_gateway,
+    wait_until,
 )
 from tests.gateway.test_event_streams import ACCEPT, HttpSession, request
 from toolfold.dashboard.recorder import UsageRecorder
@@ -304,6 +305,75 @@ def test_token_of_a_disabled_user_returns_401_and_only_the_log_contains_the_reas
     assert answer.status_code == 401
     assert "disabled" not in answer.text
     assert "the token of the client 'laptop' is refused: its user 'ann' is disabled" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rules", "token", "tool", "reason"),
+    [
+        ({"denied": ("server:mail",)}, None, "mail_echo", "team red denies server:mail"),
+        ({"allowed": ("server:notes",)}, None, "mail_echo", "team red may use only what is allowed"),
+        ({}, ("server:notes",), "mail_echo", "the token grants only server:notes"),
+    ],
+)
+async def test_log_of_a_refused_call_names_the_rule_and_its_team_or_token(
+    served: RunningGateway,
+    caplog: pytest.LogCaptureFixture,
+    rules: dict[str, tuple[str, ...]],
+    token: tuple[str, ...] | None,
+    tool: str,
+    reason: str,
+) -> None:
+    caplog.set_level("INFO", "toolfold")
+    users, user = served.tokens.users, add_user(served.tokens, "ann")
+    users.add_team("red")
+    users.change_team("red", lambda team: replace(team, **rules))  # type: ignore[arg-type]
+    users.join_team("red", "ann")
+    key = served.tokens.add("laptop", token, user_id=user.id)
+    async with served.client(token=key) as client:
+        for name in (tool, tool, "mail_exho"):
+            assert (await client.call_tool(name, {"text": "x"})).is_error
+        await asyncio.to_thread(wait_until, lambda: reason in caplog.text)
+    refusals = [each for each in caplog.messages if f"{tool} is refused: " in each]
+    assert len(refusals) == 1  # a repeated refusal is logged once a minute
+    assert "mail_exho is refused" not in caplog.text
+
+
+async def test_log_of_a_refused_resource_names_the_rule(
+    served: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "toolfold")
+    user = add_user(served.tokens, "ann")
+    key = served.tokens.add("laptop", user_id=user.id)
+    async with served.client("2026-07-28", token=key) as client:
+        (resource,) = (await client.list_resources()).resources
+        served.tokens.users.change_user("ann", lambda each: replace(each, denied=("server:notes",)))
+        with pytest.raises(Exception, match="was not found"):
+            await client.read_resource(str(resource.uri))
+        reason = "is refused: user ann denies server:notes"
+        await asyncio.to_thread(wait_until, lambda: reason in caplog.text)
+
+
+def test_user_without_allow_rules_may_use_nothing_if_access_is_denied_by_default(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json", denies_by_default=True)
+    user = add_user(tokens, "ann")
+    client, plain = tokens.find(tokens.add("laptop", user_id=user.id)), tokens.find(tokens.add("plain"))
+    assert client is not None
+    assert plain is not None
+    assert tokens.list_limits(client)[0] == GrantLimit(())
+    assert tokens.list_limits(plain)[0] == GrantLimit()
+    tokens.users.add_team("red")
+    tokens.users.change_team("red", lambda team: replace(team, allowed=("server:mail",)))
+    tokens.users.join_team("red", "ann")
+    assert tokens.list_limits(client)[0] == GrantLimit(("server:mail",))
+    tokens.users.remove_team("red")
+    assert tokens.list_limits(client)[0] == GrantLimit(())
+    reopened = Tokens(tmp_path / "tokens.json")
+    assert reopened.list_limits(client)[0] == GrantLimit()
+
+
+def test_rules_about_models_do_not_limit_the_tools_of_a_user() -> None:
+    directory = make_directory(allowed=("model:gpt-*", "key:openai"), denied=("model:o1",))
+    assert directory.find_limit("1") == GrantLimit()
 
 
 @pytest.fixture

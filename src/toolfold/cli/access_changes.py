@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from toolfold.cli.output import escape_text, print_note
+from toolfold.users.directory import KEY_RULE, MODEL_RULE
 
 if TYPE_CHECKING:
     from toolfold.model import GrantLimit
@@ -16,24 +17,36 @@ MAX_SHOWN_USERS = 10
 
 def print_access_changes(before: Directory, after: Directory) -> None:
     """Print which toolsets, servers and tools each user may use, or no longer use, after a change."""
-    changes = [
-        (after.users[key].name, list(describe_access_change(limit, after.find_limit(key))))
-        for key, limit in ((each, before.find_limit(each)) for each in before.users if each in after.users)
-        if limit != after.find_limit(key)
-    ]
+    every = (
+        (after.users[key].name, _describe_changes(key, before, after))
+        for key in before.users
+        if key in after.users
+    )
+    changes = [(name, texts) for name, texts in every if texts]
     for name, texts in sorted(changes)[:MAX_SHOWN_USERS]:
         print_note(f"{escape_text(name)} {escape_text('; '.join(texts))}.")
     if len(changes) > MAX_SHOWN_USERS:
         print_note(f"The access of {len(changes) - MAX_SHOWN_USERS} more users changes too.")
 
 
-def describe_access_change(before: GrantLimit, after: GrantLimit) -> Iterator[str]:
+def _describe_changes(user_id: str, before: Directory, after: Directory) -> list[str]:
+    """Return what a user has gained or lost: tools, models, and keys of model providers."""
+    found = list(describe_access_change(before.find_limit(user_id), after.find_limit(user_id)))
+    for kind, everything in ((MODEL_RULE, "every model"), (KEY_RULE, "every key of a provider")):
+        rules = before.find_model_rules(user_id, kind), after.find_model_rules(user_id, kind)
+        found += describe_access_change(*rules, everything=everything)
+    return found
+
+
+def describe_access_change(
+    before: GrantLimit, after: GrantLimit, *, everything: str = "everything"
+) -> Iterator[str]:
     """Yield a phrase for each right that a user has gained or lost, such as `may also use web`."""
     old, new = before.enabled, after.enabled
     if old is None and new is not None:
-        yield f"may use only {_join(new)} from now on (before: everything that is not denied)"
+        yield f"may use only {_join(new)} from now on (before: {everything} that is not denied)"
     elif old is not None and new is None:
-        yield f"may use everything that is not denied from now on (before: only {_join(old)})"
+        yield f"may use {everything} that is not denied from now on (before: only {_join(old)})"
     elif old is not None and new is not None:
         if added := set(new) - set(old):
             yield f"may also use {_join(added)}"

@@ -1,4 +1,4 @@
-"""Commands that change which toolsets, servers and tools a user or a team may use."""
+"""Commands that change which tools, models and keys of providers a user or a team may use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from toolfold.cli.server_commands import unknown_server_error
 from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX
 from toolfold.users import Team, User
+from toolfold.users.directory import KEY_RULE, RULE_PREFIXES, select_tool_rules
 
 if TYPE_CHECKING:
+    from toolfold.config import Config
     from toolfold.users import Directory
 
 Account = TypeVar("Account", User, Team)
 ChangeAccount = Callable[[Invocation, str, Callable[[Account], Account]], "tuple[Directory, Directory]"]
 """Applies a change to the user or team of a name; returns all users and teams before and after it."""
 
-_RULES_HELP = "RULE is a toolset, server:NAME (all tools of an MCP server) or tool:NAME."
+_RULES_HELP = (
+    "RULE is a toolset, server:NAME (all tools of an MCP server) or tool:NAME; for the model proxy,"
+    " model:PATTERN or key:PROVIDER (your configured key of a model provider; key:* for all)."
+)
 
 
 def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccount[Account]) -> None:
@@ -34,8 +39,8 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
 
     @group.command(
         "allow",
-        help=f"Allow a {kind} to use tools. As soon as one rule allows something, everything that no"
-        f" rule allows is refused. {_RULES_HELP}",
+        help=f"Allow a {kind} to use tools, models or keys. As soon as one rule allows a tool, every tool"
+        f" that no rule allows is refused, and so for models and keys. {_RULES_HELP}",
     )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1, required=True)
@@ -44,7 +49,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         require_known_rules(invocation, rules)
 
         def add(account: Account) -> Account:
-            if not account.allowed and kind == "team":
+            if not account.allowed and kind == "team" and select_tool_rules(rules):
                 print_note("From now on, members may use only what they or their teams are allowed.")
             return replace(account, allowed=_merge(account.allowed, rules))
 
@@ -52,7 +57,9 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         print_line(f"the {kind} {escape_text(name)} is allowed {escape_text(', '.join(rules))}")
 
     @group.command(
-        "deny", help=f"Deny a {kind} the use of tools, even if another rule allows them. {_RULES_HELP}"
+        "deny",
+        help=f"Deny a {kind} the use of tools, models or keys, even if another rule allows them."
+        f" {_RULES_HELP}",
     )
     @click.argument("name")
     @click.argument("rules", metavar="RULE...", nargs=-1, required=True)
@@ -74,7 +81,7 @@ def add_rule_commands(group: click.Group, kind: str, change_account: ChangeAccou
         def remove(account: Account) -> Account:
             _require_existing_rules(f"the {kind} {name}", rules, (*account.allowed, *account.denied))
             kept = replace(account, allowed=_without(account.allowed), denied=_without(account.denied))
-            if account.allowed and not kept.allowed:
+            if select_tool_rules(account.allowed) and not select_tool_rules(kept.allowed):
                 print_note(f"The {kind} has no rules that allow anything now, so these limit it no longer.")
             return kept
 
@@ -101,6 +108,8 @@ def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> None:
         servers = runtime.config.mcp.servers
         for rule in rules:
             kind, _, name = rule.partition(":")
+            if rule.startswith(KEY_RULE) and name != "*":
+                _require_known_provider(runtime.config, name)
             if kind == "server" and name not in servers:
                 raise unknown_server_error(name, servers)
             if kind == "tool" and "*" in name:
@@ -114,7 +123,19 @@ def require_known_rules(invocation: Invocation, rules: tuple[str, ...]) -> None:
             if rule.startswith(MCP_PREFIX) and rule.removeprefix(MCP_PREFIX) not in servers:
                 toolsets = {f"{MCP_PREFIX}{each}" for each in servers}
                 raise UnknownToolset(rule, closest_names(rule, {*toolsets, *known.listing()}))
-        known.require([each for each in rules if not each.startswith(("server:", "tool:"))])
+        known.require([each for each in rules if not each.startswith(RULE_PREFIXES)])
+
+
+def _require_known_provider(config: Config, name: str) -> None:
+    from toolfold.providers.models import known_providers
+
+    providers = known_providers(config)
+    if name not in providers:
+        near = did_you_mean(closest_names(name, providers))
+        raise NotFound(
+            f"there is no model provider {name!r}.{near} `key:*` stands for all; known are"
+            f" {', '.join(sorted(providers))}."
+        )
 
 
 def _merge(known: tuple[str, ...], added: tuple[str, ...]) -> tuple[str, ...]:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from toolfold.users.quotas import Quotas
 
 
+UNKNOWN_PRICES = (
+    "a model without a known price counts like the most expensive known model of its provider;"
+    " set its price in proxy.prices"
+)
+
+
 def add_limit_command(group: click.Group, kind: str, change_account: ChangeAccount[Account]) -> None:
     """Add `limit` to the commands for users or teams."""
 
@@ -102,3 +108,5 @@ def print_usage(limits: Sequence[Json]) -> None:
         amounts = f"{format_amount(each['used'])} of {format_amount(each['limit'])}"
         text = f"{amounts} {METERS[each['meter']]} ({each['of']})"
         print_line(f"used      {escape_text(text)}")
+    if any(each["meter"] == "cost_per_day" for each in limits):
+        print_line(f"prices    {UNKNOWN_PRICES}")

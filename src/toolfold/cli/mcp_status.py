@@ -9,10 +9,17 @@ import click
 
 from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import Invocation, json_option
-from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_table
+from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note, print_table
 
 _NO_GATEWAY = (
     "no gateway is running. Programs added with `toolfold connect` start one; so does `toolfold serve`."
+)
+
+_COUNTS = (
+    "usable: tools that sessions can use, as `toolfold tools list --toolset mcp-SERVER` lists them, with"
+    " those that Toolfold adds for resources and prompts. held: tools that wait for `toolfold mcp review`."
+    " listed: tools that the server itself lists. granted: tools of all servers, and built-in ones, that"
+    " the client may use."
 )
 
 
@@ -41,16 +48,16 @@ def _print_gateway(gateway: dict[str, Any]) -> None:
     servers, clients = _as_dicts(gateway.get("servers")), _as_dicts(gateway.get("clients"))
     print_table(
         format_count(len(servers), "server"),
-        ("server", "state", "#tools", "#held", "last error"),
+        ("server", "state", "#usable", "#held", "#listed", "last error"),
         (
-            [_as_text(each.get(key)) for key in ("name", "state", "tools", "held", "error")]
+            [_as_text(each.get(key)) for key in ("name", "state", "tools", "held", "listed", "error")]
             for each in servers
         ),
         no_wrap="server",
     )
     print_table(
         format_count(len(clients), "client"),
-        ("client", "token", "toolsets", "#tools", "state"),
+        ("client", "token", "toolsets", "#granted", "state"),
         (
             (
                 _as_text(each.get("name")),
@@ -63,6 +70,7 @@ def _print_gateway(gateway: dict[str, Any]) -> None:
         ),
         no_wrap="client",
     )
+    print_note(_COUNTS)
 
 
 def _as_dicts(value: object) -> list[dict[str, Any]]:

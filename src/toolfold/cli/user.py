@@ -26,15 +26,18 @@ from toolfold.cli.output import (
     print_line,
     print_note,
     print_table,
+    print_warning,
 )
 from toolfold.cli.server_commands import confirm, yes_option
 from toolfold.cli.shared_database import use_database
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.users import User
+from toolfold.users.directory import KEY_RULE, MODEL_RULE
 
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.gateway.tokens import GatewayClient, TokenStore
+    from toolfold.gateway.user_access import AccessExplanation
     from toolfold.model import Json
     from toolfold.users import Directory, UserStore
 
@@ -54,6 +57,7 @@ def add(invocation: Invocation, name: str, issuer: str, subject: str, is_admin: 
     """Add a user. Create tokens for it with `toolfold token add CLIENT --user NAME`."""
     open_users(invocation).add_user(name, issuer=issuer, subject=subject, is_admin=is_admin)
     print_line(f"added the user {escape_text(name)}")
+    _warn_unknown_issuer(invocation, name, issuer)
     if not subject:
         print_note(f"Create a token for a client of this user: toolfold token add CLIENT --user {name}")
 
@@ -107,9 +111,20 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
     print_line(f"may use   {escape_text(allowed)}")
     if limit.disabled:
         print_line(f"except    {escape_text(', '.join(limit.disabled))}")
+    _print_model_rules(directory, user)
     print_line(f"teams     {escape_text(', '.join(found['teams'])) or 'none'}")
     print_line(f"tokens    {escape_text(', '.join(found['tokens'])) or 'none'}")
     print_usage(limits)
+
+
+def _print_model_rules(directory: Directory, user: User) -> None:
+    """Print which models and keys of model providers a user may use, if rules decide that."""
+    for label, kind in (("models", MODEL_RULE), ("keys", KEY_RULE)):
+        rules = directory.find_model_rules(user.id, kind)
+        if rules.enabled is not None or rules.disabled:
+            allowed = "all" if rules.enabled is None else ", ".join(rules.enabled) or "none"
+            denied = f", except {', '.join(rules.disabled)}" if rules.disabled else ""
+            print_line(f"{label:<10}{escape_text(allowed + denied)}")
 
 
 @command.command("disable")
@@ -169,6 +184,21 @@ def set_options(
     change_user(invocation, name, lambda user: with_limits(replace(user, **changes), wanted))
     user = open_users(invocation).directory().require_user(name)
     print_line(f"changed the user {escape_text(name)} ({describe_state(user)})")
+    _warn_unknown_issuer(invocation, name, issuer or "")
+
+
+def _warn_unknown_issuer(invocation: Invocation, name: str, issuer: str) -> None:
+    """Print a warning if logins at a user's identity provider are not accepted by the settings."""
+    config = invocation.load_config(quiet=True)
+    known = {config.gateway.oauth.issuer: "gateway.oauth", config.dashboard.oidc.issuer: "dashboard.oidc"}
+    if not issuer or issuer in known:
+        return
+    near = did_you_mean(closest_names(issuer, [each for each in known if each]))
+    print_warning(
+        f"No settings name the identity provider {issuer}, so {name} cannot log in yet.{near} The URL must be"
+        " the same in every character. Configure it: gateway.oauth.issuer and gateway.oauth.resource for"
+        " clients of the gateway, dashboard.oidc for the dashboard (docs/logins.md)."
+    )
 
 
 _set_command: click.Command = click.command(
@@ -200,22 +230,18 @@ command.add_command(_set_command)
 @json_option
 @click.pass_obj
 def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None:
-    """Show whether a user may use a tool, and which rules decide that."""
+    """Show whether a user may use a tool, and which rules decide that.
+
+    TOOL may also be model:NAME, a model of the model proxy, or key:PROVIDER.
+    """
     from toolfold.gateway.tokens import LOGIN_CLIENT_PREFIX
-    from toolfold.gateway.user_access import explain_access
 
     tokens = open_user_tokens(invocation)
-    directory = tokens.users.directory()
-    user = directory.require_user(name)
-    with invocation.open_runtime(behind_gateway=True) as runtime:
-        toolsets = runtime.toolsets()
-        found = toolsets.snapshot.named(tool)
-        if not found:
-            near = closest_names(tool, toolsets.snapshot)
-            raise NotFound(f"there is no tool {tool!r}.{did_you_mean(near)}")
-        configured = frozenset(toolsets.snapshot) - runtime.switched_off()
-        clients = [*tokens.list_clients(), *_describe_login(user, runtime.config)]
-        answer = explain_access(found[0].name, user, directory, toolsets, configured, clients)
+    user = tokens.users.directory().require_user(name)
+    if tool.startswith((MODEL_RULE, KEY_RULE)):
+        answer = _explain_model(tokens, user, tool)
+    else:
+        answer = _explain_tool(invocation, tokens, user, tool)
     if as_json:
         print_json({"user": name, "granted": answer.is_granted, **asdict(answer)})
         return
@@ -226,6 +252,47 @@ def explain(invocation: Invocation, name: str, tool: str, as_json: bool) -> None
     for token, reason in answer.tokens:
         how = "a login" if token == LOGIN_CLIENT_PREFIX + name else f"the token {token}"
         print_line(f"  not with {escape_text(how)}: {escape_text(reason)}")
+
+
+def _explain_tool(invocation: Invocation, tokens: TokenStore, user: User, tool: str) -> AccessExplanation:
+    """Return whether a user may use a tool. Raises NotFound if there is no such tool."""
+    from toolfold.cli.missing_tools import explain_missing_tool
+    from toolfold.gateway.user_access import AccessExplanation, explain_access
+
+    with invocation.open_runtime(behind_gateway=True) as runtime:
+        toolsets = runtime.toolsets()
+        found = toolsets.snapshot.named(tool)
+        if not found:
+            if reason := explain_missing_tool(runtime, tool):
+                return AccessExplanation(tool, (), (reason,))
+            near = closest_names(tool, toolsets.snapshot)
+            raise NotFound(f"there is no tool {tool!r}.{did_you_mean(near)}")
+        configured = frozenset(toolsets.snapshot) - runtime.switched_off()
+        clients = [*tokens.list_clients(), *_describe_login(user, runtime.config)]
+        directory = tokens.users.directory()
+        return explain_access(found[0].name, user, directory, toolsets, configured, clients)
+
+
+def _explain_model(tokens: TokenStore, user: User, rule: str) -> AccessExplanation:
+    """Return whether a user may use a model, or the configured key of a model provider."""
+    from toolfold.gateway.user_access import AccessExplanation
+
+    directory = tokens.users.directory()
+    kind = MODEL_RULE if rule.startswith(MODEL_RULE) else KEY_RULE
+    if directory.find_active(user.id) is None:
+        return AccessExplanation(rule, (), (f"the user {user.name} is disabled",))
+    reason = directory.explain_rules(user.id, kind, rule.removeprefix(kind))
+    limit = directory.find_model_rules(user.id, kind)
+    allowed = (f"allowed are {', '.join(limit.enabled)}",) if limit.enabled and not reason else ()
+    refused = () if kind == MODEL_RULE else _list_keyless_tokens(tokens, user)
+    return AccessExplanation(rule, allowed, (reason,) if reason else (), refused)
+
+
+def _list_keyless_tokens(tokens: TokenStore, user: User) -> tuple[tuple[str, str], ...]:
+    """Return the tokens of a user that may not use configured keys of model providers."""
+    why = "it was created with --no-models, or for some toolsets only"
+    own = (each for each in tokens.list_clients() if each.user_id == user.id)
+    return tuple((each.name, why) for each in own if not each.may_use_keys)
 
 
 def _describe_login(user: User, config: Config) -> list[GatewayClient]:

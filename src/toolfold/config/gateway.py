@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, SecureUrl, Text
@@ -74,6 +76,12 @@ class GatewaySettings(Section):
         "image_gen.",
         json_schema_extra=USER_ONLY,
     )
+    default_access: Literal["allow", "deny"] = Field(
+        default="allow",
+        description="What users without any rule that allows something may use: `allow` for everything that"
+        " no rule denies, `deny` for nothing. Tokens that belong to no user are not affected.",
+        json_schema_extra=USER_ONLY,
+    )
     allow_anonymous: bool = Field(
         default=False,
         description="Let local programs connect without a token even if tokens exist.",
@@ -97,6 +105,13 @@ class GatewaySettings(Section):
         ge=0,
         le=65_535,
         description="Port that `toolfold serve` listens on; 0 for a free one.",
+        json_schema_extra=USER_ONLY,
+    )
+    url: SecureUrl = Field(
+        default="",
+        description="Origin of the gateway as browsers know it, such as https://tools.example.com, for links"
+        " with which users log in to MCP servers. Empty: that of `dashboard.oidc.url` or"
+        " `gateway.oauth.resource`, else the address on this machine.",
         json_schema_extra=USER_ONLY,
     )
     drain_seconds: Number = Field(

@@ -25,6 +25,17 @@ class UpstreamSettings(Section):
     )
 
 
+class PriceSettings(Section):
+    """Price of a model in dollars per million tokens."""
+
+    input: Number = Field(
+        ge=0, le=1e6, description="Dollars per million input tokens.", json_schema_extra=USER_ONLY
+    )
+    output: Number = Field(
+        ge=0, le=1e6, description="Dollars per million output tokens.", json_schema_extra=USER_ONLY
+    )
+
+
 class ProxySettings(Section):
     """Settings of the model proxy: where it sends model requests, and whether it shortens their tools."""
 
@@ -86,5 +97,12 @@ class ProxySettings(Section):
         default_factory=FrozenDict,
         description="Providers by model name, in which `*` matches anything; the first match is used. Other "
         "models go to OpenAI or Anthropic, by the API that the client uses, with the client's key.",
+        json_schema_extra=USER_ONLY,
+    )
+    prices: Annotated[dict[Text, PriceSettings], AfterValidator(FrozenDict)] = Field(
+        default_factory=FrozenDict,
+        description="Prices by model name, in which `*` matches anything; the first match is used. A model "
+        "without a price here or in the list of known prices is assumed to cost as much as the most "
+        "expensive known model of its provider, when the cost limits of users are checked.",
         json_schema_extra=USER_ONLY,
     )

@@ -1,7 +1,7 @@
 """Delete the data of removed users and revoked clients, so that no later one of the same name gets it.
 
-Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials and learned messages belong
-to a user. Knows no tokens.
+Scheduled jobs and entries of `approval.allowed_tools` name a client; credentials belong to a user, learned
+messages to a user or to a client without a user. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from toolfold.errors import ConfigError, ToolfoldError, error_message
-from toolfold.model import USER_LEARNER_PREFIX
+from toolfold.model import USER_LEARNER_PREFIX, Caller
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -39,9 +39,14 @@ class ClientRecords:
         self._config, self._database = config, database
 
     def remove_clients(self, clients: Collection[str]) -> None:
-        """Delete scheduled jobs and allowed tools of clients. Raises RecordsRemain if some are left."""
+        """Delete learned messages, scheduled jobs and allowed tools of clients. Raises RecordsRemain.
+
+        Messages that were learned from a user, whatever client it used, are kept.
+        """
+        learners = {Caller(each).learner for each in clients}
         _run_all(
             {
+                "learned messages": lambda: self._remove_learned(learners),
                 "scheduled jobs": lambda: self._remove_jobs(clients),
                 "approval.allowed_tools": lambda: self._remove_allowed_tools(clients),
             }
@@ -52,7 +57,7 @@ class ClientRecords:
         _run_all(
             {
                 "credentials": lambda: self._remove_credentials(user_id),
-                "learned messages": lambda: self._remove_learned(user_id),
+                "learned messages": lambda: self._remove_learned({f"{USER_LEARNER_PREFIX}{user_id}"}),
                 "scheduled jobs": lambda: self._remove_jobs(clients),
                 "approval.allowed_tools": lambda: self._remove_allowed_tools(clients),
             }
@@ -65,11 +70,12 @@ class ClientRecords:
         with closing(open_credentials(self._config, self._database)) as credentials:
             credentials.remove(user_id)
 
-    def _remove_learned(self, user_id: str) -> None:
+    def _remove_learned(self, learners: Collection[str]) -> None:
+        """Delete what tool search has learned from users or clients, given by their names as learners."""
         from toolfold.retrieval.learned_store import open_learned
 
         with closing(open_learned(self._config.paths.state_dir, self._database)) as learned:
-            learned.forget(lambda message: message.client == f"{USER_LEARNER_PREFIX}{user_id}")
+            learned.forget(lambda message: message.client in learners)
 
     def _remove_jobs(self, clients: Collection[str]) -> None:
         from toolfold.runtime_parts import JOBS_FILE

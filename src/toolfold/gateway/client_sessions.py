@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 
     from toolfold.gateway.client_channels import RequestContext
+    from toolfold.gateway.refusal_log import RefusalLog
     from toolfold.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,9 @@ class ClientSession:
         session: Session,
         prefixes: ServerPrefixes,
         weights: ToolTokenCounts,
+        refusals: RefusalLog,
     ) -> None:
+        self._refusals = refusals
         self.key, self.client, self.session = key, client, session
         self.protocol_session = ""
         """The id of the MCP session; empty if the client has none."""
@@ -183,6 +186,12 @@ class ClientSession:
             self._resolve_tool_name(name), args, approver=approver, surface=relay
         )
         self._log_call(result)
+        granted = self.session.granted()
+        if not result.ok and result.name not in granted:
+            snapshot = self._runtime.registry.snapshot()
+            self._refusals.note(
+                self.client, self.display_name, result.name, granted, lambda: snapshot.named(result.name)
+            )
         return result
 
     def _log_call(self, result: ToolResult) -> None:
@@ -250,11 +259,26 @@ class ClientSession:
         self, candidates: Iterable[tuple[str, str]], tool: str, requested: str
     ) -> tuple[str, str]:
         """Return the first candidate server that this client may use. Raises OutOfScope if there is none."""
-        allowed = set(self._servers_with(tool))
+        allowed, refused = set(self._servers_with(tool)), []
         for server, own in candidates:
             if server in allowed:
                 return server, own
+            refused.append(server)
+        self._note_refused_item(requested, refused, tool)
         raise OutOfScope(shorten(requested, 200), hint="List what there is.")
+
+    def _note_refused_item(self, requested: str, servers: Collection[str], tool: str) -> None:
+        """Log why the client may not use the resources or prompts of servers that have the requested one."""
+        snapshot = self._runtime.registry.snapshot()
+        self._refusals.note(
+            self.client,
+            self.display_name,
+            requested,
+            self.session.granted(),
+            lambda: [
+                each for each in snapshot.values() if each.own_name == tool and each.source.name in servers
+            ],
+        )
 
     def find_readable(self, uris: Iterable[str]) -> dict[str, str]:
         """Return the server of each resource URI that this client may read, without duplicates."""

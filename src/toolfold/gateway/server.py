@@ -35,6 +35,7 @@ from toolfold.gateway.client_results import mark_server_state, to_call_result
 from toolfold.gateway.client_sessions import ClientSession
 from toolfold.gateway.header_check import HeaderCheck
 from toolfold.gateway.peers import PeerProcesses
+from toolfold.gateway.refusal_log import RefusalLog
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.subscriptions import ClientSubscriptions
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, TokenStore
@@ -128,6 +129,7 @@ class Gateway:
         """MCP session id → keys of its client sessions: one for each client that has used it."""
         self._prefixes = ServerPrefixes({})
         self._weights = ToolTokenCounts()
+        self._refusals = RefusalLog(runtime, tokens)
         self._known_servers: Mapping[str, ServerSupervisor] = {}
         self._follow_servers()
         self._peers = PeerProcesses()
@@ -282,7 +284,9 @@ class Gateway:
             caller=caller,
             find_limits=functools.partial(self._tokens.list_limits, client) if self._tokens else None,
         )
-        session = ClientSession(key, client, self._runtime, runtime_session, self._prefixes, self._weights)
+        session = ClientSession(
+            key, client, self._runtime, runtime_session, self._prefixes, self._weights, self._refusals
+        )
         session.display_name = caller.name or client.name
         self._sessions[key] = session
         log.info(

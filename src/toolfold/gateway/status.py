@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from toolfold.config.atomic import make_private_directory, replace_file
 from toolfold.errors import ToolfoldError
-from toolfold.model import Json, read_json
+from toolfold.model import MCP_SOURCE, Json, read_json
 
 if TYPE_CHECKING:
     from toolfold.gateway.server import Gateway
@@ -79,12 +80,22 @@ class StatusFile:
 def describe_gateway(
     runtime: Runtime, gateway: Gateway | None, redact: Callable[[str], str], **about: str
 ) -> Json:
-    """Return the state of a gateway's servers and clients, without secrets."""
+    """Return the state of a gateway's servers and clients, without secrets.
+
+    Tools are counted as `toolfold tools list` lists them: those that the settings let sessions use.
+    """
+    snapshot, off = runtime.registry.snapshot(), runtime.switched_off()
+    usable = Counter(
+        tool.source.name
+        for name, tool in snapshot.items()
+        if tool.source.kind == MCP_SOURCE and name not in off
+    )
     servers = [
         {
             "name": each.name,
             "state": each.state,
-            "tools": each.tools,
+            "tools": usable[each.name],
+            "listed": each.tools,
             "held": each.held,
             "error": redact(each.error)[:MAX_ERROR_CHARS],
         }

@@ -29,7 +29,7 @@ from toolfold.errors import ConfigError
 from toolfold.gateway.client_records import ClientRecords
 from toolfold.model import ANONYMOUS_CLIENT, GrantLimit, Json, read_json
 from toolfold.users import USERS_FILE, FileUserStore, SharedUserStore, User, UserStore
-from toolfold.users.directory import NOTHING, Meter, require_valid_rules
+from toolfold.users.directory import NOTHING, Meter, require_valid_rules, select_tool_rules
 from toolfold.users.quotas import Quotas, open_quotas, team_account, user_account
 
 if TYPE_CHECKING:
@@ -134,6 +134,11 @@ class TokenStore(ABC):
             **({"denied": refused} if (refused := list(denied)) else {}),
         }
         require_valid_rules(refused)
+        if len(select_tool_rules(rules := [*(granted or ()), *refused])) != len(rules):
+            raise ConfigError(
+                "a token cannot have rules about models",
+                hint="set them for its user: toolfold user allow|deny NAME model:PATTERN, or use --no-models",
+            )
         if not self._insert(name, entry):
             raise ConfigError(
                 f"a client named {name!r} already has a token",
@@ -142,7 +147,7 @@ class TokenStore(ABC):
         return token
 
     def revoke(self, name: str) -> bool:
-        """Delete a client's token, scheduled jobs and allowed tools; return False if there is no such client.
+        """Delete a client's token, jobs, allowed tools and learned messages; return False if it is unknown.
 
         Raises RecordsRemain if the token was deleted and something else was not.
         """
@@ -202,6 +207,22 @@ class TokenStore(ABC):
             log.warning("the permissions of client %r cannot be determined now: %s", client.name, error)
             return NOTHING, own
 
+    def limits_models(self, client: GatewayClient) -> bool:
+        """Return True if rules decide which models or keys of model providers a client's user may use.
+
+        Raises DatabaseUnavailable if rules may have been changed that are not known here.
+        """
+        return bool(client.user_id) and self.users.directory().limits_models(client.user_id)
+
+    def explain_model_refusal(self, client: GatewayClient, model: str, provider: str = "") -> str:
+        """Return the rule by which a client's user may not use a model; empty if it may.
+
+        `provider` is the one whose configured key would be used; empty if the client sends its own key.
+        """
+        if not client.user_id:
+            return ""
+        return self.users.directory().explain_model_refusal(client.user_id, model, provider)
+
     def is_unlimited(self, client: GatewayClient) -> bool:
         """Return True if a client may use and see everything: no limits, and no user or an administrator."""
         if client.toolsets is not None or client.denied:
@@ -256,9 +277,15 @@ class TokenStore(ABC):
 class Tokens(TokenStore):
     """The client tokens of one user's gateway, stored in one file."""
 
-    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Open the token file and the users' file beside it; tokens added by other programs are rejected."""
-        super().__init__(FileUserStore(file.with_name(USERS_FILE), record))
+    def __init__(
+        self, file: Path, record: SettingsRecord | None = None, *, denies_by_default: bool = False
+    ) -> None:
+        """Open the token file and the users' file beside it; tokens added by other programs are rejected.
+
+        With `denies_by_default`, users may use nothing that no rule allows.
+        """
+        users = FileUserStore(file.with_name(USERS_FILE), record, denies_by_default=denies_by_default)
+        super().__init__(users)
         self._file, self._path, self._record = file, str(file), record
         self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
@@ -378,9 +405,12 @@ class SharedTokens(TokenStore):
     known ones are accepted for a limited time.
     """
 
-    def __init__(self, database: Database) -> None:
-        """Read the tokens and users from the database. Raises DatabaseError."""
-        super().__init__(SharedUserStore(database))
+    def __init__(self, database: Database, *, denies_by_default: bool = False) -> None:
+        """Read the tokens and users from the database. Raises DatabaseError.
+
+        With `denies_by_default`, users may use nothing that no rule allows.
+        """
+        super().__init__(SharedUserStore(database, denies_by_default=denies_by_default))
         self._database = database
         self._were_in_use = False
         self._copy = SharedCopy(database, "tokens", self._read_clients, "tokens")
@@ -432,12 +462,13 @@ class SharedTokens(TokenStore):
 
 def open_tokens(config: Config, database: Database | None) -> TokenStore:
     """Open the gateway's tokens with their users: in the database that replicas share, else in files."""
-    state = config.paths.state_dir
+    state, denies = config.paths.state_dir, config.gateway.default_access == "deny"
     tokens: TokenStore
     if database is not None:
-        tokens = SharedTokens(database)
+        tokens = SharedTokens(database, denies_by_default=denies)
     else:
-        tokens = Tokens(state / "gateway" / "tokens.json", SettingsRecord(state))
+        file = state / "gateway" / "tokens.json"
+        tokens = Tokens(file, SettingsRecord(state), denies_by_default=denies)
     tokens.quotas = open_quotas(state, database, tokens.users.directory)
     tokens.records = ClientRecords(config, database)
     return tokens

@@ -1,4 +1,4 @@
-"""Explain to administrators why a user may or may not use a tool.
+"""Explain to administrators, and in the log, why a user may or may not use a tool.
 
 Evaluates the same rules as a session does, one by one, so that each reason can be named.
 """
@@ -12,7 +12,8 @@ from toolfold.gateway.server import LOCAL_TOOLSETS
 from toolfold.gateway.tokens import GatewayClient
 from toolfold.model import GrantLimit
 from toolfold.scope import Scope, Toolsets
-from toolfold.users import Directory, Team, User
+from toolfold.users import Directory, User
+from toolfold.users.directory import DENIED_BY_DEFAULT, select_tool_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +45,53 @@ def explain_access(
 
     `configured` are the tools that the settings grant, and `clients` are the tokens and logins.
     """
-    levels: list[tuple[str, User | Team]] = [(f"user {user.name}", user)]
-    levels += [(f"team {each.name}", each) for each in directory.list_teams(user.id)]
-    has_list = any(each.allowed for _, each in levels)
+    levels = directory.list_levels(user.id)
+    listing = [level for level, each in levels if select_tool_rules(each.allowed)]
     allowed = [
         f"{level} allows {rule}"
         for level, each in levels
-        for rule in each.allowed
+        for rule in select_tool_rules(each.allowed)
         if _matches(toolsets, rule, tool)
     ]
     refused = [f"the user {user.name} is disabled"] if user.is_disabled else []
     if tool not in configured:
-        refused.append("the settings disable it (tools.disabled, or toolsets)")
+        refused.append(
+            "the settings disable it (tools.disabled, or toolsets). To use it again:"
+            f" toolfold tools enable {tool}"
+        )
     refused += [
         f"{level} denies {rule}"
         for level, each in levels
-        for rule in each.denied
+        for rule in select_tool_rules(each.denied)
         if _is_denied(toolsets, rule, tool)
     ]
+    has_list = bool(listing) or directory.denies_by_default
     if has_list and not allowed:
-        named = ", ".join(level for level, each in levels if each.allowed)
-        refused.append(f"no rule allows it ({named} may use only what is allowed)")
+        why = f"{', '.join(listing)} may use only what is allowed" if listing else DENIED_BY_DEFAULT
+        refused.append(f"no rule allows it ({why})")
     own = [each for each in clients if each.user_id == user.id]
     tokens = tuple(_list_token_refusals(own, toolsets, tool, has_list=has_list))
     if not has_list and _is_local(toolsets, tool) and len(tokens) == len(own):
         refused.append("it works on the machine of the gateway, and neither a rule nor a token names it")
     return AccessExplanation(tool, tuple(allowed), tuple(refused), tokens)
+
+
+def list_refusals(
+    tool: str,
+    client: GatewayClient,
+    directory: Directory,
+    toolsets: Toolsets,
+    configured: frozenset[str],
+) -> list[str]:
+    """Return why a client may not use a registered tool: rules of its user, of teams and of its token."""
+    user = directory.users.get(client.user_id)
+    if user is None:
+        rules: tuple[str, ...] = () if tool in configured else ("the settings disable it",)
+        tokens = tuple(_list_token_refusals([client], toolsets, tool, has_list=False))
+    else:
+        found = explain_access(tool, user, directory, toolsets, configured, [client])
+        rules, tokens = found.refused_by, found.tokens
+    return [*rules, *(reason for _, reason in tokens)]
 
 
 def _list_token_refusals(

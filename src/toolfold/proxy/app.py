@@ -1,4 +1,4 @@
-"""The model proxy as an ASGI app: checks access, reads the request, and forwards it to a provider.
+"""The model proxy as an ASGI app that checks access, parses requests and forwards them to providers.
 
 Access is checked by the gateway's policy. Model requests with many tools are folded; everything else below
 /v1 is passed on unchanged. Keys and bodies are never logged.
@@ -37,9 +37,11 @@ from toolfold.proxy.access import AdmittedClient, admit_client, require_single_k
 from toolfold.proxy.catalogs import Catalogs
 from toolfold.proxy.folding import Fold, Folder
 from toolfold.proxy.forwarding import UpstreamConnections, UpstreamFailed, UpstreamResponse, relay_response
+from toolfold.proxy.model_access import limits_models, require_allowed_model
+from toolfold.proxy.model_prices import ModelPrices
 from toolfold.proxy.native_forms import NativeForms, add_header_value
 from toolfold.proxy.reply_usage import ForwardedReply, find_usage
-from toolfold.proxy.request_events import RequestEvents, find_cost
+from toolfold.proxy.request_events import RequestEvents
 from toolfold.proxy.rounds import AccessEnded, FoldedExchange, FoldingFailed, StoredReply
 from toolfold.proxy.runtime_tools import RuntimeTools
 from toolfold.proxy.tool_arrays import ToolArrays
@@ -79,7 +81,7 @@ _ERROR_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """A request to a URL path below /v1, from a client that may use the proxy."""
+    """A request to a path below /v1 from an accepted client."""
 
     method: str
     path: str
@@ -95,7 +97,7 @@ class ProxyRequest:
 
     @property
     def model(self) -> str:
-        """Return the name of the model that the request asks for; empty if it names none."""
+        """Return the name of the requested model; empty if the request names none."""
         if self.content is not None:
             named = self.content.get("model")
             return named if isinstance(named, str) else ""
@@ -119,6 +121,7 @@ class Proxy:
         self._connections = UpstreamConnections(settings.max_requests)
         self._max_search_rounds, self._max_tool_rounds = settings.max_search_rounds, settings.max_tool_rounds
         self._keep_alive_s = settings.keep_alive_seconds
+        self._prices = ModelPrices(settings.prices)
         self._arrays = ToolArrays()
         self._catalogs = Catalogs(runtime)
         self._folder = Folder(self._catalogs) if settings.folding != "off" else None
@@ -139,16 +142,16 @@ class Proxy:
 
     @property
     def open_requests(self) -> int:
-        """Return the number of requests that are being answered."""
+        """Return the number of requests in progress."""
         return self._open_by_client.total()
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the number of bytes that the bodies of all open requests use in memory."""
+        """Return the memory used by the bodies of all open requests, in bytes."""
         return self._bodies.buffered_bytes
 
     async def close(self) -> None:
-        """Close the connections to providers, and stop indexing clients' tools."""
+        """Close the connections to providers, and stop indexing tools of clients."""
         await self._connections.close()
         await asyncio.to_thread(self._catalogs.close)
         if self._tools is not None:
@@ -182,7 +185,7 @@ class Proxy:
                 del self._open_by_client[client]
 
     async def _require_quota(self, admitted: AdmittedClient) -> None:
-        """Count a model request for the client's user. Raises RequestRefused if a limit is reached."""
+        """Count a model request towards the user's limits. Raises RequestRefused if a limit is reached."""
         try:
             await self._policy.tokens.require_quota(admitted.client, MODEL_METERS)
         except QuotaExceeded as error:
@@ -198,7 +201,7 @@ class Proxy:
             raise RequestRefused(503, problem, retry_after_s=RETRY_AFTER_S) from None
 
     def _find_spending_quotas(self, client: GatewayClient) -> Quotas | None:
-        """Return the users' quotas if they limit the tokens or the cost of this client's user; else None."""
+        """Return the quotas if the tokens or cost of this client's user are limited; else None."""
         quotas = self._policy.tokens.quotas
         try:
             return quotas if quotas is not None and quotas.limits_spending(client.user_id) else None
@@ -206,18 +209,18 @@ class Proxy:
             return None
 
     def _count_reply(self, request: ProxyRequest, reply: Reply, is_whole: bool) -> None:
-        """Count the tokens and the cost of a model's reply for the client's user."""
+        """Count the tokens and cost of a model's reply towards the user's limits."""
         client = request.admitted.client
         if (quotas := self._find_spending_quotas(client)) is None:
             return
         usage = find_usage(reply, request.body or b"", is_whole=is_whole)
-        # The provider may name a version of the model whose price is unknown.
-        cost = find_cost(reply.model, usage) or find_cost(request.model, usage) or 0.0
+        provider = self.upstreams.find(request.model, request.family).provider
+        cost = self._prices.charge([name for name in (reply.model, request.model) if name], provider, usage)
         with suppress(OSError):  # as above: the reply must not fail
             quotas.spend(client.user_id, {"tokens_per_day": usage.total_tokens, "cost_per_day": cost})
 
     def _require_free_slot(self, admitted: AdmittedClient) -> None:
-        """Raise RequestRefused if this client, or all clients together, have too many open requests."""
+        """Raise RequestRefused if this client or all clients together have too many open requests."""
         if self.open_requests >= self._max_requests:
             raise RequestRefused(503, f"More than {self._max_requests:,} requests are open. Try again later.")
         share = max(1, int(self._max_requests * CLIENT_SHARE))
@@ -229,11 +232,12 @@ class Proxy:
     async def _serve(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody, send: Send
     ) -> None:
-        """Read a request from an accepted client and answer it."""
+        """Read and answer a request of an accepted client."""
         try:
             request = await self._read_request(scope, path, family, admitted, body)
             self._require_known_model(request)
             self._require_key_permission(request)
+            await self._require_allowed_model(request)
         except RequestRefused as error:
             await self._refuse(error, family, send)
             return
@@ -260,7 +264,7 @@ class Proxy:
         )
 
     def _require_known_model(self, request: ProxyRequest) -> None:
-        """Raise RequestRefused if it is not known to which provider the client's API key must be sent."""
+        """Raise RequestRefused if the provider for the client's API key cannot be determined."""
         if not request.model and self.upstreams.receive_client_keys:
             raise RequestRefused(
                 400,
@@ -269,7 +273,7 @@ class Proxy:
             )
 
     def _require_key_permission(self, request: ProxyRequest) -> None:
-        """Raise RequestRefused if the client's token does not permit the use of the configured API key."""
+        """Raise RequestRefused if the client's token does not permit using the configured API key."""
         upstream, client = self.upstreams.find(request.model, request.family), request.admitted.client
         if not upstream.uses_client_key and not client.may_use_keys:
             raise RequestRefused(
@@ -278,24 +282,36 @@ class Proxy:
                 f" {upstream.provider!r}. Create one with `toolfold token add NAME --models`.",
             )
 
+    async def _require_allowed_model(self, request: ProxyRequest) -> None:
+        """Raise RequestRefused if a rule of the client's user or teams forbids the model or its key."""
+        await require_allowed_model(
+            self._policy.tokens,
+            request.admitted.client,
+            self.upstreams.find(request.model, request.family),
+            method=request.method,
+            model=request.model,
+            body=request.body,
+        )
+
     async def _read_request(
         self, scope: Scope, path: str, family: Family, admitted: AdmittedClient, body: _ClientBody
     ) -> ProxyRequest:
-        """Read the body of a JSON request completely; the body of any other request is streamed later."""
+        """Read the whole body of a JSON request; bodies of other requests are streamed later."""
         request = ProxyRequest(
             scope["method"], path, scope["query_string"], list(scope["headers"]), admitted, family, None
         )
         if scope["method"] != "POST" or path not in _JSON_PATHS:
             return request
         data = await self._bodies.read_reserved(body.reservation, body.receive)
-        # Only folding, and the choice of a provider by the name of the model, need the content.
+        # Only folding, the choice of a provider by the name of the model, and rules need the content.
         can_fold = self._folder is not None and _find_wire(path) is not None
         is_read = can_fold or self.upstreams.depend_on_model
+        is_read = is_read or limits_models(self._policy.tokens, admitted.client)
         content = await self._parse_body(data, request.headers) if is_read else None
         return replace(request, body=data, content=content)
 
     async def _parse_body(self, data: bytes, headers: list[tuple[bytes, bytes]]) -> Json | None:
-        """Return the JSON object in a body; None if the body is compressed, too complex or no JSON object."""
+        """Return the JSON object in a body; None if it is compressed, too complex or not a JSON object."""
         if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in headers):
             return None
         if len(data) <= LARGE_BODY_BYTES:  # it can cost no more than a few megabytes
@@ -303,7 +319,7 @@ class Proxy:
         return await asyncio.to_thread(lambda: None if find_excess(data) else self._arrays.parse(data))
 
     async def _respond(self, request: ProxyRequest, body: _ClientBody, send: Send) -> None:
-        """Answer a request from an accepted client, within a time limit for the whole response.
+        """Answer a request of an accepted client, with a time limit for the whole response.
 
         Raises AccessEnded if the client's token was revoked before anything was sent to it.
         """
@@ -316,6 +332,7 @@ class Proxy:
             provider=upstream.provider,
             user_id=request.admitted.client.user_id,
             on_reply=functools.partial(self._count_reply, request),
+            find_cost=self._prices.find_cost,
         )
         try:
             async with asyncio.timeout(MAX_RESPONSE_S):
@@ -403,13 +420,13 @@ class Proxy:
         return True
 
     def _choose_max_rounds(self, fold: Fold) -> int:
-        """Return how often the proxy may answer tool calls itself: more often if it added its own tools."""
+        """Return the maximum number of replies with tool calls that the proxy answers itself."""
         if fold.added is None:
             return self._max_search_rounds
         return max(self._max_search_rounds, self._max_tool_rounds)
 
     async def _fold(self, request: ProxyRequest, wire: Wire, *, native: bool) -> Fold | None:
-        """Return a request with a reduced tools array; work in a thread if that may take some time."""
+        """Return a request with a reduced tools array, computed in a thread if it may be slow."""
         client, content, tools = request.admitted.client, request.content or {}, self._tools
         if self._folder is None:
             return None
@@ -432,7 +449,7 @@ class Proxy:
     def _open_round(
         self, request: ProxyRequest, upstream: Upstream, added_headers: Mapping[str, str], body: Json
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
-        """Send a rewritten request to a provider, and ask for a response that is not compressed."""
+        """Send a rewritten request to a provider, requesting an uncompressed response."""
         headers = upstream.build_headers(request.headers, request.admitted.token_headers)
         headers = _refuse_compression(headers)
         for name, value in added_headers.items():
@@ -447,7 +464,7 @@ class Proxy:
             self._stored.popitem(last=False)
 
     def _continue_stored(self, request: ProxyRequest, upstream: Upstream) -> ProxyRequest:
-        """Return a request that continues a stored reply, with the id at the provider and hidden results."""
+        """Return a request that continues a stored reply, with the provider's id and hidden tool results."""
         wire, content = _find_wire(request.path), request.content
         previous = content.get("previous_response_id") if content and wire is WIRES["responses"] else None
         if not isinstance(previous, str):
@@ -463,7 +480,7 @@ class Proxy:
     async def _forward(
         self, request: ProxyRequest, upstream: Upstream, body: _ClientBody, send: Send
     ) -> None:
-        """Send a request to the provider unchanged, and its response to the client.
+        """Forward a request to the provider, and the response to the client, unchanged.
 
         If the tokens of the client's user are limited, the reply is read too, so it must not be compressed.
         """
@@ -488,7 +505,7 @@ class Proxy:
                 self._count_reply(request, counted.finish(), counted.is_whole)
 
     def _make_counter(self, request: ProxyRequest) -> ForwardedReply | None:
-        """Return a reader that counts the tokens of a forwarded reply; None if they need not be counted."""
+        """Return a parser that counts the tokens of a forwarded reply; None if no limit requires it."""
         wire = WIRES.get(request.path) if request.method == "POST" else None
         if wire is None or self._find_spending_quotas(request.admitted.client) is None:
             return None
@@ -496,7 +513,7 @@ class Proxy:
 
 
 class _ClientBody:
-    """Receives the body of a client's request, and detects when the client closes its connection."""
+    """Reader of a client's request body that also detects a disconnect of the client."""
 
     def __init__(self, receive: Receive, reservation: BodyReservation) -> None:
         self._receive = receive
@@ -512,7 +529,7 @@ class _ClientBody:
         return message
 
     async def stream(self, max_bytes: int) -> AsyncIterator[bytes]:
-        """Yield the request body as it arrives. Raises UpstreamFailed if the client disconnects early."""
+        """Yield the request body as it arrives. Raises UpstreamFailed if the client disconnects."""
         while not self._is_complete.is_set():
             async with asyncio.timeout(MAX_BODY_PAUSE_S):
                 message = await self.receive()
@@ -524,7 +541,7 @@ class _ClientBody:
                 yield part
 
     async def wait_for_disconnect(self) -> None:
-        """Return when the client has closed its connection after its request was read."""
+        """Wait until the client disconnects after sending its request."""
         await self._is_complete.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -546,7 +563,7 @@ class _StartRecorder:
 
 
 async def _run_until_disconnect(work: Awaitable[None], body: _ClientBody) -> None:
-    """Run `work`, and cancel it if the client closes its connection."""
+    """Run `work`, and cancel it if the client disconnects."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(body.wait_for_disconnect())
     try:
@@ -562,25 +579,25 @@ async def _run_until_disconnect(work: Awaitable[None], body: _ClientBody) -> Non
 
 
 def _require_plain_path(path: str) -> None:
-    """Raise RequestRefused for a URL path that would lead outside the provider's API, such as `..`."""
+    """Raise RequestRefused for a URL path that leaves the provider's API, such as one with `..`."""
     if "\\" in path or any(part in (".", "..") for part in path.split("/")):
         raise RequestRefused(400, "The path must not contain '.', '..' or a backslash.")
 
 
 def _find_wire(path: str) -> Wire | None:
-    """Return the model API at a URL path if its requests have tools; None for any other path."""
+    """Return the model API of a URL path whose requests may contain tools; None for other paths."""
     return WIRES.get(path) or COUNTING_WIRES.get(path)
 
 
 def _find_family(path: str, headers: dict[str, str]) -> Family:
-    """Return whether a request uses OpenAI's or Anthropic's API, judged by its path and headers."""
+    """Return the API family of a request, OpenAI or Anthropic, by its path and headers."""
     if path == "messages" or path.startswith("messages/") or "anthropic-version" in headers:
         return "anthropic"
     return "openai"
 
 
 def _refuse_compression(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the request headers with a demand for an uncompressed response, which the proxy can read."""
+    """Return the request headers with `accept-encoding: identity`, so that the proxy can read the response."""
     kept = [each for each in headers if each[0].lower() != b"accept-encoding"]
     return [*kept, (b"accept-encoding", b"identity")]
 
@@ -595,7 +612,7 @@ def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
 async def send_error(
     send: Send, family: Family, status: int, problem: str, *, retry_after_s: int = 0, challenge: str = ""
 ) -> None:
-    """Send an error of the proxy itself, in the format of the API in use.
+    """Send an error of the proxy in the format of the client's API.
 
     `challenge` is the value of the header WWW-Authenticate; status 401 has one in any case.
     """
@@ -610,7 +627,7 @@ async def send_error(
 
 
 def render_error(family: Family, status: int, problem: str) -> Json:
-    """Return the body of an error response in the format of the API in use."""
+    """Return the body of an error response in the format of the client's API."""
     kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
     if family == "anthropic":
         return {"type": "error", "error": {"type": kind, "message": f"toolfold: {problem}"}}

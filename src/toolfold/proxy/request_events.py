@@ -1,4 +1,4 @@
-"""Publish what happens to model requests as events, for the dashboard, the usage history, logs and tracing.
+"""Publish events of model requests for the dashboard, the usage history, logs and tracing.
 
 Texts of messages and replies are never published. Searches of the model are published by the session that
 answers them.
@@ -22,7 +22,7 @@ MAX_MODEL_CHARS = 200
 
 
 class RequestEvents:
-    """Publishes the events of one model request from a client."""
+    """Publishes the events of one model request of a client."""
 
     def __init__(
         self,
@@ -33,19 +33,21 @@ class RequestEvents:
         provider: str,
         user_id: str = "",
         on_reply: Callable[[Reply, bool], None] = lambda _reply, _is_whole: None,
+        find_cost: Callable[[str, Usage], float | None] | None = None,
     ) -> None:
-        """Create the publisher; events of requests without a session are published under the client's name.
+        """Create a publisher; requests without a session are published under the client's name.
 
         `user_id` is the user to which the client belongs; empty if it belongs to none.
-        `on_reply` is called with each reply, and False if the reply is incomplete.
+        `on_reply` is called with each reply, and False if the reply is incomplete. `find_cost` returns the
+        cost of a model's tokens; by default, their list price.
         """
-        self._on_reply = on_reply
+        self._on_reply, self._find_cost = on_reply, find_cost or find_list_price
         self._bus, self._model, self._provider = bus, make_encodable(model[:MAX_MODEL_CHARS]), provider
         self._session_id, self._user_id = f"proxy:{client}", user_id
         self._started = time.monotonic()
 
     def start_round(self, fold: Fold, *, has_all_tools: bool = False) -> None:
-        """Publish an event that says which tools the next request to the provider contains."""
+        """Publish an event with the tools of the next request to the provider."""
         self._started = time.monotonic()
         self._session_id = fold.session.id
         if not self._bus.has_listeners_for(ToolsSelected):
@@ -64,7 +66,7 @@ class RequestEvents:
         )
 
     def end_round(self, reply: Reply) -> None:
-        """Publish an event that says that the provider has replied."""
+        """Publish an event for the provider's reply."""
         model = reply.model or self._model
         self._on_reply(reply, True)
         if self._bus.has_listeners_for(ModelReplied):
@@ -72,16 +74,16 @@ class RequestEvents:
             self._publish_reply(model, reply.usage, calls)
 
     def note_interrupted(self, reply: Reply) -> None:
-        """Count the tokens in the received part of a reply that was interrupted."""
+        """Count the tokens in the received part of an interrupted reply."""
         self._on_reply(reply, False)
 
     def note_forwarded(self) -> None:
-        """Publish an event that says that the provider replied to a request that was forwarded unchanged."""
+        """Publish an event for the provider's reply to a request that was forwarded unchanged."""
         if self._model and self._bus.has_listeners_for(ModelReplied):
             self._publish_reply(self._model, Usage(), ())
 
     def note_failure(self, problem: str) -> None:
-        """Publish an event that says that a request failed."""
+        """Publish an event for a failed request."""
         if self._bus.has_listeners_for(TurnFinished):
             text = f"{self._model or 'a model request'}: {problem}"[:MAX_PROBLEM_CHARS]
             self._bus.publish(TurnFinished(session_id=self._session_id, turn=0, reason="error", error=text))
@@ -93,7 +95,7 @@ class RequestEvents:
                 turn=0,
                 model=model,
                 usage=usage,
-                cost=find_cost(model, usage),
+                cost=self._find_cost(model, usage),
                 duration_s=time.monotonic() - self._started,
                 calls=calls,
                 provider=self._provider,
@@ -102,15 +104,15 @@ class RequestEvents:
         )
 
 
-def find_cost(model: str, usage: Usage) -> float | None:
-    """Return the list price of tokens in dollars; None if the price of the model is unknown."""
+def find_list_price(model: str, usage: Usage) -> float | None:
+    """Return the list price of tokens in dollars; None if the model's price is unknown."""
     from toolfold.turn.pricing import cost_of_call, find_prices
 
     return cost_of_call(usage, find_prices(model))
 
 
 def _find_tool(call: ToolCall) -> str:
-    """Return the name of the tool that a call runs; empty for a tool search or a malformed call."""
+    """Return the name of the tool run by a call; empty for a tool search or a malformed call."""
     if call.name != BRIDGE_CALL:
         return "" if call.name in BRIDGE_NAMES else call.name
     try:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from toolfold.errors import ConfigError, UnknownAccount, closest_names
@@ -19,6 +20,9 @@ MAX_TEAMS = 10_000
 MAX_RULES = 1_000
 """Most rules of one user or team."""
 MAX_RULE_CHARS = 300
+MODEL_RULE, KEY_RULE = "model:", "key:"
+"""Start of rules about models, and about the configured keys of model providers; all others concern tools."""
+RULE_PREFIXES = ("server:", "tool:", MODEL_RULE, KEY_RULE)
 Meter = Literal["calls_per_minute", "calls_per_day", "searches_per_minute", "tokens_per_day", "cost_per_day"]
 METERS: dict[Meter, str] = {
     "calls_per_minute": "calls per minute",
@@ -29,6 +33,7 @@ METERS: dict[Meter, str] = {
 }
 """What can be limited, as text."""
 MAX_LIMIT = 1e12
+DENIED_BY_DEFAULT = "gateway.default_access is deny"
 NOTHING = GrantLimit(enabled=())
 """A grant of no tools."""
 MAX_IDENTITY_CHARS = 1_000
@@ -51,9 +56,9 @@ class User:
     is_disabled: bool = False
     created: float = 0.0
     allowed: tuple[str, ...] = ()
-    """Toolsets, `server:NAME` and `tool:NAME` that the user may use; empty if there is no such list."""
+    """Toolsets, `server:NAME`, `tool:NAME`, `model:PATTERN` and `key:PROVIDER` that the user may use."""
     denied: tuple[str, ...] = ()
-    """Toolsets, servers and tools that the user may not use, even if another rule allows them."""
+    """What the user may not use, even if another rule allows it."""
     limits: Mapping[Meter, float] = field(default_factory=dict)
     """Limits on calls, searches, tokens and cost of the user."""
 
@@ -69,9 +74,9 @@ class Team:
     """True if messages that tool search learns from one member are used for all members."""
     created: float = 0.0
     allowed: tuple[str, ...] = ()
-    """Toolsets, servers and tools that members may use, in addition to those allowed elsewhere."""
+    """What members may use, in addition to what is allowed elsewhere."""
     denied: tuple[str, ...] = ()
-    """Toolsets, servers and tools that members may not use, even if another rule allows them."""
+    """What members may not use, even if another rule allows it."""
     limits: Mapping[Meter, float] = field(default_factory=dict)
     """Limits on calls, searches, tokens and cost of all members together."""
 
@@ -84,6 +89,8 @@ class Directory:
     """All users by id."""
     teams: Mapping[str, Team] = field(default_factory=dict)
     """All teams by name."""
+    denies_by_default: bool = False
+    """True if a user may use nothing that no rule allows (`gateway.default_access: deny`)."""
 
     def find_user(self, name: str) -> User | None:
         """Return the user with this name; None if there is none."""
@@ -102,18 +109,70 @@ class Directory:
         """Return the teams of a user, sorted by name."""
         return self._teams_by_member.get(user_id, ())
 
-    def find_limit(self, user_id: str) -> GrantLimit:
-        """Return what a user may use: all that rules of the user or a team allow, except what rules deny.
+    def list_levels(self, user_id: str) -> list[tuple[str, User | Team]]:
+        """Return a user and its teams, whose rules apply to the user, each with a text that names it."""
+        user = self.users[user_id]
+        teams = [(f"team {each.name}", each) for each in self.list_teams(user_id)]
+        return [(f"user {user.name}", user), *teams]
 
-        Without an allowed entry that is everything. A removed or disabled user may use nothing.
+    def find_limit(self, user_id: str) -> GrantLimit:
+        """Return which tools a user may use: all that its rules or a team's allow, except what rules deny.
+
+        Without a rule that allows tools that is everything, or nothing if access is denied by default. A
+        removed or disabled user may use nothing.
         """
         user = self.find_active(user_id)
         if user is None:
             return NOTHING
-        levels: tuple[User | Team, ...] = (user, *self.list_teams(user_id))
-        allowed = sorted({rule for each in levels for rule in each.allowed})
-        denied = sorted({rule for each in levels for rule in each.denied})
-        return GrantLimit(tuple(allowed) or None, tuple(denied))
+        levels = [each for _, each in self.list_levels(user_id)]
+        allowed = sorted({rule for each in levels for rule in select_tool_rules(each.allowed)})
+        denied = sorted({rule for each in levels for rule in select_tool_rules(each.denied)})
+        enabled = tuple(allowed) if allowed or self.denies_by_default else None
+        return GrantLimit(enabled, tuple(denied))
+
+    def find_model_rules(self, user_id: str, kind: str) -> GrantLimit:
+        """Return the rules about models or keys that apply to a user; `kind` is MODEL_RULE or KEY_RULE.
+
+        No list of allowed ones means that all may be used.
+        """
+        if self.find_active(user_id) is None:
+            return NOTHING
+        levels = [each for _, each in self.list_levels(user_id)]
+        allowed = sorted({rule for each in levels for rule in each.allowed if rule.startswith(kind)})
+        denied = sorted({rule for each in levels for rule in each.denied if rule.startswith(kind)})
+        has_list = allowed or (self.denies_by_default and kind == MODEL_RULE)
+        return GrantLimit(tuple(allowed) if has_list else None, tuple(denied))
+
+    def limits_models(self, user_id: str) -> bool:
+        """Return True if rules decide which models or keys of model providers a user may use."""
+        if self.find_active(user_id) is None or self.denies_by_default:
+            return True
+        rules = (rule for _, each in self.list_levels(user_id) for rule in (*each.allowed, *each.denied))
+        return any(rule.startswith((MODEL_RULE, KEY_RULE)) for rule in rules)
+
+    def explain_model_refusal(self, user_id: str, model: str, provider: str = "") -> str:
+        """Return why a user may not use a model; empty if the user may.
+
+        `provider` is the one whose configured key would be used; empty if the client sends its own key.
+        """
+        if self.find_active(user_id) is None:
+            return "its user was removed or is disabled"
+        reason = self.explain_rules(user_id, MODEL_RULE, model)
+        return reason or (self.explain_rules(user_id, KEY_RULE, provider) if provider else "")
+
+    def explain_rules(self, user_id: str, kind: str, name: str) -> str:
+        """Return the rule about models or keys that refuses a name; empty if it is allowed. A denial wins."""
+        levels = self.list_levels(user_id)
+        for level, each in levels:
+            if rule := _find_match(each.denied, kind, name):
+                return f"{level} denies {rule}"
+        if any(_find_match(each.allowed, kind, name) for _, each in levels):
+            return ""
+        lists = [level for level, each in levels if any(rule.startswith(kind) for rule in each.allowed)]
+        if lists:
+            return f"no rule allows {kind}{name} ({', '.join(lists)} may use only what is allowed)"
+        is_denied = self.denies_by_default and kind == MODEL_RULE
+        return f"no rule allows {kind}{name} ({DENIED_BY_DEFAULT})" if is_denied else ""
 
     def list_sharing(self, user_id: str) -> frozenset[str]:
         """Return the ids of users who share learned messages with this user as members of the same team."""
@@ -156,13 +215,13 @@ class Directory:
                 f"the subject {user.subject!r} of {user.issuer} already belongs to the user {known.name!r}",
                 hint=f"change that identity: toolfold user set {known.name} --issuer URL --subject ID",
             )
-        return Directory({**self.users, user.id: user}, self.teams)
+        return replace(self, users={**self.users, user.id: user})
 
     def without_user(self, user_id: str) -> Directory:
         """Remove a user, also from its teams."""
         users = {key: each for key, each in self.users.items() if key != user_id}
         teams = {key: replace(each, members=each.members - {user_id}) for key, each in self.teams.items()}
-        return Directory(users, teams)
+        return replace(self, users=users, teams=teams)
 
     def with_new_team(self, team: Team) -> Directory:
         """Add a team. Raises ConfigError if its name is invalid or taken."""
@@ -179,11 +238,11 @@ class Directory:
         """Add or replace a team. Raises ConfigError if a rule is invalid."""
         require_valid_rules((*team.allowed, *team.denied))
         _require_valid_limits(team.limits)
-        return Directory(self.users, {**self.teams, team.name: team})
+        return replace(self, teams={**self.teams, team.name: team})
 
     def without_team(self, name: str) -> Directory:
         """Remove a team; its members are still users."""
-        return Directory(self.users, {key: each for key, each in self.teams.items() if key != name})
+        return replace(self, teams={key: each for key, each in self.teams.items() if key != name})
 
     @functools.cached_property
     def _users_by_name(self) -> dict[str, User]:
@@ -200,6 +259,23 @@ class Directory:
             for member in self.teams[name].members:
                 found.setdefault(member, []).append(self.teams[name])
         return {member: tuple(teams) for member, teams in found.items()}
+
+
+def select_tool_rules(rules: Iterable[str]) -> list[str]:
+    """Return the rules about toolsets, servers and tools."""
+    return [rule for rule in rules if not rule.startswith((MODEL_RULE, KEY_RULE))]
+
+
+def _find_match(rules: Iterable[str], kind: str, name: str) -> str:
+    """Return the first rule of a kind whose pattern matches a name, whatever its case; empty if none does."""
+    return next(
+        (
+            rule
+            for rule in rules
+            if rule.startswith(kind) and fnmatchcase(name.lower(), rule.removeprefix(kind).lower())
+        ),
+        "",
+    )
 
 
 def user_to_json(user: User) -> Json:
@@ -267,17 +343,18 @@ def _read_flag(value: Mapping[str, Any], key: str) -> bool:
 
 
 def require_valid_rules(rules: Sequence[str]) -> None:
-    """Raise ConfigError if there are too many rules, or one does not name a toolset, server or tool."""
+    """Raise ConfigError if there are too many rules, or one has no name."""
     if len(rules) > MAX_RULES:
         raise ConfigError(
             f"more than {MAX_RULES:,} rules",
             hint="combine tools into a toolset with the setting toolsets.NAME",
         )
     for rule in rules:
-        name = rule.removeprefix("server:").removeprefix("tool:")
+        name = rule.partition(":")[2] if rule.startswith(RULE_PREFIXES) else rule
         if not name or len(rule) > MAX_RULE_CHARS or not rule.isprintable():
             raise ConfigError(
-                f"{rule!r} is no rule", hint="write the name of a toolset, server:NAME or tool:NAME"
+                f"{rule!r} is no rule",
+                hint="write the name of a toolset, server:NAME, tool:NAME, model:PATTERN or key:PROVIDER",
             )
 
 

@@ -163,9 +163,15 @@ class UserStore(ABC):
 class FileUserStore(UserStore):
     """The users and teams of one machine's gateway, in a file. Changes by other programs are not accepted."""
 
-    def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """Use a file, created when the first user is added; `record` lists the changes made by Toolfold."""
+    def __init__(
+        self, file: Path, record: SettingsRecord | None = None, *, denies_by_default: bool = False
+    ) -> None:
+        """Use a file, created when the first user is added; `record` lists the changes made by Toolfold.
+
+        With `denies_by_default`, users may use nothing that no rule allows.
+        """
         super().__init__()
+        self._denies_by_default = denies_by_default
         self._file, self._record = file, record
         self._lock = threading.Lock()
         self._signature: tuple[int, int] | None = None
@@ -188,7 +194,7 @@ class FileUserStore(UserStore):
 
     def edit(self, change: Change) -> Directory:
         with lock_directory(self._file.parent):
-            before = _parse_directory(self._read_content(), self._file)
+            before = self._parse(self._read_content())
             after = change(before)
             if after != before:
                 content = (json.dumps(_directory_to_json(after), indent=1, sort_keys=True) + "\n").encode()
@@ -211,9 +217,12 @@ class FileUserStore(UserStore):
             or self._record is None
             or self._record.is_own_change(self._file, before[0], fingerprint, since=before[1])
         ):
-            return fingerprint, last_step, _parse_directory(content, self._file)
+            return fingerprint, last_step, self._parse(content)
         log.error("%s was changed by another program: the change is ignored", self._file)
         return before
+
+    def _parse(self, content: bytes | None) -> Directory:
+        return replace(_parse_directory(content, self._file), denies_by_default=self._denies_by_default)
 
     def _read_content(self) -> bytes | None:
         """Return the content of the users' file; None if there is no file."""
@@ -236,11 +245,15 @@ class SharedUserStore(UserStore):
     known ones are used for a limited time.
     """
 
-    def __init__(self, database: Database) -> None:
-        """Read users and teams from the database. Raises DatabaseError."""
+    def __init__(self, database: Database, *, denies_by_default: bool = False) -> None:
+        """Read users and teams from the database. Raises DatabaseError.
+
+        With `denies_by_default`, users may use nothing that no rule allows.
+        """
         super().__init__()
         self._database = database
-        self._copy = SharedCopy(database, TOPIC, lambda: database.run(_load_directory), "users")
+        self._denies_by_default = denies_by_default
+        self._copy = SharedCopy(database, TOPIC, lambda: database.run(self._load), "users")
 
     def directory(self) -> Directory:
         return self._copy.require_recent()
@@ -251,7 +264,7 @@ class SharedUserStore(UserStore):
     def edit(self, change: Change) -> Directory:
         def run(cursor: RowCursor) -> Directory:
             cursor.execute("LOCK TABLE users, teams, team_members IN SHARE ROW EXCLUSIVE MODE")
-            before = _load_directory(cursor)
+            before = self._load(cursor)
             after = change(before)
             _write_users(cursor, before.users, after.users)
             _write_teams(cursor, before.teams, after.teams)
@@ -260,6 +273,9 @@ class SharedUserStore(UserStore):
         after = self._database.run(run)
         self._copy.reload()
         return after
+
+    def _load(self, cursor: RowCursor) -> Directory:
+        return replace(_load_directory(cursor), denies_by_default=self._denies_by_default)
 
 
 def _directory_to_json(directory: Directory) -> dict[str, object]:

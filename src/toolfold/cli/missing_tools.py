@@ -1,0 +1,53 @@
+"""Tell why a tool of an MCP server cannot be used by anybody, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from toolfold.sources.mcp.tools import is_wanted
+
+if TYPE_CHECKING:
+    from toolfold.config.servers import McpServerSettings
+    from toolfold.runtime import Runtime
+
+
+def explain_missing_tool(runtime: Runtime, name: str) -> str:
+    """Return why a tool that a server has is not registered; empty if no server has it, as far as known."""
+    if server := runtime.mcp.find_holding_server(name):
+        return (
+            f"it is held: it is new at the MCP server {server} or has changed, and nobody can use it before"
+            f" you accept it. Review it: toolfold mcp review {server}"
+        )
+    for server, settings in runtime.config.mcp.servers.items():
+        prefix = settings.name_prefix(server)
+        own = _find_own_name(name, prefix)
+        # The tools of a server that is not started are not known, so only the prefix tells.
+        if own and prefix and not (settings.enabled and runtime.config.mcp.enabled):
+            return (
+                f"the MCP server {server} is disabled, and its tools with it."
+                f" Enable it: {_describe_enabling(runtime, server)}"
+            )
+        if own and _is_excluded(runtime, server, settings, own):
+            return (
+                f"the settings of the MCP server {server} leave it out (include, exclude)."
+                f" Enable it: toolfold mcp enable {server} {own}"
+            )
+    return ""
+
+
+def _find_own_name(name: str, prefix: str) -> str:
+    """Return a tool's name without its server's prefix; empty if it does not start with the prefix."""
+    for whole in (name, name.removeprefix("mcp_")):
+        if whole.startswith(prefix) and whole != prefix:
+            return whole.removeprefix(prefix)
+    return ""
+
+
+def _describe_enabling(runtime: Runtime, server: str) -> str:
+    if not runtime.config.mcp.enabled:
+        return "toolfold config set mcp.enabled true"
+    return f"toolfold mcp enable {server}"
+
+
+def _is_excluded(runtime: Runtime, server: str, settings: McpServerSettings, own: str) -> bool:
+    return not is_wanted(settings, own) and runtime.mcp.find_tool(server, own) is not None

@@ -1,0 +1,92 @@
+"""Log which rule refuses what a client asks for.
+
+The client itself gets the same response as for something that does not exist, after the same time: reasons
+are found in a thread, and nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from toolfold.errors import ToolfoldError, shorten
+from toolfold.model import Tool
+
+if TYPE_CHECKING:
+    from toolfold.gateway.tokens import GatewayClient, TokenStore
+    from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+REPEAT_INTERVAL_S = 60.0
+"""How often the reason for the same refusal is logged."""
+MAX_TRACKED = 1_000
+MAX_PENDING = 4
+"""Reasons that are being found. More refusals at the same time are logged without a reason."""
+
+
+class RefusalLog:
+    """Logs the rules by which requests of clients are refused. Used in one event loop."""
+
+    def __init__(self, runtime: Runtime, tokens: TokenStore | None) -> None:
+        self._runtime, self._tokens = runtime, tokens
+        self._logged: dict[tuple[str, str], float] = {}
+        self._pending = 0
+
+    def note(
+        self,
+        client: GatewayClient,
+        display_name: str,
+        requested: str,
+        granted: frozenset[str],
+        find_tools: Callable[[], Iterable[Tool]],
+    ) -> None:
+        """Log why a client may not use what it has requested, if that exists.
+
+        `find_tools` returns the tools that the client would need; `granted` are those it may use.
+        """
+        now, key = time.monotonic(), (client.id, requested)
+        if self._tokens is None or self._pending >= MAX_PENDING:
+            return
+        if now - self._logged.get(key, float("-inf")) < REPEAT_INTERVAL_S:
+            return
+        if len(self._logged) >= MAX_TRACKED:
+            self._logged.clear()
+        self._logged[key] = now
+        self._pending += 1
+        found = asyncio.get_running_loop().run_in_executor(
+            None, self._log_reason, client, display_name, requested, granted, find_tools
+        )
+        found.add_done_callback(self._finish)
+
+    def _finish(self, found: asyncio.Future[None]) -> None:
+        self._pending -= 1
+        if not found.cancelled() and (error := found.exception()) is not None:
+            log.debug("the reason of a refusal could not be found: %s", error)
+
+    def _log_reason(
+        self,
+        client: GatewayClient,
+        display_name: str,
+        requested: str,
+        granted: frozenset[str],
+        find_tools: Callable[[], Iterable[Tool]],
+    ) -> None:
+        from toolfold.gateway.user_access import list_refusals
+
+        refused = [tool for tool in find_tools() if tool.name not in granted]
+        if not refused or self._tokens is None:
+            return
+        try:
+            directory = self._tokens.users.directory()
+        except (OSError, ToolfoldError) as error:
+            log.info("client %s: %s is refused: %s", display_name, shorten(requested), error)
+            return
+        toolsets = self._runtime.toolsets()
+        configured = frozenset(toolsets.snapshot) - self._runtime.switched_off()
+        reasons = list_refusals(refused[0].name, client, directory, toolsets, configured)
+        if reasons:
+            log.info("client %s: %s is refused: %s", display_name, shorten(requested), "; ".join(reasons))

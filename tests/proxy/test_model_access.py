@@ -1,0 +1,184 @@
+"""Which models and keys of providers users may use through the proxy, and what unknown models cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.gateway.harness import TIMEOUT_S, wait_until
+from tests.proxy.harness import RunningProxy, serve_proxy
+from tests.proxy.upstream import Prepared, Upstream, serve_upstream
+from toolfold.config.proxy import PriceSettings
+from toolfold.events import Usage
+from toolfold.proxy.model_prices import ModelPrices
+from toolfold.users.directory import Directory, Team, User
+from toolfold.users.quotas import Quotas, SqliteQuotaStore, user_account
+
+MILLION = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+REPLY = {
+    "id": "1",
+    "model": "mystery-1",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1000, "completion_tokens": 1000, "total_tokens": 2000},
+}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with serve_upstream() as made:
+        yield made
+
+
+@pytest.fixture
+def served(tmp_path: Path, upstream: Upstream) -> Iterator[RunningProxy]:
+    upstream.received.clear()
+    upstream.prepared.clear()
+    settings = {
+        "providers.house": {"base_url": f"{upstream.url}/v1", "key_env": "HOUSE_KEY"},
+        "proxy.upstreams": {"house-*": {"provider": "house"}},
+        "proxy.folding": "off",
+    }
+    with serve_proxy(
+        tmp_path, upstream.url, settings, allow_anonymous=False, environment={"HOUSE_KEY": "sk-house"}
+    ) as running:
+        yield running
+
+
+def add_user(served: RunningProxy, **rules: tuple[str, ...]) -> str:
+    """Add the user ann with rules, and return a token of hers."""
+    user = served.tokens.users.add_user("ann")
+    served.tokens.users.change_user("ann", lambda each: replace(each, **rules))  # type: ignore[arg-type]
+    return served.tokens.add("laptop", user_id=user.id)
+
+
+def ask(
+    served: RunningProxy, token: str, body: bytes | dict[str, object], path: str = "chat/completions"
+) -> httpx2.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"x-toolfold-token": token, "authorization": "Bearer sk-client"}
+    return httpx2.post(f"{served.url}/v1/{path}", content=content, headers=headers, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "denied", "model", "is_accepted"),
+    [
+        ((), (), "gpt-4o", True),
+        (("model:gpt-*",), (), "gpt-4o", True),
+        (("model:gpt-*",), (), "GPT-4o", True),
+        (("model:gpt-*",), (), "o1", False),
+        (("model:*",), ("model:o1*",), "o1-mini", False),
+        ((), ("model:*",), "gpt-4o", False),
+        (("web",), (), "gpt-4o", True),
+        ((), ("key:house",), "house-1", False),
+        ((), ("key:*",), "house-1", False),
+        ((), ("key:*",), "gpt-4o", True),
+        (("key:openai",), (), "house-1", False),
+        (("key:house", "model:house-*"), (), "house-1", True),
+    ],
+)
+def test_model_request_is_accepted_only_if_the_rules_of_the_user_allow_model_and_key(
+    served: RunningProxy,
+    upstream: Upstream,
+    allowed: tuple[str, ...],
+    denied: tuple[str, ...],
+    model: str,
+    is_accepted: bool,
+) -> None:
+    token = add_user(served, allowed=allowed, denied=denied)
+    answer = ask(served, token, {"model": model, "messages": []})
+    assert answer.status_code == (200 if is_accepted else 403)
+    assert len(upstream.received) == is_accepted
+
+
+def test_refused_model_request_logs_the_rule_and_its_team_and_tells_the_client_neither(
+    served: RunningProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = add_user(served)
+    users = served.tokens.users
+    users.add_team("red")
+    users.change_team("red", lambda team: replace(team, denied=("model:o1*",)))
+    users.join_team("red", "ann")
+    with caplog.at_level("INFO", "toolfold"):
+        answer = ask(served, token, {"model": "o1-mini", "messages": []})
+    assert answer.status_code == 403
+    assert "red" not in answer.text
+    assert "Ask your administrator" in answer.json()["error"]["message"]
+    assert "client laptop: the model 'o1-mini' is refused: team red denies model:o1*" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", b'{"model": "o1", "messages": [], "model": "gpt-4o"}'),
+        ("chat/completions", b'{"messages": []}'),
+        ("chat/completions", b"no json"),
+        ("images/generations", b'{"model": "gpt-4o"}'),
+        ("files", b"x"),
+    ],
+)
+def test_request_of_a_user_limited_to_models_is_refused_if_its_model_is_not_certain(
+    served: RunningProxy, upstream: Upstream, path: str, body: bytes
+) -> None:
+    token = add_user(served, allowed=("model:gpt-*",))
+    answer = ask(served, token, body, path)
+    assert answer.status_code == 403
+    assert "names none that can be read, or several" in answer.json()["error"]["message"]
+    assert not upstream.received
+
+
+def test_user_limited_to_models_can_still_list_models(served: RunningProxy) -> None:
+    token = add_user(served, allowed=("model:gpt-*",))
+    headers = {"x-toolfold-token": token}
+    assert httpx2.get(f"{served.url}/v1/models", headers=headers, timeout=TIMEOUT_S).status_code == 200
+
+
+def test_with_access_denied_by_default_a_user_can_use_only_models_that_a_rule_allows() -> None:
+    directory = Directory({"1": User("1", "ann", allowed=("web",))}, denies_by_default=True)
+    assert "gateway.default_access is deny" in directory.explain_model_refusal("1", "gpt-4o", "openai")
+    team = Team("red", frozenset({"1"}), allowed=("model:gpt-*",))
+    assert directory.with_team(team).explain_model_refusal("1", "gpt-4o", "openai") == ""
+
+
+def test_cost_limit_counts_a_model_without_a_known_price_like_the_most_expensive_model_of_its_provider(
+    served: RunningProxy, upstream: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token, users = add_user(served), served.tokens.users
+    user = users.change_user("ann", lambda each: replace(each, limits={"cost_per_day": 0.01}))
+    served.tokens.quotas = Quotas(SqliteQuotaStore(tmp_path / "quotas.db"), users.directory)
+    upstream.prepared.append(
+        Prepared([json.dumps(REPLY).encode()], headers={"content-type": "application/json"})
+    )
+    assert ask(served, token, {"model": "mystery-1", "messages": []}).status_code == 200
+    wait_until(lambda: served.proxy.open_requests == 0)
+    served.tokens.quotas.write_pending()
+    ((_, used, _),) = served.tokens.quotas.describe(user_account(user.id), user.limits)
+    assert used == pytest.approx((2.5 + 15.0) / 1000)  # gpt-5.4, the most expensive one of OpenAI
+    assert ask(served, token, {"model": "mystery-1", "messages": []}).status_code == 429
+    assert "the price of the model 'mystery-1' is unknown" in caplog.text
+    assert "proxy.prices" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"), [("openai", 17.5), ("anthropic", 6.25 + 25.0), ("ollama", 6.25 + 25.0)]
+)
+def test_model_without_a_known_price_is_charged_the_highest_known_price_of_its_provider(
+    provider: str, expected: float
+) -> None:
+    assert ModelPrices().charge(["mystery"], provider, MILLION) == pytest.approx(expected)
+    assert ModelPrices().find_cost("mystery", MILLION) is None
+
+
+def test_configured_price_of_a_model_replaces_known_and_fallback_prices() -> None:
+    prices = ModelPrices(
+        {
+            "local-*": PriceSettings(input=0, output=0),
+            "gpt-4o": PriceSettings(input=1, output=2),
+        }
+    )
+    assert prices.charge(["local-1"], "ollama", MILLION) == 0
+    assert prices.find_cost("gpt-4o", MILLION) == pytest.approx(3)
