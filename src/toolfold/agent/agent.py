@@ -1,4 +1,4 @@
-"""The public agent class: builds a conversation from a model name and the configuration."""
+"""The public agent class, which builds a conversation from a model name and the configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMORY_TOOLSET = "memory"
 
 
 def open_store(config: Config, database: Database | None = None) -> SessionStore:
-    """Open the store with the user's sessions: a file, or the database given by the setting `store`.
+    """Open the session store of the user: a file, or the database in the setting `store`.
 
     `database` is that database if it is open already; closing the store does not close it.
     """
@@ -98,7 +98,7 @@ class Agent(AgentConversation):
         super().__init__(deps, record, limits, parent=parent)
 
     def _open_limited_parent(self, limits: Sequence[GrantLimit], approver: Approver | None) -> Session | None:
-        """Open the parent session that carries the given limits; return None if there are none."""
+        """Open a parent session restricted by the given limits; return None without limits."""
         if not limits:
             return None
         parent = self.runtime.session(approver=approver)
@@ -107,7 +107,7 @@ class Agent(AgentConversation):
         return parent
 
     def run_sync(self, message: str) -> TurnResult:
-        """Work on a message like `run`, for callers that are not async."""
+        """Process a message like `run`, for callers that are not async."""
         return self.runtime.run_coroutine(self.run(message))
 
     async def change_model(self, model: str | ModelClient) -> None:
@@ -171,7 +171,7 @@ def _choose_model(
 
 
 def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | None]:
-    """Return the model configured for summaries, if any. Raises ConfigError if it cannot be used."""
+    """Return the model configured for summaries, if any. Raises ConfigError if it is unusable."""
     key = "agent.auxiliary_model"
     if not config.agent.auxiliary_model:
         return None, None
@@ -206,7 +206,7 @@ def _create_record(
 
 
 def _require_toolsets(runtime: Runtime, names: Iterable[str]) -> None:
-    """Raise UnknownToolset if one of the names is not the name of a toolset."""
+    """Raise UnknownToolset if one of the names is not a toolset."""
     toolsets = runtime.toolsets()
     # Only unknown names: `require` also warns about unconnected servers, as opening the session will.
     toolsets.require(name for name in names if not toolsets.knows(name))

@@ -1,4 +1,4 @@
-"""Shorten a message history that is about to fill the model's context window.
+"""Shorten a message history that approaches the limit of the model's context window.
 
 The oldest messages are replaced by a summary. A cut never separates a tool call from its result.
 """
@@ -44,7 +44,7 @@ def count_messages(messages: Sequence[Json], counter: TokenCounter) -> int:
 def find_cut(
     entries: Sequence[MessageRecord], dialect: Dialect, counter: TokenCounter, *, keep_tokens: int
 ) -> int:
-    """Return how many of the oldest messages should be replaced by a summary; 0 if that would not help.
+    """Return the number of oldest messages to replace by a summary; 0 if a summary would not help.
 
     The newest messages that fit into `keep_tokens` stay. The cut moves towards them until no call on its
     left has its result on its right.
@@ -74,7 +74,7 @@ def _ends_with_reasoning(messages: Sequence[Json]) -> bool:
 
 
 async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) -> str:
-    """Return the text that replaces old messages: a summary or, if the model fails, an outline."""
+    """Return the text that replaces old messages: a summary, or an outline if the model fails."""
 
     def write_transcript(context_tokens: int | None) -> str:
         return _write_transcript(entries, _limit_transcript(context_tokens))
@@ -88,7 +88,7 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
 
 
 def _limit_transcript(context_tokens: int | None) -> int:
-    """Return how long a transcript may be to fit, with its summary, into the model's context window."""
+    """Return the maximum transcript length that fits, with its summary, into the model's context window."""
     if context_tokens is None:
         return MAX_TRANSCRIPT_CHARS
     return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)
@@ -104,7 +104,7 @@ def _write_transcript(entries: Sequence[MessageRecord], max_chars: int) -> str:
 
 
 def _write_outline(entries: Sequence[MessageRecord]) -> str:
-    """Return a simple summary made without a model: the beginnings of the user's messages."""
+    """Return a summary made without a model from the beginnings of the user's messages."""
     said = [f"- {entry.text[:500]}" for entry in entries if entry.role == "user" and entry.text]
     return "The user wrote:\n" + "\n".join(said[-50:])
 

@@ -1,4 +1,4 @@
-"""A conversation of an agent: turns, interruption, undo, delegation to sub-agents.
+"""Conversation of an agent: turns, interruption, undo, and delegation to sub-agents.
 
 Works on a session that is already open in the store. Decides nothing about tools: scope, selection,
 approval and dispatch belong to the runtime's session.
@@ -47,7 +47,7 @@ _DELEGATE_INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """The outcome of the agent's work on one user message."""
+    """Outcome of one user message to an agent."""
 
     text: str
     reason: StopReason
@@ -64,7 +64,7 @@ class TurnResult:
 
 @dataclass(slots=True, kw_only=True)
 class AgentDeps:
-    """Components that an agent and its sub-agents share."""
+    """Components shared by an agent and its sub-agents."""
 
     runtime: Runtime
     store: SessionStore
@@ -94,7 +94,7 @@ class AgentConversation:
         parent: Session | None = None,
         depth: int = 0,
     ) -> None:
-        """Open a conversation. Without `limits`, the limits in the current settings apply to each turn."""
+        """Open a conversation. Without `limits`, each turn uses the limits of the current settings."""
         self._deps, self._fixed_limits, self._depth = deps, limits, depth
         self._settings = deps.runtime.config.agent
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -130,7 +130,7 @@ class AgentConversation:
         )
 
     def _open_history(self, record: SessionRecord) -> SessionHistory:
-        """Open the stored messages, converted if the session used another provider's format."""
+        """Load the stored messages, converted if the session used another provider's format."""
         deps, dialect = self._deps, self._deps.client.dialect
         if record.dialect != dialect.name:
             old = get_dialect(record.dialect)
@@ -144,16 +144,16 @@ class AgentConversation:
 
     @property
     def session_id(self) -> str:
-        """Return the id under which the session is stored, and with which it can be resumed."""
+        """Return the id of the stored session, with which it can be resumed."""
         return self.history.record.id
 
     @property
     def model(self) -> str:
-        """Return the model in use, as PROVIDER:MODEL."""
+        """Return the name of the current model, as PROVIDER:MODEL."""
         return str(self._deps.model)
 
     async def run(self, message: str) -> TurnResult:
-        """Work on a message until the model answers, a limit is reached or `interrupt` is called."""
+        """Process a message until the model answers, a limit is reached or `interrupt` is called."""
         if self._task is not None:
             raise ToolfoldError("the agent is already working on a message")
         self._is_interrupted = False
@@ -213,7 +213,7 @@ class AgentConversation:
         return result
 
     async def _run_loop(self, loop: TurnLoop, budget: TurnBudget) -> tuple[StopReason, str, str]:
-        """Call the model and its tools in turn; leave a valid history, even after a cancellation."""
+        """Call the model and its tools alternately; leave a valid history even after a cancellation."""
         task = self._task = asyncio.create_task(loop.run())
         renewal = asyncio.create_task(self._renew_claim())
         try:
@@ -238,7 +238,7 @@ class AgentConversation:
         return reason, text, ""
 
     def interrupt(self) -> None:
-        """Stop the work on the current message; the history stays valid.
+        """Stop processing the current message; the history stays valid.
 
         Call it from the agent's event loop.
         """
@@ -247,7 +247,7 @@ class AgentConversation:
             self._task.cancel()
 
     async def stream(self, message: str, *, sub_agents: bool = False) -> AsyncIterator[Event]:
-        """Work on a message and yield the events of the session until the turn is finished.
+        """Process a message and yield the events of the session until the turn is finished.
 
         `sub_agents` includes all events of the runtime, and so those of the agents it delegates to.
         """
@@ -263,7 +263,7 @@ class AgentConversation:
                     await asyncio.wait({work})
 
     def undo(self) -> str:
-        """Remove the newest turn from the history and return its message; effects of tools are not undone."""
+        """Remove the newest turn from the history and return its message; tool effects are not undone."""
         return self.history.undo_turn()
 
     def release(self) -> None:
@@ -279,7 +279,7 @@ class AgentConversation:
         await thread.finish(lambda: store.release_session(self.session_id, self._owner))
 
     async def _follow_settings(self) -> None:
-        """Apply settings that have changed since the last turn; the session keeps its model."""
+        """Apply settings changed since the last turn; the session keeps its model."""
         runtime = self._deps.runtime
         if self._depth == 0:  # a sub-agent works within a turn of its parent
             await asyncio.to_thread(runtime.check_settings)
@@ -288,7 +288,7 @@ class AgentConversation:
             self._settings, self._setup = runtime.config.agent, None
 
     async def _prepare_interruptibly(self) -> ModelSetup | None:
-        """Prepare the next turn; return None if `interrupt` was called meanwhile.
+        """Prepare the next turn; return None if `interrupt` is called during the preparation.
 
         Sets `_task` before anything is awaited, so that no second message can start.
         """
@@ -366,7 +366,7 @@ class AgentConversation:
                 log.warning("the reservation of session %s could not be renewed: %s", self.session_id, error)
 
     async def _delegate(self, args: Json) -> Json:
-        """Let a sub-agent with a narrower scope work on a task, and return its report."""
+        """Delegate a task to a sub-agent with a narrower scope, and return its report."""
         budget = self._budget
         if budget is None:
             raise CallError("tasks can be delegated only while the agent works on a message.")

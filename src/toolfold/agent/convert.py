@@ -1,4 +1,4 @@
-"""Convert a message history between provider formats, for continuing a session with another model.
+"""Convert a message history between provider formats, to continue a session with another model.
 
 Text, tool calls and results are kept; reasoning is left out, because only the provider that wrote it accepts
 it.
@@ -40,7 +40,7 @@ def _convert_message(entry: MessageRecord, names: dict[str, str], old: Dialect, 
 
 
 def read_calls(message: Json) -> list[ToolCall]:
-    """Read the tool calls of an assistant message in any provider's format."""
+    """Extract the tool calls of an assistant message in any provider's format."""
     chat = [
         (
             call.get("id"),
@@ -64,7 +64,7 @@ def read_calls(message: Json) -> list[ToolCall]:
 
 
 def read_results(message: Json, names: dict[str, str]) -> list[ToolResult]:
-    """Read the tool results of a message in any provider's format; images and other media are dropped."""
+    """Extract the tool results of a message in any provider's format, without images and other media."""
     found: list[tuple[str, object]] = []
     if message.get("role") == "tool":
         found.append((text_of(message.get("tool_call_id")), message.get("content")))

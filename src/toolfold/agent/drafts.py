@@ -1,4 +1,4 @@
-"""Store the text of a model's answer while it is being received, before it is shown.
+"""Store the text of a model's answer while it is streaming, before it is displayed.
 
 A crash must not lose what a person has read, so each piece is written to the store before it is published.
 Pieces that arrive within a few hundredths of a second, or while others are written, are written together.
@@ -16,7 +16,7 @@ FLUSH_INTERVAL_S = 0.03
 
 
 class DraftWriter:
-    """Stores and publishes the pieces of one answer while they arrive."""
+    """Stores and publishes the text chunks of one answer as they arrive."""
 
     def __init__(
         self, thread: StoreThread, save: Callable[[str], None], publish: Callable[[str], None]
@@ -29,7 +29,7 @@ class DraftWriter:
         self._saving: asyncio.Task[None] | None = None
 
     def add(self, text: str) -> None:
-        """Add a piece of the answer; it is stored and published within `FLUSH_INTERVAL_S`.
+        """Add a text chunk of the answer; it is stored and published within `FLUSH_INTERVAL_S`.
 
         Raises the error of an earlier piece that could not be stored.
         """
@@ -41,7 +41,7 @@ class DraftWriter:
             self._timer = asyncio.get_running_loop().call_later(wait, self._flush)
 
     async def finish(self) -> None:
-        """Store and publish all pieces of the model's reply that were added so far."""
+        """Store and publish all text chunks of the model's reply added so far."""
         self._cancel_timer()
         while self._shown < len(self._text):
             self._flush()
@@ -49,7 +49,7 @@ class DraftWriter:
                 await self._saving
 
     def _flush(self) -> None:
-        """Store and publish the pieces of the answer that are not stored yet."""
+        """Store and publish the text chunks of the answer that are not stored yet."""
         self._cancel_timer()
         if self._saving is not None and self._saving.done():
             self._saving.result()

@@ -26,7 +26,7 @@ RenderResults = Callable[[Sequence[ToolResult]], list[Json]]
 
 
 class SessionHistory:
-    """The messages of a session that are part of the prompt.
+    """The messages of a session that belong to the prompt.
 
     Every method stores its change, and returns after that: what is in the history survives a crash.
     """
@@ -40,7 +40,7 @@ class SessionHistory:
 
     @property
     def messages(self) -> list[Json]:
-        """Return the session's messages as they are sent to the model, in the provider's format."""
+        """Return the session's messages for the model, in the provider's format."""
         return [entry.body for entry in self._entries]
 
     @property
@@ -64,11 +64,11 @@ class SessionHistory:
         return turn
 
     def save_draft(self, text: str) -> None:
-        """Store the part of an answer received so far. Call it in the session's store thread only."""
+        """Store the answer text received so far. Must be called in the session's store thread."""
         self._store.save_draft(self.record.id, text)
 
     async def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
-        """Append a model's complete reply; it replaces the draft that was stored while it arrived."""
+        """Append a model's complete reply, which replaces the draft stored while it was streaming."""
         await self._append(list(reply.messages), self.turn, state=state, thinking=reply.unsent_thinking)
 
     async def start_calls(self, calls: Sequence[ToolCall]) -> None:
@@ -77,7 +77,7 @@ class SessionHistory:
         await self.thread.run(lambda: self._store.start_calls(self.record.id, names))
 
     def keep_result(self, result: ToolResult) -> None:
-        """Store one tool result immediately; other calls of the same reply may still be running.
+        """Store one tool result immediately, as other calls of the same reply may still be running.
 
         If it cannot be stored, the next change of the history reports that.
         """
@@ -93,7 +93,7 @@ class SessionHistory:
         )
 
     async def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
-        """Give every unfinished tool call its known result, or an error that says it was interrupted."""
+        """Add the stored result of every unfinished tool call, or an error for an interrupted call."""
         open_calls = self._find_open_calls()
         if not open_calls:
             return
@@ -128,7 +128,7 @@ class SessionHistory:
         self._entries = entries
 
     def _repair(self) -> None:
-        """Make the history valid again if it ended in the middle of a turn."""
+        """Repair a history that ended in the middle of a turn."""
         if draft := self._store.load_draft(self.record.id):
             self._store_messages([self.dialect.assistant_message(draft)], self.turn)
         if open_calls := self._find_open_calls():
@@ -162,7 +162,7 @@ class SessionHistory:
         )
 
     def _store_messages(self, messages: Sequence[Json], turn: int, *, finished: Sequence[str] = ()) -> None:
-        """Write messages to the database and add them to this history, before the method returns."""
+        """Write messages to the database and add them to this history synchronously."""
         records = self._to_records(messages, turn)
         numbers = self._store.append_messages(self.record.id, records, finished_calls=finished)
         self._add_entries(records, numbers)
@@ -187,7 +187,7 @@ class SessionHistory:
 def _complete(
     open_calls: Sequence[tuple[str, str]], stored: Sequence[CallRecord], results: Mapping[str, ToolResult]
 ) -> list[ToolResult]:
-    """Return, for every unfinished tool call, its known result or an error that says it was interrupted."""
+    """Return the stored result of every unfinished tool call, or an error for an interrupted call."""
     started = {record.call_id: record for record in stored}
     completed = []
     for call_id, name in open_calls:

@@ -1,4 +1,4 @@
-"""Limit the agent's work on one message: steps, tokens, time and cost."""
+"""Limits on steps, tokens, time and cost of an agent for one message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolfold.events import StopReason, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """Limits on the agent's work on one message. A cost limit of 0 means no limit."""
+    """Limits of an agent for one user message. A cost limit of 0 means no limit."""
 
     max_steps: int = 50
     max_tokens: int = 2_000_000
@@ -31,7 +31,7 @@ class AgentLimits:
 
 @dataclass(slots=True)
 class TurnBudget:
-    """Counts the steps, tokens, time and cost that the work on one message has used so far."""
+    """Counter of the steps, tokens, time and cost used for one message so far."""
 
     limits: AgentLimits
     usage: Usage = field(default_factory=Usage)
@@ -47,7 +47,7 @@ class TurnBudget:
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def add_delegated(self, usage: Usage, cost: float | None) -> None:
-        """Count the tokens and the cost that a sub-agent used."""
+        """Count the tokens and the cost of a sub-agent."""
         self.usage += usage
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
@@ -56,7 +56,7 @@ class TurnBudget:
         return self.limits.max_seconds - (time.monotonic() - self.started)
 
     def exceeded(self) -> StopReason | None:
-        """Return which limit (steps, tokens, time or cost) was reached; None if none was."""
+        """Return the exceeded limit (steps, tokens, time or cost); None if there is none."""
         if self.steps >= self.limits.max_steps:
             return "step_limit"
         if self.usage.total_tokens >= self.limits.max_tokens:
@@ -66,7 +66,7 @@ class TurnBudget:
         return "time_limit" if self.seconds_left <= 0 else None
 
     def remaining(self, *, max_steps: int) -> AgentLimits:
-        """Return the limits for a sub-agent: the steps, tokens, time and cost that the turn has left."""
+        """Return the remaining steps, tokens, time and cost of the turn as limits for a sub-agent."""
         return AgentLimits(
             max_steps=max(1, min(max_steps, self.limits.max_steps)),
             max_tokens=max(1, self.limits.max_tokens - self.usage.total_tokens),

@@ -1,4 +1,4 @@
-"""Work on one user message: call the model, run its tool calls, repeat until it answers.
+"""Process one user message: call the model and run its tool calls until it answers.
 
 `TurnLoop.run` is read from top to bottom. Every tool is reached through `Session.call_all`, so that scope,
 hooks, validation and approval apply as everywhere. Every step is stored before the next one starts.
@@ -50,7 +50,7 @@ UNKNOWN_CONTEXT_TOKENS = 128_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSetup:
-    """The model of a session, its client and its options."""
+    """The model of a session, with its client and options."""
 
     client: ModelClient
     model: str
@@ -63,7 +63,7 @@ class ModelSetup:
 
 
 class TurnLoop:
-    """Calls the model and its tools until one user message is answered. Use it once."""
+    """Calls the model and its tools until one user message is answered. For one use only."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class TurnLoop:
         )
 
     async def _call_model(self, request: Request) -> Reply | None:
-        """Return the model's reply, or None if the history had to be compressed first."""
+        """Return the model's reply, or None if the history had to be compressed before the call."""
         setup, started = self._setup, time.perf_counter()
         history = self._history
         draft = self._draft = DraftWriter(history.thread, history.save_draft, self._publish_text)
@@ -265,7 +265,7 @@ class TurnLoop:
         return True
 
     async def _summarise(self, instruction: str, write_transcript: WriteTranscript) -> str:
-        """Let the model configured for summaries write one; use the session's model if that fails."""
+        """Write a summary with the model configured for summaries, or else with the session's model."""
         if self._setup.auxiliary is not None:
             try:
                 return await self._summarise_with(self._setup.auxiliary, instruction, write_transcript)
@@ -295,7 +295,7 @@ class TurnLoop:
 
 
 def real_tool_name(call: ToolCall) -> str:
-    """Return the name of the tool that a call runs; empty for a tool search or a malformed call."""
+    """Return the name of the tool run by a call; empty for a tool search or a malformed call."""
     if call.name != BRIDGE_CALL:
         return "" if call.name in BRIDGE_NAMES else call.name
     try:

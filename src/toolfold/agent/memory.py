@@ -1,4 +1,4 @@
-"""Facts that the agent remembers across sessions, in a file that the user can edit.
+"""Facts remembered by the agent across sessions, in a file that the user can edit.
 
 One fact per line, each starting with "- ". The file is read when a session starts and becomes part of
 its system prompt; changes during the session are stored at once and appear in the next one, so that the

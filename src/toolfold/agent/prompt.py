@@ -1,4 +1,4 @@
-"""Build the agent's system prompt, once when a session starts; it is stored with the session."""
+"""Build the agent's system prompt at the start of a session and store it with the session."""
 
 from __future__ import annotations
 

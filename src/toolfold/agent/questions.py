@@ -20,7 +20,7 @@ _FAILED = f"The question could not be shown to the user. {NO_ANSWER_ADVICE}"
 
 
 class UserQuestions:
-    """Asks the user questions on behalf of the model of one session."""
+    """Asks the user questions from the model of one session."""
 
     def __init__(self, session_id: str, asker: Asker | None, *, timeout_s: float) -> None:
         self._session_id, self._asker, self._timeout_s = session_id, asker, timeout_s
@@ -28,11 +28,11 @@ class UserQuestions:
 
     @property
     def can_ask(self) -> bool:
-        """Return True if there is somebody who can answer the model's questions."""
+        """Return True if a user can answer the model's questions."""
         return self._asker is not None
 
     async def run(self, args: Json) -> Json:
-        """Ask the user the question in a `clarify` call; return the answer, or why there is none.
+        """Ask the user the question of a `clarify` call; return the answer, or why there is none.
 
         Raises CallError if nobody can be asked.
         """

@@ -1,4 +1,4 @@
-"""Run scheduled jobs: wait for the next one, let an agent work on it, store and send the result.
+"""Run scheduled jobs: wait for due jobs, run them with an agent, and store and send the results.
 
 Every run has a runtime and a session of its own, opened with the settings that are in force then. Nobody can
 be asked during a run, so calls that need approval are refused. The only exception is the message with the
@@ -57,7 +57,7 @@ JobLimit = Callable[[Job], Sequence[GrantLimit]]
 
 @dataclass(slots=True)
 class _ActiveRun:
-    """A scheduled job that is running, and the agent that works on it (None until the agent is open)."""
+    """A running scheduled job and its agent (None until the agent is open)."""
 
     job: Job
     agent: Agent | None = None
@@ -88,7 +88,7 @@ class Scheduler:
         self._running: dict[asyncio.Task[Run], _ActiveRun] = {}
 
     async def run(self) -> None:
-        """Run jobs when they are due, until `stop` is called; then wait for running jobs to end."""
+        """Run due jobs until `stop` is called, then wait for running jobs to end."""
         try:
             while not self._stopping.is_set():
                 await self._renew_claims()
@@ -99,7 +99,7 @@ class Scheduler:
             await self._remove_service()
 
     async def run_due(self) -> int:
-        """Run all jobs that are due now, wait for them, and return their number."""
+        """Run all due jobs to completion and return their number."""
         count = 0
         while not self._stopping.is_set():
             count += await self._start_due()
@@ -125,14 +125,14 @@ class Scheduler:
             await asyncio.to_thread(self._jobs.store.remove_service, self._owner)
 
     def stop(self) -> None:
-        """Start no more jobs, and let `run` return after the running ones. A second call interrupts them."""
+        """Start no more jobs and let `run` return after the running jobs. A second call interrupts them."""
         if self._stopping.is_set():
             self._interrupt_running()
         self._stopping.set()
         self._changed.set()
 
     async def _start_due(self) -> int:
-        """Start the jobs that are due, as many as may run at the same time; return how many were started."""
+        """Start due jobs up to the concurrency limit, and return the number of started jobs."""
         settings, count = self._jobs.settings, 0
         while len(self._running) < settings.max_parallel:
             try:
@@ -165,7 +165,7 @@ class Scheduler:
             log.error("the outcome of a scheduled job could not be stored", exc_info=error)
 
     async def _wait_for_next(self) -> None:
-        """Wait until a job is due, a job has ended or `stop` is called, but not longer than `POLL_S`."""
+        """Wait until a job is due, a job ends or `stop` is called, at most `POLL_S` seconds."""
         try:
             following = await asyncio.to_thread(self._jobs.store.next_time)
         except STORE_ERRORS as error:
@@ -188,7 +188,7 @@ class Scheduler:
         await self._wait_for_running(None)
 
     async def _wait_for_running(self, seconds: float | None) -> None:
-        """Wait for a limited time until running jobs end; keep them claimed by this process meanwhile."""
+        """Wait for running jobs for a limited time, renewing this process's claims on them."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while self._running and (end is None or loop.time() < end):
@@ -211,7 +211,7 @@ class Scheduler:
         await self._interrupt_refused()
 
     async def _interrupt_refused(self) -> None:
-        """Interrupt running jobs of clients whose token was revoked or may not be used any more."""
+        """Interrupt running jobs of clients whose token was revoked or is no longer permitted."""
         for active in [each for each in self._running.values() if each.job.client]:
             try:
                 await asyncio.to_thread(self._limit_client, active.job)
@@ -231,7 +231,7 @@ class Scheduler:
                 )
 
     async def _run_claimed(self, job: Job, run: Run) -> Run:
-        """Run a job that is reserved for this process; store and return the outcome, even after an error."""
+        """Run a job claimed by this process; store and return the outcome, even after an error."""
         try:
             self._report_run(job, run)
             run = await self._work(job, run)
@@ -254,7 +254,7 @@ class Scheduler:
             log.warning("the start or end of the scheduled job %s could not be reported: %s", job.id, error)
 
     async def _store_outcome(self, run: Run) -> None:
-        """Store the outcome of a job; try again if another process locks the database file for too long."""
+        """Store the outcome of a job; retry if another process locks the database file for too long."""
         for delay in STORE_DELAYS_S:
             try:
                 await asyncio.to_thread(self._jobs.store.finish_run, run, self._owner)
@@ -321,7 +321,7 @@ class Scheduler:
         )
 
     async def _deliver(self, job: Job, run: Run, agent: Agent) -> str:
-        """Send the result of a job with the tool `send_message`; return whether that worked."""
+        """Send the result of a job with the tool `send_message`; return True on success."""
         if job.send_to not in agent.runtime.config.messages.targets:
             return f"not sent: there is no message target {job.send_to[:60]!r} in messages.targets"
         title = f"{job.name or job.prompt[:60]}: {run.state}"
@@ -337,7 +337,7 @@ def _refuse_client(job: Job) -> Sequence[GrantLimit]:
 
 
 def _allow_delivery(request: ApprovalRequest) -> Answer:
-    """Approve sending the message with a job's result, and nothing else."""
+    """Approve only the message that delivers a job's result."""
     is_delivery = request.tool.name == _SEND_TOOL and request.rules == ("message-sent",)
     return Answer.ONCE if is_delivery else Answer.DENY
 

@@ -1,4 +1,4 @@
-"""Run the tools that depend on the agent's own state: plan, memory, session search, delegation, questions.
+"""Run the tools that use the agent's state: plan, memory, session search, delegation, questions.
 
 They belong to one session. Their schemas are in `tools/agent.py`.
 """
@@ -21,7 +21,7 @@ Delegate = Callable[[Json], Awaitable[Json]]
 
 
 class AgentTools:
-    """Runs plan, memory, session search, delegation and question tools for one agent session."""
+    """Runs the plan, memory, session search, delegation and question tools of one agent session."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class AgentTools:
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that `run` can run in this session, such as `todo` and `memory`."""
+        """Return the names of the tools that `run` supports in this session, such as `todo` and `memory`."""
         offered = {"todo", "session_search"}
         offered |= {"memory"} if self._memory is not None else set()
         offered |= {"delegate_task"} if self._delegate is not None else set()
@@ -82,14 +82,14 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Runs the tool `todo` in sessions without a model, such as those of `toolfold call`."""
+    """Runs the tool `todo` in sessions without a model, such as `toolfold call`."""
 
     def __init__(self) -> None:
         self.todos = TodoList()
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that `run` can run without a model: `todo` only."""
+        """Return the names of the tools that `run` supports without a model: `todo` only."""
         return frozenset({"todo"})
 
     def run(self, name: str, args: Json) -> Any:

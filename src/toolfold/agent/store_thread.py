@@ -26,7 +26,7 @@ def _ignore(_value: object) -> None:
 
 
 class StoreThread:
-    """Runs store operations one after the other. Use it from one event loop at a time."""
+    """Runs store operations sequentially. Use it from one event loop at a time."""
 
     def __init__(self, store: SessionStore) -> None:
         self._executor = (
@@ -42,7 +42,7 @@ class StoreThread:
         return self._executor is not None
 
     async def run(self, work: Callable[[], Value], apply: Callable[[Value], None] = _ignore) -> Value:
-        """Run a store operation after all earlier ones, pass its result to `apply`, and return the result.
+        """Run a store operation after all earlier operations; pass the result to `apply` and return it.
 
         A cancelled caller gets the cancellation after the operation has ended and was applied, so that memory
         and store stay the same. Raises what the operation raises, or an earlier one that was submitted.
@@ -67,7 +67,7 @@ class StoreThread:
         return value
 
     async def finish(self, work: Callable[[], object]) -> None:
-        """Run the last operation and end the thread; earlier failures are raised afterwards."""
+        """Run the last operation and end the thread, then raise earlier failures."""
         try:
             await self.run(lambda: None)
         finally:
@@ -77,7 +77,7 @@ class StoreThread:
                 self.close()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Run a store operation after all earlier ones without waiting; the next `run` reports failures."""
+        """Queue a store operation without waiting for it; the next `run` reports failures."""
         if self._executor is None:
             work()
         else:

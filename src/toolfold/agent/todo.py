@@ -1,4 +1,4 @@
-"""The plan of an agent: a short ordered list of steps, kept in memory."""
+"""The plan of an agent: a short ordered list of steps in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Todo:
 
 
 class TodoList:
-    """The plan of an agent, always returned as a whole, so that the model sees its current state."""
+    """The plan of an agent, always returned completely, so that the model sees its current state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class TodoList:
             return [asdict(todo) for todo in self._items.values()]
 
     def restore(self, items: Iterable[Json]) -> None:
-        """Replace the plan by one that was returned by `export`."""
+        """Replace the plan by data returned by `export`."""
         with self._lock:
             self._items = {item["id"]: Todo(**item) for item in items}
 
