@@ -1,4 +1,4 @@
-"""The model proxy: forwards requests to model providers, with only the tools that the model needs.
+"""The model proxy, which forwards requests to model providers with only the tools that a model needs.
 
 A client only has to set its base URL. Requests of all APIs take the same path: check access, read, reduce the
 tools array, send, merge the replies. The format of each API is known in `providers`; which tools are shown is

@@ -28,7 +28,7 @@ _TOKEN_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class AdmittedClient:
-    """A client that may use the proxy, and which of its request headers contain a Toolfold token."""
+    """A client accepted by the proxy, and the request headers that contain its Toolfold tokens."""
 
     client: GatewayClient
     token_headers: frozenset[str]
@@ -37,7 +37,7 @@ class AdmittedClient:
 
 
 async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> AdmittedClient:
-    """Return the client that made a request. Raises RequestRefused if the client is not accepted."""
+    """Return the client of a request. Raises RequestRefused if the client is not accepted."""
     if refusal := policy.find_refusal(dict(headers)):
         raise RequestRefused(*refusal)
     if headers.get("sec-fetch-site") == "cross-site" and "origin" not in headers:
@@ -61,7 +61,7 @@ async def admit_client(policy: AccessPolicy, headers: Mapping[str, str]) -> Admi
 
 
 def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raise RequestRefused if a header with a key or token is repeated, since only one can be checked."""
+    """Raise RequestRefused if a key or token header is repeated, because only one can be checked."""
     names = [name.decode("latin-1").lower() for name, _ in sent]
     for name in (*KEY_HEADERS, TOKEN_HEADER):
         if names.count(name) > 1:
@@ -71,7 +71,7 @@ def require_single_keys(sent: Iterable[tuple[bytes, bytes]]) -> None:
 def _find_client(
     policy: AccessPolicy, headers: Mapping[str, str], token_headers: frozenset[str]
 ) -> GatewayClient | None:
-    """Return the client to which all tokens of a request belong; None if the request must be refused.
+    """Return the client that owns all tokens of a request; None if the request must be refused.
 
     Without a token it is the anonymous client, if the policy allows that. A wrong token is refused even
     where none is needed.
@@ -88,7 +88,7 @@ def _find_token_headers(policy: AccessPolicy, headers: Mapping[str, str]) -> fro
 
 
 def _is_own_token(policy: AccessPolicy, credential: str) -> bool:
-    """Return True if a token was issued by this gateway, or by the identity provider for this gateway.
+    """Return True if a token was issued by this gateway, or by an identity provider for this gateway.
 
     Providers accept access tokens too, which are issued for them and are passed on like other keys.
     """
@@ -97,6 +97,6 @@ def _is_own_token(policy: AccessPolicy, credential: str) -> bool:
 
 
 def _credential(value: str) -> str:
-    """Return the token or key in a header's value, without a leading `Bearer`."""
+    """Return the token or key in a header value, without a leading `Bearer`."""
     scheme, *rest = value.split(maxsplit=1) or [""]
     return rest[0].strip() if rest and scheme.lower() == "bearer" else value.strip()

@@ -597,7 +597,7 @@ def _find_family(path: str, headers: dict[str, str]) -> Family:
 
 
 def _refuse_compression(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the request headers with `accept-encoding: identity`, so that the proxy can read the response."""
+    """Return the request headers with a demand for an uncompressed response that the proxy can parse."""
     kept = [each for each in headers if each[0].lower() != b"accept-encoding"]
     return [*kept, (b"accept-encoding", b"identity")]
 

@@ -1,4 +1,4 @@
-"""Recognise the tools of a client in all of its requests, so that they are prepared and indexed once.
+"""Cache the tools of each client across requests, so that they are prepared and indexed once.
 
 A catalog is the set of function tools of one tools array. Requests of the same conversation share a session
 over it, which keeps their prompts alike. Clients run their tools themselves; nothing here can.
@@ -36,7 +36,7 @@ _INDEX_DIRECTORY = "clients"
 
 @dataclass(slots=True)
 class Catalog:
-    """The function tools that a client sends with its requests, and a session for each conversation."""
+    """The function tools in a client's requests, and a session for each conversation."""
 
     tools: Mapping[str, ClientTool]
     snapshot: Snapshot
@@ -53,7 +53,7 @@ class Catalog:
 
     @property
     def entries(self) -> Mapping[str, Json]:
-        """Return the tool definitions as the client wrote them, by tool name."""
+        """Return the client's original tool definitions by tool name."""
         if self._entries is None:
             self._entries = {name: tool.entry for name, tool in self.tools.items()}
         return self._entries
@@ -66,7 +66,7 @@ class Catalog:
         return self._total_tokens
 
     def open_session(self, prompts: bytes, caller: Caller) -> Session:
-        """Return the session that builds the model requests with this key; create it if there is none yet."""
+        """Return the session that builds the model requests with this key, creating it if necessary."""
         with self._lock:
             session = self._sessions.pop(prompts, None)
             if session is None:
@@ -86,7 +86,7 @@ class Catalog:
 
 
 class Catalogs:
-    """The tool catalogs of all clients, the most recently used last. Thread-safe."""
+    """The tool catalogs of all clients, in order of last use. Thread-safe."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -94,7 +94,7 @@ class Catalogs:
         self._catalogs: OrderedDict[tuple[bytes, int], Catalog] = OrderedDict()
 
     def find(self, tools: Sequence[ClientTool], checksum: bytes) -> Catalog:
-        """Return the catalog for the tools with this checksum; build it if there is none yet."""
+        """Return the catalog for the tools with this checksum, building it if necessary."""
         key = checksum, self._runtime.settings_version
         with self._lock:
             catalog = self._catalogs.pop(key, None) or self._build(tools)
@@ -105,7 +105,7 @@ class Catalogs:
         return catalog
 
     def is_prepared(self, checksum: bytes) -> bool:
-        """Return True if these tools are already indexed and the settings require no search per message."""
+        """Return True if these tools are already indexed and no search per message is configured."""
         is_searched = self._runtime.config.tools.selection != "eager"
         return not is_searched and (checksum, self._runtime.settings_version) in self._catalogs
 
@@ -135,7 +135,7 @@ class Catalogs:
 
 
 def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
-    """Return a key of the session that builds a conversation's requests to one model.
+    """Return the session key for a conversation's requests to one model.
 
     Requests to another model, or with the provider's native deferred tools, have another session.
     """
@@ -143,13 +143,13 @@ def identify_prompts(conversation: bytes, model: str, native: bool) -> bytes:
 
 
 def hash_tools(tools: Sequence[ClientTool]) -> bytes:
-    """Return a checksum by which a set of tools is recognised in later requests."""
+    """Return a checksum that identifies a set of tools in later requests."""
     text = json.dumps([tool.entry for tool in tools])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _as_tool(tool: ClientTool, has_servers: bool) -> Tool:
-    """Convert a client's tool to a Toolfold tool that can be found by search but not run.
+    """Convert a client's tool to a Toolfold tool that can be searched but not run.
 
     If some tools are from MCP servers, all others are the client's own, which it always needs.
     """

@@ -1,4 +1,4 @@
-"""Recognise which requests belong to the same conversation, because clients send no conversation id.
+"""Detect which requests belong to the same conversation, because clients send no conversation id.
 
 Requests of a conversation start with the same message and, from the second on, with the same reply. So
 conversations that start with the same message are told apart by the reply that each got to it.
@@ -25,7 +25,7 @@ CACHE_MARK = "cache_control"
 
 
 class Conversations:
-    """The conversations of all clients that have received a first reply, the newest last. Thread-safe."""
+    """Conversations of all clients after their first reply, newest last. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Conversations:
         """Checksum of the first message and the first reply → key of the conversation."""
 
     def find(self, client: str, messages: Sequence[Json], wire: Wire, *, is_counted: bool = False) -> bytes:
-        """Return a key that is the same for all requests of a conversation; a new key for a new conversation.
+        """Return a key shared by all requests of a conversation; a new key for a new conversation.
 
         With `is_counted`, the request only counts tokens and starts no conversation.
         """
@@ -50,7 +50,7 @@ class Conversations:
     def note_reply(
         self, conversation: bytes, client: str, messages: Sequence[Json], call_ids: Sequence[str], text: str
     ) -> None:
-        """Remember the reply to the first request of a conversation, as the client saw it."""
+        """Remember the first reply of a conversation as seen by the client."""
         start = _hash_start(client, messages, call_ids, text)
         with self._lock:
             self._by_start[start] = conversation
@@ -73,13 +73,13 @@ def hash_json(value: Any) -> bytes:
 
 
 def _hash_start(client: str, messages: Sequence[Json], call_ids: Sequence[str], text: str) -> bytes:
-    """Return a checksum of a conversation's first message and reply, without the client's cache marks."""
+    """Return a checksum of a conversation's first message and reply, ignoring cache markers."""
     first = next((each for each in messages if not is_instruction(each)), None)
     return hash_json([client, first and _normalize_message(first), identify_reply(call_ids, text)])
 
 
 def _normalize_message(message: Json) -> Json:
-    """Return a message without cache marks and with its text as a content block, for comparison."""
+    """Return a message without cache markers and with its text as a content block, for comparison."""
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if isinstance(blocks, list):

@@ -1,4 +1,4 @@
-"""Send a model only the tools that it needs now, and let it search for the client's other tools.
+"""Send a model only the tools that it needs now, with a search for the client's other tools.
 
 The tools are chosen by a session over the client's own tools, with the rules of every other session. Tools
 of other kinds, tools that `tool_choice` names and tools that the conversation has called stay in the request.
@@ -39,7 +39,7 @@ FindAdded = Callable[[bytes, set[str]], AddedTools]
 
 @dataclass(slots=True)
 class FoldReport:
-    """How many tokens a reduced tools array has saved in a request, and how many its searches have cost."""
+    """Tokens saved by a reduced tools array in a request, and tokens used by tool searches."""
 
     folded: int
     """Number of the client's tools that were not sent."""
@@ -70,7 +70,7 @@ class FoldReport:
 
 @dataclass(slots=True)
 class Fold:
-    """A request with a reduced tools array; converts the model's replies to what the client expects."""
+    """A request with a reduced tools array; converts the model's replies for the client."""
 
     wire: Wire
     original: Json
@@ -94,7 +94,7 @@ class Fold:
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """Return the names of the tools whose definitions the model gets, without the bridge tools."""
+        """Return the names of the tools defined in the request, without the bridge tools."""
         sent = (each for each in self.body["tools"] if not each.get("defer_loading"))
         tools = [tool.name for each in sent for tool in self.wire.read_tools(each)]
         return tuple(name for name in tools if name not in BRIDGE_NAMES)
@@ -105,7 +105,7 @@ class Fold:
         return self.request.deferred is not None
 
     def resolve(self, call: ToolCall) -> ToolCall | None:
-        """Return the call of a client's tool inside a `tool_call`; None if it is not valid."""
+        """Return the client tool call inside a `tool_call`; None if it is invalid."""
         try:
             inner = unwrap(call)
             if self.added is not None and inner.name in self.added.names:
@@ -117,16 +117,16 @@ class Fold:
             return None
 
     def remember(self, call_ids: Sequence[str], text: str, messages: Sequence[Json]) -> None:
-        """Remember all messages of a reply, because the client gets back only some of its calls and text."""
+        """Remember all messages of a reply, because the client receives only some of its calls and text."""
         self.memory.remember(self.conversation, call_ids, text, messages)
 
     @property
     def hidden_names(self) -> frozenset[str]:
-        """Return the names of the tools whose calls the client does not see."""
+        """Return the names of the tools whose calls are hidden from the client."""
         return BRIDGE_NAMES | (self.added.names if self.added else frozenset())
 
     async def answer(self, calls: Sequence[ToolCall], *, run: bool = True) -> list[Json]:
-        """Answer calls that the client does not see, and return the messages with their results.
+        """Answer the calls hidden from the client, and return the messages with their results.
 
         Without `run`, only searches are answered, and no tool is run.
         """
@@ -145,7 +145,7 @@ class Fold:
         return await self.session.call(call.name, call.arguments, call_id=call.id)
 
     def _find_added_call(self, call: ToolCall) -> ToolCall | None:
-        """Return the call if the proxy itself runs its tool, called directly or by `tool_call`; else None."""
+        """Return the call if its tool, called directly or by `tool_call`, belongs to the proxy; else None."""
         try:
             inner = unwrap(call)
         except CallError:
@@ -160,7 +160,7 @@ def _refuse(call: ToolCall, problem: str) -> ToolResult:
 
 
 class Folder:
-    """Decides for each model request whether its tools array is reduced, and how. Thread-safe."""
+    """Decides whether and how the tools array of each model request is reduced. Thread-safe."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
@@ -184,7 +184,7 @@ class Folder:
         find_added: FindAdded | None = None,
         is_counted: bool = False,
     ) -> Fold | None:
-        """Return the request with a reduced tools array; None if its tools stay as they are.
+        """Return the request with a reduced tools array; None if its tools stay unchanged.
 
         `client` identifies the client's token, and `caller` is the client for learning from use. With
         `native`, the provider loads tools on demand in its own form, unless the tools do not allow it.
@@ -238,7 +238,7 @@ class Folder:
         )
 
     def is_prepared(self, body: Json, wire: Wire) -> bool:
-        """Return True if reducing the tools takes almost no time: they are known and need no search."""
+        """Return True if reducing the tools is fast, because they are known and need no search."""
         tools = body.get("tools")
         with self._lock:
             known = self._arrays.get((id(tools), wire.dialect.name))
@@ -249,7 +249,7 @@ class Folder:
     def _restore_history(
         self, conversation: bytes, written: list[Json], wire: Wire, native: bool
     ) -> list[Json]:
-        """Return the message history of a client, with the tool searches that the client did not see.
+        """Return a client's message history with the hidden tool searches restored.
 
         Without the provider's own form, replies that were remembered in it stay as the client saw them.
         """
@@ -289,14 +289,14 @@ class _ClientArray:
 
 
 def _find_successful_calls(messages: Sequence[Json], wire: Wire, tools: Collection[str]) -> list[str]:
-    """Return the names of tools that the client has run, without an error, since the user's last message."""
+    """Return the names of tools that the client has run successfully since the last user message."""
     recent = messages_since_user(messages)
     done = wire.dialect.find_result_ids(recent) - find_failed_ids(recent)
     return [name for call_id, name in wire.find_calls(recent, tools) if call_id in done]
 
 
 def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
-    """Divide a tools array into function tools and others; no function tools if it cannot be reduced."""
+    """Split a tools array into function tools and others; no function tools if it cannot be reduced."""
     reason = wire.explain_unfoldable_tools(entries)
     tools = [] if reason else [tool for entry in entries for tool in wire.read_tools(entry)]
     names = {tool.name for tool in tools}
@@ -315,7 +315,7 @@ def _read_tools(entries: Any, wire: Wire) -> _ClientArray:
 def _make_report(
     array: _ClientArray, catalog: Catalog, request: Request, hidden: Sequence[str], native: bool
 ) -> FoldReport:
-    """Return the number of tools and tokens that a request with these hidden tools saves."""
+    """Return the numbers of tools and tokens saved by hiding these tools from a request."""
     bridge = (tool for tool in request.turn.tools if tool.name in BRIDGE_NAMES)
     saved = catalog.count_tokens(hidden) - sum(map(catalog.weights.count_tool, bridge))
     selection = request.turn.selection
@@ -332,7 +332,7 @@ def _make_report(
 def _write_tools(
     array: _ClientArray, catalog: Catalog, request: Request, needed: set[str], wire: Wire
 ) -> list[Json]:
-    """Return the tools array to send: the tools that change least come first, as the client wrote them.
+    """Return the tools array to send in the client's original form, with the least changing tools first.
 
     Tools that the provider loads on demand are last, because they are not part of the prompt.
     """
@@ -353,12 +353,12 @@ def _write_tools(
 
 
 def _list_names(array: _ClientArray) -> set[str]:
-    """Return the names of all tools of a client, including those that are not function tools."""
+    """Return the names of all tools of a client, including tools other than functions."""
     return {tool.name for tool in array.tools} | {str(entry.get("name")) for entry in array.others}
 
 
 def _keep_cache_mark(mark: Any, constant: list[Json], added: list[Json]) -> list[Json]:
-    """Return all tools; the client's cache mark, if any, is put on the last tool that never changes."""
+    """Return all tools, with the client's cache marker moved to the last tool that never changes."""
     tools = [*constant, *added]
     if mark and constant and not any(entry.get(CACHE_MARK) for entry in tools):
         tools[len(constant) - 1] = {**constant[-1], CACHE_MARK: mark}

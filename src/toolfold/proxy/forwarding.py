@@ -1,4 +1,4 @@
-"""Send HTTP requests to model providers and pass their responses on, byte for byte.
+"""Send HTTP requests to model providers and forward their responses unchanged.
 
 Reads nothing but headers. A response is passed on in the pieces in which it arrives, and the provider's
 connection is closed when the client goes away.
@@ -40,7 +40,7 @@ RequestBody = bytes | AsyncIterator[bytes] | None
 
 
 class UpstreamFailed(Exception):
-    """A provider gave no response, or its response ended early."""
+    """A provider sent no response, or its response ended early."""
 
     def __init__(self, problem: str, *, is_timeout: bool = False) -> None:
         super().__init__(problem)
@@ -61,7 +61,7 @@ class UpstreamResponse:
 
 
 class UpstreamConnections:
-    """Connections to all providers, used by all clients. Keeps no cookies and follows no redirects."""
+    """Connections to all providers, shared by all clients, without cookies and redirects."""
 
     def __init__(self, max_connections: int) -> None:
         self._max_connections = max_connections
@@ -75,7 +75,7 @@ class UpstreamConnections:
     async def send(
         self, upstream: Upstream, method: str, url: str, headers: Headers, body: RequestBody
     ) -> AsyncIterator[UpstreamResponse]:
-        """Send a request and yield the response, whose body is read in the `async with` block.
+        """Send a request and yield its response; the body must be read inside the `async with` block.
 
         Raises UpstreamFailed. The connection is closed at the end if the response was not read completely.
         """
@@ -113,7 +113,7 @@ class UpstreamConnections:
             self._http = None
 
     def _is_direct(self, url: SplitResult) -> bool:
-        """Return True for an ordinary URL for which no proxy is set in the environment."""
+        """Return True for an ordinary URL without a configured HTTP proxy in the environment."""
         key = f"{url.scheme}://{url.netloc}"
         known = self._direct.get(key)
         if known is None:
@@ -164,7 +164,7 @@ class UpstreamConnections:
 def _render_request(
     method: str, url: SplitResult, headers: Headers, body: RequestBody
 ) -> tuple[bytes, bytes | AsyncIterator[bytes]]:
-    """Return an HTTP request's head and its body as sent. Raises UpstreamFailed if it is not valid."""
+    """Return the head and body of an HTTP request. Raises UpstreamFailed if it is invalid."""
     target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
     if _TARGET.fullmatch(target) is None or not method.isalpha():
         raise UpstreamFailed("The path or query of the request is not valid.")
@@ -189,7 +189,7 @@ def _render_request(
 
 
 async def _add_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body in HTTP's chunked transfer coding."""
+    """Yield the chunks of a body in HTTP's chunked transfer coding."""
     async for part in body:
         if part:
             yield b"%x\r\n%b\r\n" % (len(part), part)
@@ -199,7 +199,7 @@ async def _add_chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def relay_response(
     response: UpstreamResponse, send: Send, added: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Send a provider's response and added headers to the client. Raises UpstreamFailed if it ends early."""
+    """Send a provider's response with added headers to the client. Raises UpstreamFailed if it ends early."""
     await send(
         {
             "type": "http.response.start",
@@ -213,7 +213,7 @@ async def relay_response(
 
 
 def select_response_headers(response: UpstreamResponse) -> Headers:
-    """Return those headers of a provider's response that are passed on to the client."""
+    """Return the headers of a provider's response that are forwarded to the client."""
     lowered = [(name.lower(), value) for name, value in response.headers]
     return [each for each in lowered if each[0] not in _OWN_RESPONSE_HEADERS]
 

@@ -26,7 +26,7 @@ class ModelPrices:
     """Computes the cost of model requests in dollars. Thread-safe."""
 
     def __init__(self, configured: Mapping[str, PriceSettings] = {}) -> None:
-        """Use configured prices by model name pattern, where `*` matches anything and the first match wins."""
+        """Use configured prices by model name; `*` in a name matches any text, and the first match wins."""
         self._configured = {
             pattern: Prices(name=pattern, input=each.input, output=each.output)
             for pattern, each in configured.items()

@@ -19,7 +19,7 @@ MAX_REFUSED = 1_000
 
 
 class NativeForms:
-    """The setting `proxy.native`, and the models whose provider has refused native deferred tools."""
+    """The setting `proxy.native`, and the models whose provider rejected native deferred tools."""
 
     def __init__(self, setting: Literal["auto", "on", "off"]) -> None:
         self._setting = setting
@@ -37,7 +37,7 @@ class NativeForms:
         return not wire.dialect.explain_missing_native(model)
 
     def mark_refused(self, upstream: Upstream, model: str) -> None:
-        """Use `tool_search` for a model from now on, because its provider refused native deferred tools."""
+        """Use `tool_search` for a model from now on, because its provider rejected native deferred tools."""
         log.warning(
             "provider %r cannot load tools on demand with model %r; `tool_search` is used instead",
             upstream.provider,
@@ -49,7 +49,7 @@ class NativeForms:
 
 
 def add_header_value(headers: Headers, name: str, value: str) -> Headers:
-    """Add a value to a header with a comma-separated list, such as `anthropic-beta`; return all headers."""
+    """Add a value to a comma-separated header such as `anthropic-beta`; return all headers."""
     key, added = name.lower().encode(), value.encode()
     present = [each for each in headers if each[0].lower() == key]
     values = [part.strip() for _, each in present for part in each.split(b",") if part.strip()]

@@ -1,4 +1,4 @@
-"""Remember replies as the provider gave them, to repeat them exactly in the next requests of a conversation.
+"""Remember the provider's original replies, to repeat them exactly in later requests.
 
 A client's history contains what the client saw: calls of its own tools, without the searches before them. The
 provider caches the conversation as it was sent, so the remembered messages take the place of the client's.
@@ -24,7 +24,7 @@ MAX_REMEMBERED_BYTES = 64_000_000
 
 @dataclass(frozen=True, slots=True)
 class RememberedReply:
-    """A provider's complete reply; the client saw it without the tool searches."""
+    """A provider's complete reply, including tool searches hidden from the client."""
 
     call_ids: tuple[str, ...]
     """The calls that the client saw."""
@@ -34,7 +34,7 @@ class RememberedReply:
 
 
 class ReplyMemory:
-    """The remembered replies of all conversations, the newest last, up to a total size in bytes."""
+    """Remembered replies of all conversations, newest last, limited by their total size."""
 
     def __init__(self, max_bytes: int = MAX_REMEMBERED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -45,7 +45,7 @@ class ReplyMemory:
     def remember(
         self, conversation: bytes, call_ids: Sequence[str], text: str, messages: Sequence[Json]
     ) -> None:
-        """Remember all messages of a reply, because the client gets back only some of its calls and text.
+        """Remember all messages of a reply, because the client receives only some of its calls and text.
 
         They are restored in this conversation only: they may contain results of tools that the proxy ran.
         """
@@ -58,7 +58,7 @@ class ReplyMemory:
                 self._bytes -= self._replies.popitem(last=False)[1].size
 
     def restore(self, conversation: bytes, messages: Sequence[Json], wire: Wire) -> list[Json]:
-        """Return a history in which the provider's original replies replace those that the client saw."""
+        """Return a history with the client's versions of replies replaced by the provider's originals."""
         restored: list[Json] = []
         for is_reply, run in groupby(messages, wire.is_reply_message):
             group = list(run)
@@ -66,7 +66,7 @@ class ReplyMemory:
         return restored
 
     def _find(self, conversation: bytes, group: Sequence[Json], wire: Wire) -> Sequence[Json]:
-        """Return the remembered messages of one reply; an empty list if the reply is not remembered."""
+        """Return the remembered messages of one reply; an empty list if there are none."""
         call_ids = tuple(call_id for call_id, _ in wire.dialect.find_calls(group))
         text = "" if call_ids else "".join(map(wire.dialect.find_text, group))
         with self._lock:
@@ -77,7 +77,7 @@ class ReplyMemory:
 
 
 def _carry_cache_mark(group: Sequence[Json], messages: Sequence[Json]) -> Sequence[Json]:
-    """Return the messages with the cache mark, if any, of the client's messages that they replace."""
+    """Return the messages with the cache marker of the client's messages that they replace."""
     blocks = [block for message in group for block in select_mappings(message.get("content"))]
     mark = next((block[CACHE_MARK] for block in reversed(blocks) if block.get(CACHE_MARK)), None)
     *first, last = messages

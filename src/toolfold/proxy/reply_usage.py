@@ -1,4 +1,4 @@
-"""Find out how many tokens a model's reply has used, for the limits of users.
+"""Determine the token usage of a model's reply, for the limits of users.
 
 Providers tell it at the end of a reply, some only if the client asks for it. What is not told, for example
 because the client has gone before the end, is estimated from the sizes of the request and the reply.
@@ -28,7 +28,7 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/=]{1000,}")
 
 
 class ForwardedReply:
-    """Reads a reply while it is passed on unchanged."""
+    """Parser of a reply that is forwarded unchanged."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -42,7 +42,7 @@ class ForwardedReply:
         """True if the reply was received to its end."""
 
     def observe(self, response: UpstreamResponse) -> UpstreamResponse:
-        """Return the response with a body that is parsed for its token usage while it is passed on."""
+        """Return the response with a body that is parsed for token usage while it is forwarded."""
         if response.status_code != 200:
             return response
         self.has_started = True
@@ -58,7 +58,7 @@ class ForwardedReply:
         return replace(response, read=read)
 
     def finish(self) -> Reply:
-        """Return the received part of the model's reply, as far as it can be parsed."""
+        """Return the received part of the model's reply, as far as it could be parsed."""
         with contextlib.suppress(ProviderError, ValueError, TypeError, KeyError, AttributeError):
             if self._is_stream:
                 return self._reader.finish(interrupted=not self.is_whole)
@@ -84,7 +84,7 @@ class ForwardedReply:
 
 
 def find_usage(reply: Reply, request: bytes, *, is_whole: bool) -> Usage:
-    """Return the token usage of a reply; counts that the provider did not report are estimated."""
+    """Return the token usage of a reply, estimating counts that the provider did not report."""
     told = reply.usage
     output = told.output_tokens
     if not (is_whole and output):

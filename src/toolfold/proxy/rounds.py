@@ -1,4 +1,4 @@
-"""Answer a request with a reduced tools array: let the model search, and merge its replies into one.
+"""Answer a request with a reduced tools array: handle tool searches, and merge the model's replies.
 
 A round is one request to the provider. Rounds in which the model only searched are answered here; the first
 other reply ends the exchange. After the last allowed search the request is sent with all tools.
@@ -43,7 +43,7 @@ OpenRound = Callable[[Json], AbstractAsyncContextManager[UpstreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """A reply that the provider stores: its id, and the search results that the client did not see."""
+    """A reply stored by the provider: its id, and the search results hidden from the client."""
 
     client_id: str
     """The id under which the client knows it."""
@@ -53,7 +53,7 @@ class StoredReply:
 
 
 class FoldingFailed(Exception):
-    """A request with a reduced tools array cannot be answered, and nothing was sent to the client yet."""
+    """A request with a reduced tools array failed before anything was sent to the client."""
 
     def __init__(self, problem: str, *, is_refused: bool = False, has_run: bool = False) -> None:
         super().__init__(problem)
@@ -64,15 +64,15 @@ class FoldingFailed(Exception):
 
 
 class AccessEnded(Exception):
-    """The client's token was revoked before its request was answered, and nothing was sent to the client."""
+    """The client's token was revoked before anything was sent to the client."""
 
 
 class _ResponseRelayed(Exception):
-    """The provider's error response was passed on to the client unchanged."""
+    """The provider's error response was forwarded to the client unchanged."""
 
 
 class FoldedExchange:
-    """One client request with a reduced tools array, and the model requests that answer it."""
+    """A client request with a reduced tools array, and the model requests that answer it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FoldedExchange:
         keep_alive_s: float,
         is_still_valid: Callable[[], bool],
     ) -> None:
-        """Create an exchange; `is_still_valid` returns False once the client may no longer use the proxy.
+        """Create an exchange; `is_still_valid` returns False once the client loses access to the proxy.
 
         A client that has got nothing of a stream for `keep_alive_s` gets a sign that the reply goes on.
         """
@@ -101,7 +101,7 @@ class FoldedExchange:
         """How to continue the reply at the provider, if not by the id and the input of the client alone."""
 
     async def run(self) -> None:
-        """Send the model requests that are needed, and answer the client.
+        """Send the necessary model requests and answer the client.
 
         Raises FoldingFailed, UpstreamFailed or AccessEnded if nothing was sent to it.
         """
@@ -117,7 +117,7 @@ class FoldedExchange:
             log.info("a request was folded: %s", self._fold.report, extra={NO_SECRETS: True})
 
     async def count(self) -> None:
-        """Answer a request to count tokens, using the reduced tools array. Raises FoldingFailed."""
+        """Answer a token counting request with the reduced tools array. Raises FoldingFailed."""
         self._fold.report.rounds = 1
         with suppress(_ResponseRelayed):
             async with self._open_round(self._fold.body) as response:
@@ -151,7 +151,7 @@ class FoldedExchange:
         await client.end()
 
     async def _stream_rounds(self, merger: StreamMerger, client: _StreamClient) -> bool:
-        """Send the client the visible parts of all replies; return False if the provider reports an error."""
+        """Stream the visible parts of all replies; return False if the provider reports an error."""
         fold, body = self._fold, self._fold.body
         for number in range(1, self._max_rounds + 2):
             merger.start_round()
@@ -223,7 +223,7 @@ class FoldedExchange:
         await self._send({"type": "http.response.body", "body": merged})
 
     async def _continue(self, body: Json, reply: Reply, merger: StreamMerger | BodyMerger) -> Json:
-        """Answer tool calls hidden from the client, and return the next model request. Raises AccessEnded."""
+        """Answer tool calls hidden from the client and return the next model request. Raises AccessEnded."""
         self._fold.report.spent += reply.usage
         self._require_access()
         results = await self._fold.answer(merger.hidden_calls)
@@ -238,7 +238,7 @@ class FoldedExchange:
             raise AccessEnded("The token was revoked while the request was answered.")
 
     def _last_request(self, body: Json) -> Json:
-        """Return the final model request, after which no more searches are allowed.
+        """Return the final model request, which allows no more searches.
 
         It has the client's whole tools array; if the proxy has run tools, it forbids more calls instead.
         """
@@ -247,7 +247,7 @@ class FoldedExchange:
     async def _keep(
         self, reply: Reply, merger: StreamMerger | BodyMerger, alias: str = "", *, is_last: bool
     ) -> None:
-        """Store the parts of a reply that the client does not see, for later requests of the conversation."""
+        """Store the parts of a reply hidden from the client, for later requests of the conversation."""
         hidden = merger.hidden_calls
         results = await self._fold.answer(hidden, run=False) if hidden else []
         if reply.id and (results or alias):
@@ -260,7 +260,7 @@ class FoldedExchange:
             self._remember(reply, shown, results, is_renamed=merger.has_renamed_calls)
 
     def _remember(self, reply: Reply, shown: list[str], results: list[Json], *, is_renamed: bool) -> None:
-        """Remember a reply in the provider's original form, if the client sees it in a changed form.
+        """Remember a reply in the provider's original form if the client sees a changed form.
 
         The results of searches beside calls of the client come before those that the client will send.
         """
@@ -270,7 +270,7 @@ class FoldedExchange:
             self._fold.remember(shown, self._text + reply.text, messages)
 
     async def _require_success(self, response: UpstreamResponse, number: int, *, has_started: bool) -> None:
-        """Raise an exception if the provider's status is an error; relay its response first if possible."""
+        """Raise an exception for an error status of the provider; relay its response first if possible."""
         status = response.status_code
         if status == 200:
             return
@@ -286,7 +286,7 @@ class FoldedExchange:
         raise _ResponseRelayed
 
     async def _read_events(self, response: UpstreamResponse, merger: StreamMerger) -> AsyncIterator[bytes]:
-        """Yield the events for the client; those that arrived together are joined into one piece."""
+        """Yield the events for the client, joining events that arrived together into one chunk."""
         parser = EventParser()
         received = 0
         async for part in response.read():
@@ -299,7 +299,7 @@ class FoldedExchange:
             yield shown
 
     def _client_headers(self, response: UpstreamResponse) -> Headers:
-        """Return the response headers for the client: the provider's, and a report of the saved tokens."""
+        """Return the response headers for the client: the provider's headers and the saved tokens."""
         kept = [each for each in select_response_headers(response) if each[0] not in _REWRITTEN_HEADERS]
         return [*kept, self._report_header()]
 
@@ -308,7 +308,7 @@ class FoldedExchange:
 
 
 class _StreamClient:
-    """Sends a streamed reply to the client; the response headers are sent with the first event."""
+    """Sends a streamed reply to the client, with the response headers before the first event."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -329,12 +329,12 @@ class _StreamClient:
             self._written_at = asyncio.get_running_loop().time()
 
     async def end(self) -> None:
-        """Tell the client that the streamed response is complete."""
+        """End the streamed response to the client."""
         await self._send({"type": "http.response.body", "body": b""})
 
     @asynccontextmanager
     async def keep_alive(self, merger: StreamMerger, interval_s: float) -> AsyncIterator[None]:
-        """Send a keep-alive after each interval without data for the client, in an `async with` block."""
+        """Send a keep-alive after each idle interval while the `async with` block runs."""
         self._is_kept_alive = True
         self._schedule_sign(merger, interval_s, interval_s)
         try:
@@ -360,7 +360,7 @@ class _StreamClient:
         self._timer = loop.call_later(delay_s, self._send_sign, merger, interval_s)
 
     def _send_sign(self, merger: StreamMerger, interval_s: float) -> None:
-        """Send a keep-alive if the client has received nothing for an interval and its headers are known."""
+        """Send a keep-alive if the client received nothing for an interval and its headers are known."""
         left_s = self._written_at + interval_s - asyncio.get_running_loop().time()
         if left_s <= 0 and self.headers and not self._lock.locked():
             self._sign = asyncio.create_task(self._write_sign(merger))
@@ -372,7 +372,7 @@ class _StreamClient:
 
 
 def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> Iterator[bytes]:
-    """Convert several events to one piece of data for the client, even if a later event is invalid."""
+    """Join several events into one chunk for the client, even if a later event is invalid."""
     shown: list[bytes] = []
     try:
         for event in events:
@@ -386,7 +386,7 @@ def _merge_together(events: Iterable[ServerSentEvent], merger: StreamMerger) -> 
 
 
 def _parse_reply(content: bytes) -> Json:
-    """Return the JSON object in a reply's body. Raises ValueError or TypeError if there is none."""
+    """Return the JSON object in a reply body. Raises ValueError or TypeError if there is none."""
     parsed = json.loads(content)
     if not isinstance(parsed, dict):
         raise TypeError(f"the reply is a {type(parsed).__name__}")

@@ -1,4 +1,4 @@
-"""The runtime's own tools that the proxy adds to model requests and runs itself.
+"""Tools of the runtime that the proxy adds to model requests and runs itself.
 
 Which tools a client gets is the intersection of `proxy.toolsets` with what its token grants at the gateway.
 Each conversation has a session with this grant, so that calls, also those that a tool makes itself, pass
@@ -37,7 +37,7 @@ IDLE_TIMEOUT_S = 3_600.0
 
 @dataclass(slots=True)
 class ConversationSession:
-    """The session that runs the tools that the proxy added to one conversation."""
+    """The session that runs the tools added by the proxy in one conversation."""
 
     session: Session
     client: GatewayClient
@@ -47,7 +47,7 @@ class ConversationSession:
 
     @contextmanager
     def mark_running(self) -> Iterator[Session]:
-        """Keep the session open while a call runs in it."""
+        """Keep the session open while a call is running."""
         self.running += 1
         try:
             yield self.session
@@ -58,7 +58,7 @@ class ConversationSession:
 
 @dataclass(frozen=True, slots=True)
 class AddedTools:
-    """The tools that the proxy adds to one request, and the session that runs them."""
+    """Tools added by the proxy to one request, and the session that runs them."""
 
     tools: tuple[ClientTool, ...]
     conversation: ConversationSession
@@ -101,7 +101,7 @@ class RuntimeTools:
     def find(
         self, client: GatewayClient, wire: Wire, conversation: bytes, taken: Collection[str]
     ) -> AddedTools:
-        """Return the tools to add to a client's request, without those whose names the client itself uses."""
+        """Return the tools to add to a client's request, except those with names of the client's tools."""
         opened = self._open_session(client, conversation)
         granted = opened.session.granted()
         offered = [tool for tool in opened.session.assemble().offered if tool.name in granted]
@@ -123,13 +123,13 @@ class RuntimeTools:
         return opened
 
     def _remove_idle(self, keep: tuple[GatewayClient, bytes]) -> list[ConversationSession]:
-        """Remove and return the sessions whose last use is longer ago than the idle limit."""
+        """Remove and return the sessions idle for longer than the idle limit."""
         limit = time.monotonic() - self._idle_timeout
         idle = [key for key, each in self._sessions.items() if not each.running and each.last_used <= limit]
         return [self._sessions.pop(key) for key in idle if key != keep]
 
     def _make_room(self, client: GatewayClient) -> list[ConversationSession]:
-        """Remove and return the sessions that must be closed before one more is opened for a client.
+        """Remove and return the sessions to close before another session is opened for a client.
 
         A client that has too many loses its own, not those of others. A session with a running call is
         removed only if there is no other.
@@ -145,7 +145,7 @@ class RuntimeTools:
         return [self._sessions.pop(oldest)]
 
     def _build_session(self, client: GatewayClient) -> Session:
-        """Return a session with those tools of `proxy.toolsets` that the client's token permits."""
+        """Return a session with the tools of `proxy.toolsets` that the client's token permits."""
         known = self._runtime.toolsets()
         granted = client.toolsets and tuple(name for name in client.toolsets if known.knows(name))
         caller = Caller(
@@ -165,7 +165,7 @@ class RuntimeTools:
         return whole.delegate(name for name in self._toolsets if known.knows(name))
 
     def close(self) -> None:
-        """Close the sessions of all clients, with everything that their tools have open."""
+        """Close the sessions of all clients and the resources of their tools."""
         with self._lock:
             sessions = list(self._sessions.values())
             self._sessions.clear()
@@ -174,7 +174,7 @@ class RuntimeTools:
 
 
 def _refuse_approval(_request: ApprovalRequest) -> NoReturn:
-    """Refuse every call that needs approval, even if a dashboard could ask a person.
+    """Refuse every call that needs approval, even if a person could be asked in a dashboard.
 
     That person would decide about a conversation of somebody else, which the dashboard does not show.
     """

@@ -1,4 +1,4 @@
-"""Parse model requests without parsing their tools again: clients repeat the same array in every request.
+"""Parse model requests without parsing the tools array again, which clients repeat in every request.
 
 A tools array is recognised by its text. An array of the same text is the same Python list each time, which
 must not be changed, so that what was computed from it can be found again by its identity.
@@ -30,7 +30,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class ToolArrays:
-    """The tools arrays of recent requests, the most recently used last. Thread-safe."""
+    """Cache of the tools arrays of recent requests, in order of last use. Thread-safe."""
 
     def __init__(self) -> None:
         self._placeholder = secrets.token_hex(16)
@@ -52,7 +52,7 @@ class ToolArrays:
         return content
 
     def _parse_known(self, data: bytes) -> Json | None:
-        """Return the JSON object in a body if its tools array is already known; None if it is not.
+        """Return the JSON object in a body whose tools array is cached; None if it is not.
 
         A tools array in a string of the body has escaped quotation marks, and so is not found there.
         """
@@ -71,7 +71,7 @@ class ToolArrays:
         return {**content, "tools": tools}
 
     def _find_known(self, data: bytes) -> tuple[int, bytes]:
-        """Find a known tools array in a body, and return its position and text; empty if there is none."""
+        """Return the position and text of a cached tools array in a body; empty if there is none."""
         known = list(reversed(self._known))
         for match in itertools.islice(_TOOLS_KEY_BYTES.finditer(data), MAX_KEYS if known else 0):
             for array in known:
@@ -83,7 +83,7 @@ class ToolArrays:
         return any(tools is known for known in list(self._known.values()))
 
     def _learn(self, text: str, tools: list[Any]) -> None:
-        """Remember the JSON text of a request's tools array, so that the same text is not parsed again."""
+        """Cache the JSON text of a request's tools array, so that it is not parsed again."""
         for match in itertools.islice(_TOOLS_KEY.finditer(text), MAX_LEARN_ATTEMPTS):
             found, end = _decode(text, match.end())
             if found != tools or json.dumps(found) != json.dumps(tools):  # for Python, 0 equals False

@@ -1,4 +1,4 @@
-"""Find the provider to which the proxy sends requests for a model, its URLs and the API key to use.
+"""Find the provider for a model, its URLs and the API key for requests of the proxy.
 
 A client's key is sent only to the provider it belongs to: the default one of the API that the client uses,
 or one whose setting says so. Other providers get their own configured key.
@@ -61,7 +61,7 @@ class Upstream:
 
     @property
     def is_official(self) -> bool:
-        """Return True if this provider is OpenAI or Anthropic, not another server with the same API."""
+        """Return True if this provider is OpenAI or Anthropic rather than a compatible server."""
         return urlsplit(self.base_url).hostname in _OFFICIAL_HOSTS
 
     def build_url(self, path: str, query: bytes) -> str:
@@ -79,7 +79,7 @@ class Upstream:
         return f"{base}/{quote(path, safe=_PATH_CHARS)}" + (f"?{'&'.join(sent)}" if sent else "")
 
     def build_headers(self, sent: Iterable[tuple[bytes, bytes]], token_headers: frozenset[str]) -> Headers:
-        """Return the headers of a request to this provider, made from those that the client sent."""
+        """Return the headers of a request to this provider, derived from the client's headers."""
         dropped = _OWN_REQUEST_HEADERS | (token_headers if self.uses_client_key else KEY_HEADERS)
         kept = [
             (name, value)
@@ -115,21 +115,21 @@ class Upstreams:
 
     @property
     def receive_client_keys(self) -> bool:
-        """Return True if a client's own key may be sent to a provider other than a default one."""
+        """Return True if client keys may be sent to providers other than the default providers."""
         defaults = {each.base_url for each in self._defaults.values()}
         return any(
             each.uses_client_key and each.base_url not in defaults for each in self._by_pattern.values()
         )
 
     def find(self, model: str, family: Family) -> Upstream:
-        """Return the provider that the settings name for a model; else the default one of the API in use."""
+        """Return the provider configured for a model, else the default provider of the client's API."""
         for pattern, upstream in self._by_pattern.items():
             if fnmatchcase(model, pattern):
                 return upstream
         return self._defaults[family]
 
     def require_other_address(self, host: str, port: int) -> None:
-        """Raise ConfigError if a provider's URL is the address of the proxy itself."""
+        """Raise ConfigError if a provider's URL is the address of this proxy."""
         for each in {*self._by_pattern.values(), *self._defaults.values()}:
             url = urlsplit(each.base_url)
             if url.port == port and url.hostname in {host, "localhost", "127.0.0.1", "::1"}:
@@ -141,7 +141,7 @@ class Upstreams:
 
 
 def _default_upstream(family: Family, config: Config) -> Upstream:
-    """Return the default provider of an API, OpenAI or Anthropic, which gets the client's own key.
+    """Return the default provider of an API, OpenAI or Anthropic, which receives the client's key.
 
     The user's settings of this provider, such as its URL, apply. The environment's base URL is not used:
     clients on this machine may have it set to the proxy.
