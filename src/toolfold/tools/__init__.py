@@ -37,7 +37,7 @@ MAX_INLINE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class OutsideText:
-    """Functions that check untrusted text, such as web pages, and text that is sent to other machines."""
+    """Functions that check untrusted text, such as web pages, and text sent to other machines."""
 
     mark_untrusted: TextMarker = leave_unmarked
     contains_known_secret: Callable[[str], bool] = lambda _text: False
@@ -52,7 +52,7 @@ class OutsideText:
         return await asyncio.to_thread(self.mark_untrusted, make_encodable(text))
 
     def require_no_secret(self, text: str, what: str) -> None:
-        """Raise Refused if a text that would be sent to another machine contains a secret of this one."""
+        """Raise Refused if text for another machine contains a secret of this machine."""
         if self.contains_known_secret(text):
             raise Refused(
                 f"{what} contains a secret of this machine (the value of an environment variable), which is"
@@ -62,7 +62,7 @@ class OutsideText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Components of the runtime that built-in tools use."""
+    """Components of the runtime for built-in tools."""
 
     workspace: Workspace
     terminal: EnvironmentThread | None = None

@@ -1,4 +1,4 @@
-"""Schemas of the tools that work on an agent's own state: plan, memory, session search, delegation …
+"""Schemas of the tools that use an agent's state: plan, memory, session search, delegation …
 
 Without an agent that offers them, a call is answered with an error.
 """
@@ -121,7 +121,7 @@ MAX_DELEGATION_S = 7_200.0
 
 
 def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules have this signature)
-    """Return the tools that work on an agent's own state, such as `todo`, `memory` and `delegate_task`."""
+    """Return the tools that use an agent's state, such as `todo`, `memory` and `delegate_task`."""
     return [
         _build_agent_tool("todo", "todo", _TODO, "📝"),
         _build_agent_tool("memory", "memory", _MEMORY, "🧠", effects=(Effect.WRITE,)),

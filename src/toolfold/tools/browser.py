@@ -1,4 +1,4 @@
-"""The `browser` toolset: open pages in a browser, read them and act on them.
+"""The `browser` toolset: open, read and operate pages in a browser.
 
 Defines the tools' schemas and results. `toolfold.internet` runs the browser and decides which addresses it
 may use. All text of a page is marked as untrusted before a model gets it.
@@ -196,7 +196,7 @@ class BrowserTools:
 
 
 def _session_key(context: CallContext) -> str:
-    """Return the key of the browser pages of a call's session and task; each task has its own pages."""
+    """Return the key of the browser pages of a session's task; each task has separate pages."""
     return f"{context.session_id}/{context.task_id or ''}"
 
 

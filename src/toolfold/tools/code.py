@@ -98,7 +98,7 @@ def tools(services: Services) -> list[Tool]:
 
 
 def _list_tools(definition: Definition, present: frozenset[str]) -> Definition:
-    """Add to the description of `execute_code` which common tools the code can call in this session."""
+    """Add the common tools that the code can call in this session to the description of `execute_code`."""
     function = definition["function"]
     named = [name for name in _NAMED_TOOLS if name in present]
     listed = f" Tools that it can call include {', '.join(named)}." if named else ""
@@ -124,7 +124,7 @@ class CodeTool:
         loop = asyncio.get_running_loop()
 
         async def call_tool(name: str, arguments: Json) -> Json:
-            """Call a tool for the executed code. Runs in the handler's event loop, not in the terminal's."""
+            """Call a tool for the executed code, in the event loop of the handler instead of the terminal."""
             work = asyncio.run_coroutine_threadsafe(_make_reply(nested, name, arguments), loop)
             return await asyncio.wrap_future(work)
 
@@ -148,7 +148,7 @@ async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:
 
 
 def _full_value(result: ToolResult) -> object:
-    """Return a tool result as Python data; the whole result even if the model would get it shortened."""
+    """Return a tool result as Python data, complete even if the model gets a truncated result."""
     # Not the value of the result: a hook may have changed only the text, to remove something from it.
     return read_json(result.text if result.whole_text is None else result.whole_text)
 

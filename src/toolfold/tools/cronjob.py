@@ -1,4 +1,4 @@
-"""The `cronjob` toolset: let a model schedule jobs and list the scheduled jobs.
+"""The `cronjob` toolset: schedule jobs and list scheduled jobs.
 
 A job is a task for an agent without a user. It never may use more than the session that created it, and
 cannot create jobs itself. Creating and changing jobs needs approval; `toolfold cron run` runs them. Clients
@@ -146,7 +146,7 @@ class CronTools:
     outside_text: OutsideText
 
     def show(self, args: Json, context: CallContext) -> Json:
-        """Return the caller's scheduled jobs, or one job with its last runs; results are untrusted text."""
+        """Return the caller's scheduled jobs, or one job with its last runs, as untrusted text."""
         if not args.get("job"):
             jobs = self.jobs.store.list_jobs(_name_client(context), since=context.caller.since)
             listed = [self._describe(job, context) for job in jobs]
@@ -217,7 +217,7 @@ class CronTools:
         return self.jobs.change(found.id, change)
 
     def _apply(self, job: Job, args: Json, context: CallContext) -> Job:
-        """Return the job with the values from a call. Raises JobRejected if the session may not set them."""
+        """Return the job with the values of a call. Raises JobRejected if the session may not set them."""
         granted = list(context.nested.tools) if context.nested else []
         changes: dict[str, Any] = {
             field: args[name]
@@ -252,7 +252,7 @@ class CronTools:
 
 
 def _name_client(context: CallContext) -> str:
-    """Return the gateway client whose jobs a call may use; empty for the user's own agent, which sees all.
+    """Return the gateway client whose jobs a call may access; empty for the user's agent, which sees all.
 
     A client over stdio chooses its name itself, so it must not become the client of a token.
     """
@@ -262,7 +262,7 @@ def _name_client(context: CallContext) -> str:
 
 
 def _require_keys(context: CallContext) -> None:
-    """Raise JobRejected if the client may not use the keys of model providers, which every run needs."""
+    """Raise JobRejected if the client may not use API keys of model providers, which every run needs."""
     if not context.caller.may_use_keys:
         raise JobRejected(
             "A job works with the user's model, and the token of this client may not use the user's keys of"

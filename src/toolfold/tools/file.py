@@ -1,4 +1,4 @@
-"""The `file` toolset: read a page of a file, write, patch, search by text or by name.
+"""The `file` toolset: read, write, patch and search files.
 
 Defines the schemas and the answers. `toolfold.files` does the work, and the workspace decides which files
 may be used; this module opens no file itself.
@@ -231,7 +231,7 @@ class FileTools:
         return self._add_notice(answer, found)
 
     def _add_notice(self, answer: Json, lines: Sequence[tuple[str, str]]) -> Json:
-        """Add a notice to the answer if lines or matches look like instructions to the model."""
+        """Add a notice to the result if lines or matches look like instructions to the model."""
         notice = describe_untrusted_lines(lines, self.find_injections)
         return {"untrusted": notice, **answer} if notice else answer
 
@@ -262,7 +262,7 @@ def _build_file_tool(
 
 
 def _mention_tool(other: str, sentence: str) -> Adapt:
-    """Return a function that adds a sentence to a tool's description if the tool `other` can be called."""
+    """Return a function that adds a sentence to a tool's description if the tool `other` is available."""
 
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         if other not in present:

@@ -147,7 +147,7 @@ class HomeTools:
     outside_text: OutsideText
 
     def check(self) -> bool:
-        """Return True if the server is configured. Raises an error with the reason if not."""
+        """Return True if the server is configured. Raises an error with the reason otherwise."""
         if not self._token():
             raise CallError(
                 f"The access token of Home Assistant is missing: set {self.settings.key_env}, and"
@@ -199,7 +199,7 @@ class HomeTools:
         return await self._page("services", listed)
 
     async def call_service(self, args: Json, _: CallContext) -> Json:
-        """Call a service, and return the entities that it has changed."""
+        """Call a service and return the changed entities."""
         domain, service = args["domain"], args["service"]
         self._require_allowed(domain)
         data = {**args.get("data", {})}
@@ -227,7 +227,7 @@ class HomeTools:
             )
 
     async def _page(self, key: str, found: list[Any]) -> Json:
-        """Return a list as text with injected instructions marked, cut at its limit."""
+        """Return a list as text with marked injected instructions, truncated at its limit."""
         rest = {"total": len(found), "note": f"Only the first {MAX_LISTED} are shown. Narrow the search."}
         lines = [each if isinstance(each, str) else _to_text(each) for each in found[:MAX_LISTED]]
         text = await self.outside_text.mark("\n".join(lines))

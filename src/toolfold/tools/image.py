@@ -1,4 +1,4 @@
-"""The `image_gen` toolset: make images from a description, as files in the workspace.
+"""The `image_gen` toolset: generate images from a description as files in the workspace.
 
 Speaks the interfaces of OpenAI and of fal. The key is sent to the service only; images that the service names
 by URL are fetched without it, from public addresses.
@@ -61,7 +61,7 @@ _IMAGE_GENERATE: Json = {
 
 
 class ImageFailed(CallError):
-    """No image was made, or the service is not configured."""
+    """No image was generated, or the service is not configured."""
 
 
 def tools(services: Services) -> list[Tool]:
@@ -106,7 +106,7 @@ class ImageTools:
         return True
 
     async def generate(self, args: Json, _: CallContext) -> Json:
-        """Let the service make images, and write them to the workspace."""
+        """Generate images with the service and write them to the workspace."""
         self.check()
         self.outside_text.require_no_secret(args["prompt"], "The description")
         answer = await self._request(args)
@@ -133,7 +133,7 @@ class ImageTools:
         return await self._client().request_object(url, payload=payload, headers=headers)
 
     async def _read_image(self, entry: Json) -> bytes:
-        """Return an image from the service's response, which contains it as base64 text or as a URL."""
+        """Return an image from the service's response, given as base64 text or as a URL."""
         url: Any = entry.get("url")
         encoded: Any = entry.get("b64_json")
         if isinstance(url, str) and url.startswith("data:"):

@@ -1,4 +1,4 @@
-"""The `messaging` toolset: send a message to a target that the user has configured.
+"""The `messaging` toolset: send a message to a target configured by the user.
 
 A model chooses a target by its name and never sees the target's URL, which contains passwords. Apprise, an
 optional package, delivers the message. Every message needs approval, because it reaches other people.
@@ -136,7 +136,7 @@ class MessageSender:
 
 @contextlib.contextmanager
 def _silence_log() -> Iterator[None]:
-    """Suppress the log of Apprise, which quotes the URLs of targets."""
+    """Suppress the log of Apprise, which contains the URLs of targets."""
 
     def drop_record(_record: logging.LogRecord) -> bool:
         return False

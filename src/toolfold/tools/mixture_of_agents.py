@@ -87,12 +87,12 @@ class MixtureTools:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Return the effects of a call, which costs money if one of the models' providers needs a key."""
+        """Return the effects of a call, including spending if a model's provider requires a key."""
         paid = any(map(self.models.is_paid, (*self.settings.models, *filter(None, [self._aggregator]))))
         return (Effect.NETWORK, *((Effect.SPEND,) if paid else ()))
 
     def check(self) -> bool:
-        """Return True if the models are configured. Raises an error with the reason if not."""
+        """Return True if the models are configured. Raises an error with the reason otherwise."""
         if len(self.settings.models) < MIN_MODELS:
             raise MixtureFailed(f"At least {MIN_MODELS} models are needed: set mixture.models.")
         for model in (*self.settings.models, self._aggregator):
@@ -100,7 +100,7 @@ class MixtureTools:
         return True
 
     async def answer(self, args: Json, context: CallContext) -> Json:
-        """Let all models answer the question, then let one model combine the answers."""
+        """Ask all models the question, then combine their answers with one model."""
         self.check()
         self.outside_text.require_no_secret(args["prompt"], "The question")
         context.report_progress(f"asking {len(self.settings.models)} models")
@@ -133,7 +133,7 @@ class MixtureTools:
         return {"answers": separate, "note": f"The answers were not combined: {combined}", **result}
 
     async def _ask(self, model: str, text: str, system: str) -> Reply | ModelFailed:
-        """Ask a model and return its reply, or why there is none."""
+        """Return a model's reply to a question, or the reason if there is none."""
         question = Question(
             text=text,
             system=system,

@@ -1,4 +1,4 @@
-"""The `rl` toolset: train models with an external trainer that the user has configured.
+"""The `rl` toolset: train models with an external trainer configured by the user.
 
 A model chooses among configured environments and sets declared parameters; it never sees or writes a command.
 Starting a run needs approval, because it costs money or hours of this machine, and so does stopping one.
@@ -159,13 +159,13 @@ class TrainingTools:
     workspace: Path
 
     def check(self) -> bool:
-        """Return True if an environment is configured. Raises an error with the reason if not."""
+        """Return True if an environment is configured. Raises an error with the reason otherwise."""
         if not self.settings.environments:
             raise CallError("No training environment is configured: add one to training.environments.")
         return True
 
     def list_environments(self, _: Json, __: CallContext) -> Json:
-        """Return the configured environments with their parameters."""
+        """Return the configured training environments with their parameters."""
         return {
             "environments": {
                 name: {
@@ -178,7 +178,7 @@ class TrainingTools:
         }
 
     def configure(self, args: Json, _: CallContext) -> Json:
-        """Store parameters for the next run of an environment, and return all of them."""
+        """Store parameters for the next run of a training environment, and return all of them."""
         name = args["environment"]
         environment = self._find_environment(name)
         stored = {**self._read_configured(name, environment), **args.get("parameters", {})}
@@ -191,7 +191,7 @@ class TrainingTools:
         return {"environment": name, "parameters": parameters}
 
     def complete(self, args: Json) -> Json | None:
-        """Return the arguments for starting a run with all parameters: given, stored and default ones.
+        """Return the arguments for starting a run, completed with stored and default parameters.
 
         Returns None for arguments that `start` will reject.
         """
@@ -203,7 +203,7 @@ class TrainingTools:
         return {**args, "parameters": {**defaults, **self._read_configured(name, environment), **given}}
 
     async def start(self, args: Json, _: CallContext) -> Json:
-        """Start a training run; `complete` has already added the parameters that were not given."""
+        """Start a training run with parameters that `complete` has completed."""
         name = args["environment"]
         environment = self._find_environment(name)
         parameters = _check_parameters(environment, args.get("parameters", {}))
@@ -229,7 +229,7 @@ class TrainingTools:
         return self._runs().start(spec)
 
     async def check_status(self, args: Json, _: CallContext) -> Json:
-        """Return the state, the last metrics and the end of the log of a run."""
+        """Return the state, the last metrics and the end of the log of a training run."""
         run = _check_run_id(args["run"])
         if remote := self._find_remote(run):
             state = await remote[0].read(remote[1])
@@ -241,7 +241,7 @@ class TrainingTools:
         return {"run": run, **state, "log": await self.outside_text.mark(log[-MAX_LOG_CHARS:])}
 
     async def get_results(self, args: Json, _: CallContext) -> Json:
-        """Return the final metrics of a run. Raises TrainingRejected while it is running."""
+        """Return the final metrics of a training run. Raises TrainingRejected while it is running."""
         status = await self.check_status(args, _)
         if status["state"] in ("queued", "starting", "running"):
             raise TrainingRejected(
@@ -258,7 +258,7 @@ class TrainingTools:
         return await asyncio.to_thread(self._runs().stop, run)
 
     def list_runs(self, _: Json, __: CallContext) -> Json:
-        """Return the newest runs on this machine."""
+        """Return the newest training runs on this machine."""
         runs = self._runs()
         return {"runs": [runs.read(each) for each in runs.list_ids()[:MAX_LISTED_RUNS]]}
 
@@ -273,7 +273,7 @@ class TrainingTools:
         return self.directory / f"{name}.json"  # the name is one of the configured ones
 
     def _read_configured(self, name: str, environment: TrainingEnvironment) -> Json:
-        """Return the stored parameters of an environment, without those that it no longer has."""
+        """Return the stored parameters of an environment that it still supports."""
         try:
             stored = json.loads(self._configuration_file(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -282,7 +282,7 @@ class TrainingTools:
         return {key: value for key, value in known if key in environment.parameters}
 
     def _find_remote(self, run: str) -> tuple[HttpTrainer, str] | None:
-        """Return the trainer and its id for a run over HTTP; None if the run is on this machine."""
+        """Return the trainer and run id of a run over HTTP; None for a run on this machine."""
         prefix, _, rest = run.partition(":")
         if prefix != REMOTE_PREFIX:
             return None
@@ -323,7 +323,7 @@ def _describe(parameter: TrainingParameter) -> Json:
 
 
 def _check_parameters(environment: TrainingEnvironment, given: Json) -> Json:
-    """Return the given parameters and defaults for the others. Raises TrainingRejected if one is invalid."""
+    """Return the parameters, completed with defaults. Raises TrainingRejected if one is invalid."""
     for name in given:
         if name not in environment.parameters:
             known = ", ".join(environment.parameters) or "none"

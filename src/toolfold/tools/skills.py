@@ -171,7 +171,7 @@ class SkillTools:
         return {"done": action, "name": name}
 
     def _write_skill(self, args: Json) -> None:
-        """Create or edit a skill; parts that an edit does not mention are not changed."""
+        """Create or edit a skill; an edit keeps the fields that it does not set."""
         is_edit = args["action"] == "edit"
         if is_edit:
             before = self.library.find_own_skill(args["name"])
@@ -186,7 +186,7 @@ class SkillTools:
         )
 
     def _require_harmless(self, args: Json) -> None:
-        """Raise Refused for text that would be dangerous as instructions in a later session."""
+        """Raise Refused for text that would be dangerous as instructions in later sessions."""
         text = "\n".join(args.get(name, "") for name in ("description", "instructions", "content"))
         self.outside_text.require_no_secret(text, "The skill")
         if self.outside_text.find_injections(text):
@@ -196,7 +196,7 @@ class SkillTools:
             )
 
     def _rank(self, skills: list[Skill], query: str) -> list[Skill]:
-        """Return the skills that match a message, best first, as ranked by the tool search."""
+        """Return the skills that match a message, best first, ranked by the tool search."""
         by_name = {f"skill_{skill.name}": skill for skill in skills}
         if self.search is None or not by_name:
             return skills

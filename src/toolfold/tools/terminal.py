@@ -1,4 +1,4 @@
-"""The `terminal` toolset: run a command, and control background processes.
+"""The `terminal` toolset: run commands, and control background processes.
 
 Defines the schemas and the answers. `toolfold.environments` does the work. Commands, and input for a
 process together with its earlier input, have been judged by approval before they arrive here.
@@ -125,7 +125,7 @@ _PROCESS_SCHEMA: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return the tools `terminal` and `process` for one environment; empty if there is no environment."""
+    """Return the tools `terminal` and `process` for one environment; empty without an environment."""
     if services.terminal is None:
         return []
     terminal = TerminalTool(services.terminal, services.max_command_s)
@@ -180,7 +180,7 @@ def needs_context(tool: Tool) -> bool:
 
 
 def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
-    """Return a hook that adds to each call what approval depends on, such as the working directory.
+    """Return a hook that adds the context needed for approval to each call, such as the working directory.
 
     For `terminal` and `execute_code` that is the absolute working directory: a task may have changed it, and
     `rm -r *` depends on it. For input to a process it is the earlier input, without which it cannot be
@@ -318,7 +318,7 @@ class ProcessTool:
 
 
 async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None:
-    """Return the earlier input of a process, which is needed to judge new input; None if unknown."""
+    """Return the earlier input of a process, which is needed to assess new input; None if unknown."""
     with contextlib.suppress(CallError):  # the call itself reports it
         log = await terminal.run(lambda place: place.processes.get_input_log(str(args.get("process"))))
         return {
@@ -339,7 +339,7 @@ def get_task_name(args: Json, context: CallContext) -> str:
 
 
 def get_output_dir(context: CallContext) -> Path | None:
-    """Return the directory for long command outputs, from which this session can read."""
+    """Return the directory for long command outputs, which this session can read."""
     return context.readable[0] if context.readable else None
 
 

@@ -1,4 +1,4 @@
-"""The `tts` toolset: turn text into speech, in a file of the workspace.
+"""The `tts` toolset: convert text to speech in a workspace file.
 
 The programs espeak-ng and piper run on this machine; a service with OpenAI's speech interface needs a key.
 Text is passed to a program by its standard input, so that it cannot be taken for an option.
@@ -54,7 +54,7 @@ _TEXT_TO_SPEECH: Json = {
 
 
 class SpeechFailed(CallError):
-    """A text could not be turned into speech, or no program or service for that is available."""
+    """Text could not be converted to speech, or no program or service is available."""
 
 
 def tools(services: Services) -> list[Tool]:
@@ -91,12 +91,12 @@ class SpeechTools:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Return the effects of a call, which costs money if a service is used instead of a local program."""
+        """Return the effects of a call, including spending if a paid service is used."""
         paid = (Effect.SPEND,) if self._choose_backend() == "remote" else ()
         return (Effect.WRITE, Effect.NETWORK, *paid)
 
     def check(self) -> bool:
-        """Return True if text can be turned into speech. Raises SpeechFailed with the reason if not."""
+        """Return True if speech synthesis is available. Raises SpeechFailed with the reason otherwise."""
         backend = self._choose_backend()
         if backend == "remote" and self.settings.key_env and not self._key():
             raise SpeechFailed(f"The key of the speech service is missing: set {self.settings.key_env}.")
@@ -107,7 +107,7 @@ class SpeechTools:
         return True
 
     async def speak(self, args: Json, _: CallContext) -> Json:
-        """Turn a text into speech and write it to a file in the workspace."""
+        """Convert text to speech and write it to a workspace file."""
         self.check()
         path = args.get("path", "speech.wav")
         if not str(path).lower().endswith(".wav"):
@@ -177,7 +177,7 @@ def _find_program(name: str) -> str:
 
 
 async def _run(command: Sequence[str], text: str, limit_s: float) -> None:
-    """Run a program with a text as its input. Raises SpeechFailed if it fails or does not end in time."""
+    """Run a program with text as input. Raises SpeechFailed if it fails or does not end in time."""
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=null, stderr=pipe)
     try:

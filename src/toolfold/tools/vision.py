@@ -1,4 +1,4 @@
-"""The `vision` toolset: let a model look at an image from the workspace or the web.
+"""The `vision` toolset: analyze an image from the workspace or the web with a model.
 
 Only images are sent, to the configured model provider. The answer is untrusted: text in an image may contain
 instructions.
@@ -95,12 +95,12 @@ class VisionTools:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Return the effects of a call, which costs money if the model's provider needs a key."""
+        """Return the effects of a call, including spending if the model's provider requires a key."""
         paid = (Effect.SPEND,) if self._model and self.models.is_paid(self._model) else ()
         return (Effect.READ, Effect.NETWORK, *paid)
 
     def check(self) -> bool:
-        """Return True if a model is configured. Raises ModelFailed with the reason if not."""
+        """Return True if a model is configured. Raises ModelFailed with the reason otherwise."""
         self.models.check(self._model, "vision.model or agent.model")
         return True
 

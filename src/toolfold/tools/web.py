@@ -1,4 +1,4 @@
-"""The `web` toolset: search the web, and read documents.
+"""The `web` toolset: search the web and read documents.
 
 Defines the tools' schemas and results. `toolfold.internet` fetches and searches, and decides which addresses
 may be used. All text of a document or search result is marked as untrusted before a model gets it.
@@ -121,7 +121,7 @@ class WebTools:
         return True
 
     def check_extraction(self) -> bool:
-        """Return True if documents can be parsed. Raises ExtractionFailed with the reason if not."""
+        """Return True if documents can be parsed. Raises ExtractionFailed with the reason otherwise."""
         from toolfold.internet.extraction import require_packages
 
         return require_packages()
@@ -157,7 +157,7 @@ class WebTools:
         return {"pages": pages, "notice": WEB_NOTICE}
 
     async def _read_page(self, fetcher: Fetcher, url: str, detail: Detail) -> Json:
-        """Return the text of a page, or an error as text, so that other pages are still read."""
+        """Return the text of a page, or its error as text, so that other pages are still read."""
         from toolfold.internet.extraction import extract_text
 
         try:
@@ -191,7 +191,7 @@ class WebTools:
 
 
 async def _run_together(reads: Sequence[Coroutine[None, None, Json]]) -> list[Json]:
-    """Run coroutines concurrently and return their results. An error of one cancels the others."""
+    """Run coroutines concurrently and return their results. An error cancels the remaining ones."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(read) for read in reads]
