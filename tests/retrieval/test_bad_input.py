@@ -132,7 +132,7 @@ def _deep(levels: int) -> dict[str, Any]:
     ],
     ids=["wide", "circular", "values", "deep"],
 )
-def test_only_a_limited_part_of_a_huge_or_circular_schema_is_indexed_and_its_tool_is_found(
+def test_tool_with_a_huge_or_circular_schema_is_indexed_up_to_a_limit_and_found_by_name(
     schema: dict[str, Any],
 ) -> None:
     hostile = replace(make_tool("juggle_oranges", "Juggles"), parameters=freeze(schema))

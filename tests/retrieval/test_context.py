@@ -29,12 +29,12 @@ def test_follow_up_features_of_any_message_are_numbers_from_zero_to_one(message:
     "message",
     ["and tomorrow?", "same for Bob", "now do that again", "what about Bergen", "und morgen?", "et demain ?"],
 )
-def test_message_like_and_tomorrow_is_recognised_as_referring_to_earlier_messages(message: str) -> None:
+def test_incomplete_follow_up_question_is_recognised_as_referring_to_earlier_messages(message: str) -> None:
     assert Cues.of(message).refers
 
 
 @check_cases("message", ["no, the second one", "I meant Tuesday", "nein, 16 Uhr", "make it 4pm, sorry"])
-def test_message_like_no_the_second_one_is_recognised_as_a_correction(message: str) -> None:
+def test_message_that_corrects_an_earlier_request_is_recognised_as_a_correction(message: str) -> None:
     assert Cues.of(message).corrects
 
 
@@ -46,7 +46,7 @@ def test_self_contained_request_is_not_recognised_as_referring_to_earlier_messag
 
 
 @check_cases("message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"])
-def test_message_like_yes_go_ahead_is_recognised_as_agreement(message: str) -> None:
+def test_short_affirmative_message_in_several_languages_is_recognised_as_agreement(message: str) -> None:
     assert is_agreement(message)
 
 

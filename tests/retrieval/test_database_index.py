@@ -217,7 +217,7 @@ class TestGrant:
         legs = in_database.legs(TOOLS, message, granted=granted)
         assert {name for leg in legs.values() for name in leg} <= granted
 
-    def test_earlier_use_of_ungranted_tools_does_not_make_search_find_them(
+    def test_search_does_not_find_ungranted_tools_that_were_used_earlier(
         self, in_database: Retriever
     ) -> None:
         granted = frozenset(name for name in TOOLS if name.startswith("school"))
@@ -502,7 +502,7 @@ class TestFailures:
         assert found[0].similarity is None
         assert "invoice" in found[0].name
 
-    def test_setting_retrieval_index_to_database_without_a_database_is_a_config_error(
+    def test_setting_retrieval_index_to_database_without_a_database_raises_a_config_error(
         self, tmp_path: Any
     ) -> None:
         config = load_config(

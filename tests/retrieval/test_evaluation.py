@@ -284,6 +284,6 @@ def test_query_file_with_gz_suffix_that_is_not_gzip_is_rejected(file: Path) -> N
         load_queries(packed)
 
 
-def test_missing_query_file_is_an_error(file: Path) -> None:
+def test_loading_a_missing_query_file_raises_an_error(file: Path) -> None:
     with pytest.raises(SourceError, match=r"queries\.jsonl cannot be read as queries"):
         load_queries(file)

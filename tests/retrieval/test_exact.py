@@ -105,7 +105,7 @@ def test_tool_is_recognised_by_its_name_without_the_server_prefix(name: str) -> 
     assert find_names(f"{name} about the crash", tool) == [name]
 
 
-def test_tool_whose_name_without_the_server_prefix_is_a_common_word_needs_its_full_name() -> None:
+def test_tool_whose_unprefixed_name_is_a_common_word_is_recognised_only_by_its_full_name() -> None:
     tool = make_tool("mcp_slack_post", server="slack")
     assert find_names("use post", tool) == []
     assert find_names("use mcp_slack_post", tool) == ["mcp_slack_post"]
@@ -171,7 +171,7 @@ def test_tool_named_like_a_number_or_common_phrase_is_recognised_only_in_quotes(
 
 
 @check_cases("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
-def test_name_without_its_leading_underscores_does_not_match_the_tool_of_a_server(
+def test_tool_name_without_its_leading_underscores_is_not_recognised(
     name: str,
 ) -> None:
     assert find_names("yoU you get_x", make_tool(name, server="evil")) == []

@@ -312,7 +312,7 @@ def test_text_of_an_example_message_finds_its_tool_by_keywords(registry: Registr
     assert [hit.name for hit in hits] == [PLACES.name]
 
 
-def test_message_of_one_word_does_not_promote_a_tool_whose_example_message_is_that_word(
+def test_one_word_message_does_not_promote_a_tool_whose_example_message_is_the_same_word(
     registry: Registry,
 ) -> None:
     retriever = Retriever(None, None, None, examples=examples_for(PLACES, "calendar"))
@@ -347,7 +347,7 @@ def test_example_messages_that_name_other_tools_or_instruct_the_model_are_reject
     assert len(checked.rejected) == 1
 
 
-def test_example_message_may_name_its_own_tool_and_duplicates_are_removed() -> None:
+def test_example_message_may_contain_the_name_of_its_tool_and_duplicates_are_removed() -> None:
     checked = MessageChecker([*CATALOG, PLACES]).check(PLACES, ["place_hours of the zoo", POOL, POOL.upper()])
     assert checked.accepted == ("place_hours of the zoo", POOL)
     assert not checked.rejected

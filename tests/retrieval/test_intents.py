@@ -101,7 +101,7 @@ def test_message_with_two_requests_finds_tools_for_both_even_if_eight_tools_matc
         assert any("weather" in name for name in names)
 
 
-def test_message_with_only_one_request_that_contains_the_word_and_still_finds_its_tool() -> None:
+def test_splitting_a_single_request_at_a_conjunction_does_not_prevent_finding_its_tool() -> None:
     light = LightEmbedder()
     index = Indexer(light, None).index(CATALOG)
     searcher = Searcher(light, None)

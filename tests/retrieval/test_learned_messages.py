@@ -72,7 +72,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 
 class TestLearning:
-    def test_tool_ranks_higher_for_messages_similar_to_those_it_was_called_for(
+    def test_tool_ranks_higher_for_messages_similar_to_messages_that_led_to_its_calls(
         self, learner: Learner
     ) -> None:
         before = learner.search(QUERY)[HOURS.name].similarity

@@ -144,7 +144,7 @@ def test_tools_without_description_or_schema_are_found_by_name() -> None:
     assert best(index, "weather") == 1
 
 
-def test_keyword_index_without_tools_gives_no_scores() -> None:
+def test_keyword_index_without_tools_returns_no_scores() -> None:
     found, _ = build().scores("anything at all")
     assert found.shape == (0,)
 

@@ -95,7 +95,7 @@ def developer_index() -> Index:
         "pay the electricity bill",
     ],
 )
-def test_everyday_request_among_developer_tools_only_is_classified_as_needing_no_tool(
+def test_everyday_request_is_classified_as_needing_no_tool_if_only_developer_tools_exist(
     developer_index: Index, message: str
 ) -> None:
     assert not SEARCHER.answer(developer_index, message).needed(DEFAULT_NEED_THRESHOLD)

@@ -89,7 +89,7 @@ def test_ranker_features_are_finite_if_all_candidates_have_equal_scores(dense: d
     assert np.isfinite(rows).all()
 
 
-def test_ranker_computes_the_score_of_each_feature_row_from_its_own_values() -> None:
+def test_ranker_score_of_a_feature_row_depends_only_on_the_values_of_this_row() -> None:
     ranker = Ranker(
         {
             "mean": floats(1, 0),

@@ -199,7 +199,7 @@ def test_query_word_that_occurs_in_every_tool_name_finds_all_tools() -> None:
     assert search_names("github", tools) == [tool.name for tool in tools]
 
 
-def test_query_that_matches_no_whole_word_finds_tools_whose_name_contains_it() -> None:
+def test_query_without_whole_word_matches_finds_tools_whose_name_contains_the_query() -> None:
     tools = [make_tool(f"mcp_github_{verb}", server="github") for verb in ("close", "open")]
     assert search_names("ithub", tools) == [tool.name for tool in tools]
     assert search_names("ithub", tools, granted=["mcp_github_open"]) == ["mcp_github_open"]

@@ -155,7 +155,7 @@ def test_overlong_word_is_truncated_in_unigram(unigram: Unigram) -> None:
 
 
 @check_cases("limit", [2, 3, 5, 64])
-def test_wordpiece_token_limit_counts_the_start_and_end_tokens_like_the_reference_library(
+def test_wordpiece_token_limit_includes_start_and_end_tokens_as_in_the_reference_library(
     bert: Tokenizer, word_piece: WordPiece, limit: int
 ) -> None:
     text = "invoices of unbelievable customers, 1234 of them; " * 10

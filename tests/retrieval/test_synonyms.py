@@ -64,7 +64,7 @@ def test_add_synonyms_returns_the_same_tool_objects_again_for_unchanged_tools() 
     assert later[1] is read[0]
 
 
-def test_tool_with_configured_synonyms_is_garbage_collected_after_it_left_the_registry() -> None:
+def test_tool_with_configured_synonyms_is_garbage_collected_after_removal_from_the_registry() -> None:
     synonyms, tool = Synonyms({"jira": ["ticket"]}), replace(JIRA)
     gone = weakref.ref(tool)
     synonyms.add_synonyms([tool])

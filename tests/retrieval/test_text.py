@@ -171,7 +171,7 @@ def test_concurrent_threads_can_share_one_word_tokenizer(tokenizer: WordTokenize
 
 @given(ANY_TEXT)
 @try_examples(150)
-def test_any_text_gives_the_same_search_terms_each_time(text: str) -> None:
+def test_search_terms_of_any_text_are_deterministic(text: str) -> None:
     tokenizer = WordTokenizer()
     tokens = tokenizer.tokens(text)
     assert tokens == tokenizer.tokens(text) == WordTokenizer().tokens(text)

@@ -114,7 +114,7 @@ def test_text_of_messages_learned_from_users_is_hidden_in_search_results_and_lis
     assert learner.learned.summarize(HOURS).clients == 2
 
 
-def test_client_named_like_a_user_does_not_get_the_learned_messages_of_that_user(
+def test_search_for_a_client_named_like_a_user_does_not_use_learned_messages_of_the_user(
     learner: Learner, users: FileUserStore
 ) -> None:
     (ann,) = add_members(users, "ann")

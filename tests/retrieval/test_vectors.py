@@ -87,7 +87,7 @@ def test_approximate_search_gives_excluded_positions_the_lowest_score(many: Vect
     )
 
 
-def test_approximate_search_gives_all_of_many_identical_vectors_the_similarity_one() -> None:
+def test_approximate_search_returns_similarity_one_for_all_identical_vectors() -> None:
     vectors = Vectors.of(PackedVectors.of(np.full((MANY, WIDTH), WIDTH**-0.5, np.float32)))
     scores = vectors.similarities(
         np.full(WIDTH, WIDTH**-0.5, np.float32), NONE_HIDDEN, np.zeros(MANY, np.float32)

@@ -142,7 +142,7 @@ def test_invalid_rule_file_exits_with_2_and_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file(tmp_path: Path) -> None:
+def test_error_for_a_rule_name_used_in_two_files_names_the_second_file(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text(RULE.format(name="one"))
     done = run("--rules", "a.toml", "--rules", "b.toml", "ls", cwd=tmp_path)

@@ -412,7 +412,7 @@ def test_environment_variables_such_as_api_keys_are_recognized_as_secret_by_thei
 @check_cases(
     "name", ["PATH", "HOME", "TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD", "PWD", "COMPASS", "USER"]
 )
-def test_variables_with_ordinary_names_are_not_secret(name: str) -> None:
+def test_variables_with_ordinary_names_are_not_classified_as_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 

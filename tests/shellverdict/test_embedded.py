@@ -53,7 +53,7 @@ def test_search_for_commands_in_arbitrary_text_returns_a_limited_number_of_short
     assert all(len(command) <= MAX_CANDIDATE_LENGTH and "\n" not in command for command in found)
 
 
-def test_command_with_thousands_of_embedded_commands_gets_a_dangerous_verdict(judge: Judge) -> None:
+def test_command_with_thousands_of_embedded_commands_is_flagged_as_dangerous(judge: Judge) -> None:
     verdict = judge("tmux " + " ".join(f"-c 'rm a{number}; rm b{number}'" for number in range(2_000)))
     assert verdict.dangerous
     assert verdict.unread or verdict.findings

@@ -53,7 +53,7 @@ def test_command_over_the_length_limit_is_flagged_as_dangerous_without_analysis(
     assert read_command(longer, home="/", cwd="/").runs == []
 
 
-def test_length_limit_of_a_command_counts_bytes_and_not_characters(judge: Judge) -> None:
+def test_length_limit_of_a_command_is_measured_in_bytes_and_not_in_characters(judge: Judge) -> None:
     assert judge("é" * (MAX_COMMAND_BYTES // 2 + 1)).unread
     assert not judge("é" * (MAX_COMMAND_BYTES // 2)).unread
 

@@ -44,7 +44,7 @@ def test_recursive_option_is_found_in_clusters_abbreviations_and_after_operands(
 
 
 @check_cases("line", ["rm -f x", "rm -- -r", "rm --recursively x", "rm -", "rm --force x"])
-def test_recursive_option_is_not_found_in_command_lines_without_it(line: str) -> None:
+def test_recursive_option_is_not_found_in_command_lines_that_do_not_contain_it(line: str) -> None:
     assert not parse_line(line).has("-r", "-R", "--recursive")
 
 
@@ -59,7 +59,7 @@ def test_option_value_is_found_attached_to_the_option_or_in_the_next_word(line: 
     assert options.operands == ("in",)
 
 
-def test_word_after_an_abbreviated_long_option_is_its_value() -> None:
+def test_word_after_an_abbreviated_long_option_is_parsed_as_the_option_value() -> None:
     options = parse_line("sort --outp out in", "--output")
     assert (options.value("--output"), options.operands) == ("out", ("in",))
 

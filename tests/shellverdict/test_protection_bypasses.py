@@ -169,7 +169,7 @@ class TestDeletionSeverity:
             ("psql -c 'drop database shop'", "database-dropped", Severity.CRITICAL),
         ],
     )
-    def test_severity_of_a_deletion_depends_on_whether_it_hits_build_output_sources_or_databases(
+    def test_severity_of_a_deletion_depends_on_the_kind_of_deleted_files(
         self, judge: Judge, command: str, rule: str, severity: Severity
     ) -> None:
         worst = judge(command).worst

@@ -98,6 +98,6 @@ def test_running_a_renamed_copy_of_rm_is_recognized_as_rm(line: str) -> None:
         *("alias -s x='rm -rf'; /srv/x.x", "abbr -a ll rm; ll -rf /srv/x"),
     ],
 )
-def test_rm_hidden_in_an_expansion_or_abbreviation_of_zsh_or_fish_is_found(line: str) -> None:
+def test_rm_command_hidden_in_a_zsh_expansion_or_fish_abbreviation_is_found(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert any(run.argv[:2] == ("rm", "-rf") and len(run.argv) == 3 for run in runs)

@@ -278,7 +278,7 @@ def test_server_name_in_a_tool_search_result_is_shortened_and_has_no_punctuation
 
 
 @check_cases("change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}])
-def test_original_description_is_shown_if_the_adapt_function_of_a_tool_returns_an_invalid_definition(
+def test_original_description_is_returned_if_the_adapt_function_of_a_tool_returns_invalid_data(
     change: Json,
 ) -> None:
     def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:
@@ -351,7 +351,7 @@ def test_error_of_a_failed_tool_search_suggests_similar_tool_names_and_hides_the
     assert "disk" not in str(caught.value)
 
 
-def test_tool_search_that_failed_is_run_again_for_the_same_query() -> None:
+def test_repeating_a_failed_tool_search_runs_the_search_again() -> None:
     retriever = FailingRetriever("hybrid", "keyword")
     client = BridgeClient(retriever=retriever)
     with pytest.raises(CallError):

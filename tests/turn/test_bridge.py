@@ -81,7 +81,7 @@ def test_tool_call_with_a_name_that_resembles_a_bridge_tool_name_is_rejected(nam
 
 
 @check_cases("key", ["tool_name", "tool"])
-def test_bridge_tool_accepts_the_aliases_tool_name_and_tool_of_its_parameter_name(key: str) -> None:
+def test_bridge_tools_accept_tool_name_and_tool_as_aliases_of_the_name_parameter(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 
@@ -93,7 +93,7 @@ def test_tool_call_with_both_name_and_tool_is_rejected(extra: dict[str, str]) ->
 
 
 @check_cases("key", ["args", "parameters", "params", "input"])
-def test_error_for_tool_call_with_args_or_params_says_to_write_arguments(key: str) -> None:
+def test_error_for_tool_call_with_the_key_args_or_params_says_to_use_the_key_arguments(key: str) -> None:
     with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
         unwrap_call({"name": "read_file", key: {"path": "a"}})
 

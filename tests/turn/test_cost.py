@@ -433,7 +433,7 @@ def test_cheapest_strategies_are_grouped_by_model_for_a_given_number_of_turns() 
         ("", "unknown", "no cache"),
     ],
 )
-def test_model_without_listed_prices_gets_the_prices_of_its_model_family(
+def test_cost_of_a_model_without_listed_prices_uses_the_prices_of_its_model_family(
     model: str, name: str, kind: str
 ) -> None:
     prices = prices_for(model)

@@ -437,7 +437,7 @@ def test_changing_the_system_prompt_does_not_change_tool_descriptions_added_to_m
     assert encode(second.messages[1]) == encode(first.messages[1])
 
 
-def test_tool_descriptions_stay_in_their_message_if_its_cache_marker_is_moved() -> None:
+def test_tool_descriptions_stay_in_a_message_if_the_cache_marker_of_the_message_is_moved() -> None:
     placement_session = PlacementSession(form="anthropic")
     marked = {"type": "text", "text": "One", "cache_control": {"type": "ephemeral"}}
     first = placement_session.send([user([marked])], "tool_01")

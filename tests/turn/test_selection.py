@@ -229,7 +229,7 @@ class TestTokens:
         assert "ledger_keep" in selection.left_out
         assert "invoice_list" in selection.names
 
-    def test_selected_tools_may_use_the_token_limit_exactly_but_not_exceed_it_by_one(self) -> None:
+    def test_selected_tools_may_reach_but_not_exceed_the_token_limit(self) -> None:
         tools = [self.long(f"ledger_{number}", 400) for number in range(3)]
         exact = count_tokens([each.definition() for each in tools])
         assert len(SelectionHarness(tools)("keep the ledger", rag_max_tokens=exact).names) == 3

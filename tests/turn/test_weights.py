@@ -81,7 +81,7 @@ def test_token_count_of_a_removed_tool_is_dropped_from_the_cache() -> None:
     assert len(weights._tokens) == len(weights._bytes) == 0
 
 
-def test_estimated_upper_bound_of_each_sample_tool_is_at_least_its_exact_token_count() -> None:
+def test_estimated_upper_bound_of_a_token_count_is_at_least_the_exact_count_of_each_sample_tool() -> None:
     weights = ToolTokenCounts()
     for each in sample_catalog()[::10]:
         assert weights.count_tool(each) <= weights.estimate_upper_bound(each)
