@@ -142,7 +142,9 @@ class TestCoverage:
     ) -> None:
         assert delete(open_notes(entry)) == REFUSAL
 
-    def test_call_of_an_allowed_tool_that_a_deny_rule_names_is_refused(self, open_notes: OpenNotes) -> None:
+    def test_call_of_an_allowed_tool_is_refused_if_a_deny_rule_lists_the_tool(
+        self, open_notes: OpenNotes
+    ) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
         assert "the setting approval.deny forbids this" in (delete(runtime) or "")
 

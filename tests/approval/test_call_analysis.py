@@ -241,7 +241,7 @@ class TestWrittenPaths:
         ],
     )
     @pytest.mark.parametrize("declared", [True, False])
-    def test_only_writing_protected_or_startup_files_is_flagged_and_not_ordinary_files(
+    def test_writing_protected_or_startup_files_is_flagged_but_writing_ordinary_files_is_not(
         self, path: str, rule: str | None, declared: bool
     ) -> None:
         tool = make_tool("write", judged_as={"path": "path"} if declared else None)
@@ -286,12 +286,12 @@ class TestWrittenPaths:
 
 
 @check_cases("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_defining_a_tool_with_an_invalid_judged_as_value_raises_invalid_tool(meaning: Any) -> None:
+def test_tool_definition_with_an_invalid_argument_kind_in_judged_as_is_rejected(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_defining_a_tool_whose_judged_as_names_a_missing_parameter_raises_invalid_tool() -> None:
+def test_tool_definition_with_a_missing_parameter_in_judged_as_is_rejected() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",

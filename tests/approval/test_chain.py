@@ -103,7 +103,7 @@ def test_deny_rule_can_refuse_calls_by_tool_danger_rule_or_category(entry: str) 
     assert entry in decision.reason
 
 
-def test_tool_named_in_a_deny_rule_is_refused_even_for_a_harmless_call() -> None:
+def test_harmless_call_of_a_tool_listed_in_a_deny_rule_is_refused() -> None:
     decision = DecisionChain(deny_rules=DenyRules(["tool:terminal"])).decide(analysis_of(HARMLESS), SESSION)
     assert decision is not None
     assert decision.decided_by is DecidedBy.DENY

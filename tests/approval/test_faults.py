@@ -98,7 +98,7 @@ class TestDenyRules:
     @pytest.mark.parametrize(
         "command", ["make", "make -j4", "sudo make", "bash -c make", "make > out", "make --help", "ls; make"]
     )
-    def test_command_named_in_a_deny_rule_is_refused_with_any_arguments_and_wrappers(
+    def test_command_listed_in_a_deny_rule_is_refused_with_any_arguments_and_wrappers(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         approval = open_test_runtime({"approval": {"deny": ["make"]}}).approval
@@ -106,7 +106,7 @@ class TestDenyRules:
         assert approval.preview(command.replace("make", "cmake")).outcome == "runs"
 
     @pytest.mark.parametrize("entry", ["rule:git-force-pusch", "category:publsh"])
-    def test_deny_rule_that_names_an_unknown_danger_rule_or_category_is_a_config_error(
+    def test_deny_rule_for_an_unknown_danger_rule_or_category_raises_a_config_error(
         self, open_test_runtime: RuntimeOpener, entry: str
     ) -> None:
         with pytest.raises(ConfigError, match=r"approval\.deny: there is no .* Did you mean"):

@@ -128,7 +128,7 @@ async def test_next_call_of_a_command_approved_for_the_session_does_not_ask_the_
 
 
 @pytest.mark.parametrize("answer", [Answer.DENY, "session", "always", 1, None, ["once"], Answer.ALWAYS])
-async def test_approver_answer_that_was_not_offered_refuses_the_call_without_being_remembered(
+async def test_approver_answer_that_was_not_offered_refuses_the_call_and_is_not_stored(
     loops: EventLoops, answer: Any
 ) -> None:
     person = FixedAnswer(answer)

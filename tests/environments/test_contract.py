@@ -269,7 +269,7 @@ class TestCommandTermination:
         await wait_until_gone(token)
         assert (await environment.run("echo on")).output == "on\n"
 
-    async def test_closing_an_environment_terminates_its_commands_and_closing_it_again_does_nothing(
+    async def test_closing_an_environment_terminates_its_commands_and_a_second_close_does_nothing(
         self, site: BackendSite, token: str
     ) -> None:
         environment = Environment(site.backend())
@@ -716,7 +716,9 @@ async def test_concurrent_writes_to_the_standard_input_of_a_program_arrive_once_
 
 
 @for_every_backend
-async def test_readiness_check_of_an_available_backend_reports_that_it_is_ready(site: BackendSite) -> None:
+async def test_readiness_check_of_an_available_backend_reports_the_backend_as_ready(
+    site: BackendSite,
+) -> None:
     readiness = await site.backend().check()
     assert (readiness.available, readiness.advice) == (True, "")
 

@@ -26,7 +26,7 @@ def test_every_terminal_backend_name_that_the_settings_accept_has_an_implementat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_terminal_backend_can_be_built_from_the_settings_by_its_name(name: str, tmp_path: Path) -> None:
+def test_every_terminal_backend_can_be_created_from_the_settings_by_name(name: str, tmp_path: Path) -> None:
     config = make_config(tmp_path, backend=name, image="some/image", ssh={"host": "build.example"})
     assert build_backend(config, name).name == name
 

@@ -241,7 +241,7 @@ async def test_state_of_commands_is_not_stored_in_a_dev_shm_directory_owned_by_a
     await guard.shut_down()
 
 
-async def test_old_state_directory_with_a_space_in_its_name_is_removed_without_deleting_other_directories(
+async def test_removing_an_old_state_directory_with_a_space_in_its_name_deletes_no_other_directory(
     options: dict[str, str], token: str
 ) -> None:
     precious = Path(options["notes"]) / token

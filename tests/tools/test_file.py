@@ -424,7 +424,7 @@ def test_diff_of_a_patch_shows_distant_edits_as_separate_hunks_with_correct_line
 
 @given(st.lists(st.sampled_from(["x", "a", "b", ""]), max_size=60), st.sampled_from(["y", "y\nz", ""]))
 @without_deadline()
-def test_every_hunk_in_the_diff_of_a_patch_quotes_the_old_and_new_file_at_its_line_numbers(
+def test_hunks_in_the_diff_of_a_patch_have_the_line_numbers_of_the_old_and_new_file(
     content: list[str], new: str
 ) -> None:
     before = "\n".join(content)
@@ -789,7 +789,7 @@ def test_file_search_result_is_marked_as_partial_only_if_there_are_more_matches_
     assert "more than 3 matches" in answer["partial"]
 
 
-def test_file_search_reports_how_many_binary_and_too_large_files_it_skipped(
+def test_file_search_reports_the_number_of_skipped_binary_and_too_large_files(
     tmp_path: Path, call: Call
 ) -> None:
     (tmp_path / "bin").write_bytes(b"needle\0")

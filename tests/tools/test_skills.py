@@ -145,7 +145,7 @@ def test_editing_a_user_skill_is_refused_if_its_front_matter_name_differs_from_i
     assert (skill / "SKILL.md").read_text() == text
 
 
-def test_editing_the_description_of_a_skill_is_refused_if_its_existing_text_has_injected_instructions(
+def test_editing_a_skill_is_refused_if_its_existing_text_contains_injected_instructions(
     session: Session, own: Path
 ) -> None:
     write_skill(own, "greet", "Greet.", ORDER)

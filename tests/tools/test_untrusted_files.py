@@ -88,7 +88,7 @@ def test_patch_can_replace_a_line_that_read_file_warned_about(session: Session, 
     assert (tmp_path / "notes.md").read_text() == TEXT.replace(ORDER, "Nothing.")
 
 
-def test_read_file_and_search_files_give_no_warning_for_a_file_without_instructions(session: Session) -> None:
+def test_read_file_and_search_files_do_not_warn_about_a_file_without_instructions(session: Session) -> None:
     assert "untrusted" not in call_tool(session, "read_file", path="plain.py")
     assert "untrusted" not in call_tool(session, "search_files", pattern="boats", glob="*.py")
 

@@ -182,7 +182,7 @@ def test_error_of_web_extract_explains_why_an_image_or_a_script_rendered_page_ha
     assert "browser_navigate" in extract_error(session, f"{server.url}/empty")
 
 
-def test_web_extract_of_a_damaged_pdf_is_an_error(session: Session, server: WebServer) -> None:
+def test_web_extract_of_a_damaged_pdf_returns_an_error(session: Session, server: WebServer) -> None:
     server.pages["/a.pdf"] = Page(b"%PDF-1.4\n%%EOF nothing", "application/pdf")
     assert "could not be parsed" in extract_error(session, f"{server.url}/a.pdf")
 
