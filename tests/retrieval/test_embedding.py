@@ -402,7 +402,7 @@ def test_embedding_endpoint_that_answers_with_an_http_error_is_reported_as_unava
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirect_of_an_embedding_request_is_not_followed_so_that_the_api_key_is_not_sent_on(
+def test_redirect_of_an_embedding_request_is_not_followed_to_protect_the_api_key(
     server: Server, status: int
 ) -> None:
     server.handler = lambda request: request.send(b"", status, location="/elsewhere")
@@ -417,7 +417,7 @@ def test_embedding_endpoint_slower_than_the_timeout_is_reported_as_unavailable(s
         EndpointEmbedder(server.url, "m", timeout=0.1).embed(["x"], "query")
 
 
-def test_embedding_request_times_out_although_the_response_body_arrives_byte_by_byte(server: Server) -> None:
+def test_embedding_request_times_out_even_if_the_response_body_arrives_byte_by_byte(server: Server) -> None:
     def trickle(request: EmbeddingRequest) -> None:
         request.send(b"", length=100_000)
         while not server.ended.wait(0.02):  # or until nobody listens any more
@@ -428,7 +428,7 @@ def test_embedding_request_times_out_although_the_response_body_arrives_byte_by_
         EndpointEmbedder(server.url, "m", timeout=0.3).embed(["x"], "query")
 
 
-def test_embedding_request_times_out_although_the_response_headers_arrive_byte_by_byte(
+def test_embedding_request_times_out_even_if_the_response_headers_arrive_byte_by_byte(
     server: Server,
 ) -> None:
     sent: list[int] = []
@@ -464,7 +464,7 @@ def test_embedding_endpoint_that_breaks_the_connection_is_reported_as_unavailabl
     "url",
     ["", "localhost", "ftp://127.0.0.1/v1", "file:///etc/passwd", "data:,{}", "http://", "http://a b/c"],
 )
-def test_embedding_endpoint_with_a_url_other_than_http_is_never_contacted(url: str) -> None:
+def test_embedding_endpoint_whose_url_is_not_http_is_never_contacted(url: str) -> None:
     with pytest.raises(EmbeddingUnavailable):
         EndpointEmbedder(url, "m").embed(["x"], "query")
 
@@ -566,7 +566,7 @@ def test_first_embedding_request_after_a_failure_contains_only_one_text(
     assert batch_sizes(server) == [3, 1, 1, 2]
 
 
-def test_while_one_thread_retries_a_failed_embedding_endpoint_other_threads_get_the_error(
+def test_other_threads_get_the_error_while_one_thread_retries_a_failed_embedding_endpoint(
     server: Server,
 ) -> None:
     clock = Clock()
