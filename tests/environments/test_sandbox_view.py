@@ -391,7 +391,7 @@ async def test_sandboxed_command_that_writes_everywhere_changes_only_the_project
     assert (workspace_root / "project" / "tried").exists()
 
 
-async def test_sandbox_started_by_an_unprivileged_user_hides_secrets_and_allows_writing_only_in_the_project(
+async def test_sandbox_of_an_unprivileged_user_hides_secrets_and_allows_writing_only_in_the_project(
     workspace_root: Path, home: Path
 ) -> None:
     if not is_root():
