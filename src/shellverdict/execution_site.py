@@ -140,7 +140,7 @@ def _split_components(path: str) -> _Parts:
 
 
 def _known_components(path: str) -> _Parts:
-    """Return the components of a path before the first one with wildcards."""
+    """Return the components of a path that precede the first component with wildcards."""
     parts = _split_components(path)
     return parts[: next((n for n, part in enumerate(parts) if has_wildcards(part)), len(parts))]
 

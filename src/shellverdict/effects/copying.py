@@ -1,4 +1,4 @@
-"""Detect files that a command copies, moves, links or mirrors, on this machine or to another one."""
+"""Detect files that a command copies, moves, links or mirrors, on this machine or to another machine."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ _SIDE_OUTPUT_OPTIONS = ("-MF", "-MJ", "-Wl,-Map=", "-Wl,-Map,")
 
 
 def _compiler_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the compiled program, and the dependency and map files that a compiler writes beside it."""
+    """Yield the program that a compiler writes, and its dependency and map files."""
     yield from _output_option_effects(context)
     for option, following in pairwise((*context.run.argv[:MAX_OPERANDS], Word(""))):
         for name in _SIDE_OUTPUT_OPTIONS:

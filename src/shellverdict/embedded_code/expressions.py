@@ -363,7 +363,7 @@ class ExpressionReader:
         return len(words)
 
     def fold_list(self, words: Sequence[Token]) -> list[str] | None:
-        """Return the strings of a list literal or of a variable that holds one; None if they are unknown."""
+        """Return the strings of a list literal or of a list variable; None if the strings are unknown."""
         if len(words) == 1 and words[0].kind == "words":
             return words[0].text.split()
         if len(words) == 1 and words[0].kind == "name":

@@ -243,7 +243,7 @@ _KEYWORDS_BEFORE_VALUE = frozenset(
 
 
 def tokenize(code: str, syntax: Syntax) -> list[Token]:
-    """Return the tokens of the code; the end of a line is a token too."""
+    """Return the tokens of the code, including a token for each end of line."""
     return _Tokenizer(code, syntax).run()
 
 
@@ -342,7 +342,7 @@ class _Tokenizer:
         self._add_nested_code(inner)
 
     def _add_nested_code(self, codes: list[str]) -> None:
-        """Add the tokens of expressions inside strings (`"#{…}"`), which are code too."""
+        """Add the tokens of the code that is interpolated in strings, such as `"#{…}"`."""
         for code in codes:
             if self.depth < _MAX_NESTING and not code.isidentifier():
                 self.tokens.append(Token("line", "\n"))

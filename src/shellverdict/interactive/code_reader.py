@@ -133,7 +133,7 @@ class CodeReader:
             raise BudgetExceeded
 
     def _harmless_units(self, language: str, units: Iterable[str]) -> list[str]:
-        """Return earlier statements without effects; they are the context in which new ones are analyzed."""
+        """Return earlier statements without effects, which are the context for analyzing new statements."""
         candidates = [unit for unit in units if not _has_effects(self._analyze_units(language, [unit]))]
         if not _has_effects(self._analyze_units(language, candidates)):
             return candidates

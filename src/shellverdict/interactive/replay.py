@@ -475,7 +475,7 @@ class _Replay:
         return [entered, scenario]
 
     def _started_programs(self, frame: InterpreterFrame) -> list[WaitingProgram]:
-        """Return the programs that the last input line starts and that read further input."""
+        """Return the programs that the last input line starts and that read the following lines."""
         lines = [*frame.earlier_code, *frame.new_code]
         analysis = self._code.analyze_new(frame.language, lines[:-1], lines[-1:])
         return [

@@ -163,7 +163,7 @@ def _expand_part(directories: Iterable[Path], part: str) -> Iterator[Path]:
 
 
 def _matching_names(directory: Path, pattern: str) -> Iterator[str]:
-    """Yield the names in a directory that match a pattern. Raises ValueError if it has too many entries."""
+    """Yield the names in a directory that match a pattern. Raises ValueError for a very large directory."""
     hidden = pattern.startswith(".")
     try:
         with os.scandir(directory) as entries:

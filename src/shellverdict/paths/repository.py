@@ -144,7 +144,7 @@ def _contains_entry(entries: Sequence[bytes], path: bytes) -> bool:
 
 
 def _collapsed_parents(path: bytes) -> Iterator[bytes]:
-    """Yield each parent directory of a path with and without a final slash; a git index may have either.
+    """Yield each parent directory of a path with and without a final slash, as a git index may list it.
 
     The index then has one entry for the directory and none for the files in it.
     """

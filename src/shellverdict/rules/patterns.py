@@ -149,7 +149,7 @@ class SubcommandPattern:
 
 @dataclass(frozen=True, slots=True)
 class OptionPattern:
-    """An option in a rule, by name and perhaps by value: `--force`, `--allow-*`, `-X=DELETE`."""
+    """An option in a rule, by name and optionally by value: `--force`, `--allow-*`, `-X=DELETE`."""
 
     name: str
     glob: Glob | None = None

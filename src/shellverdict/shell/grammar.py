@@ -337,7 +337,7 @@ class Parser(WordParser):
         return self._parse_command()
 
     def _parse_test(self) -> Node:
-        """Parse `[[ … ]]`; only the words in it are kept, not the operators between them."""
+        """Parse `[[ … ]]` into its words, without the operators between the words."""
         self.position += 2
         words: list[WordNode] = []
         while True:

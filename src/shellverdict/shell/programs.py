@@ -1,4 +1,4 @@
-"""Names of programs that the shell analysis treats specially, and lookup of the program a word means."""
+"""Names of programs with special analysis, and lookup of the program to which a word refers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROGRAM_DIRECTORIES = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/l
 
 
 def resolve_program(word: Word, state: ShellState) -> Word:
-    """Return the program name that a word means, following copies, links and file patterns."""
+    """Return the name of the program to which a word refers, following copies, links and file patterns."""
     if word in state.program_copies:
         return state.program_copies[word]
     if "/" not in word and "PATH" in state.variables:

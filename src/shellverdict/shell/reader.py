@@ -134,7 +134,7 @@ def read_command(
 
 
 def _exported_values(state: ShellState) -> dict[str, Word]:
-    """Return the variables that are exported after the command; values that are too long are unknown."""
+    """Return the variables that are exported after the command; very long values are marked as unknown."""
     names = state.variables if state.exports_all else state.exported & state.variables.keys()
     values = {name: join_value(state.variables[name]) for name in names}
     unknown = unknown_word(frozenset({Taint.UNREAD}))
@@ -508,7 +508,7 @@ class ShellReader(NestedCodeReader):
 
 
 def _find_on_path(name: str, state: ShellState) -> str:
-    """Return the file that a program name means if the command has set PATH and created the file; else ""."""
+    """Return the file that a program name refers to, if the command has set PATH and created it."""
     if "PATH" not in state.variables or name in BUILTINS:
         return ""
     for directory in join_value(state.variables["PATH"]).split(":"):

@@ -99,7 +99,7 @@ def apply_output_redirects(
 
 
 def keep_redirects_open(redirects: Iterable[Redirect], stdin: TextStream | None, state: ShellState) -> None:
-    """Apply `exec` with redirections but no command: they stay open for all following commands."""
+    """Apply `exec` with redirections but no command, which redirects all following commands."""
     for redirect in redirects:
         if redirect.descriptor.isdigit() and redirect.is_output:
             state.output_descriptors[redirect.descriptor] = redirect.target

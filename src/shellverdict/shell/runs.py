@@ -16,7 +16,7 @@ STDIN_PATHS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 @dataclass(frozen=True, slots=True)
 class TextStream:
-    """Input or output of a program: the text if it is known, and where the data comes from.
+    """Input or output of a program: the text if it is known, and the origin of the data.
 
     `text` is None if nothing is known; it may contain the placeholders of `Word`. `is_interactive` marks the
     input of a running process, to which text is written over time. `listed_directories` are the directories

@@ -51,7 +51,7 @@ class ShellState:
 
     @property
     def absolute_cwd(self) -> Word:
-        """Return the working directory; a relative one is made absolute if `initial_cwd` is known."""
+        """Return the working directory; a relative path is made absolute if `initial_cwd` is known."""
         if not self.initial_cwd or self.cwd[:1] in ("/", "~", GAP):
             return self.cwd
         return (

@@ -1,4 +1,4 @@
-"""Combine the text streams that programs print: one after the other, either of two, or repeated."""
+"""Combine output streams of programs: concatenated, as alternatives, or repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_STREAM = TextStream(None)
 
 
 def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
-    """Return the first stream followed by the second; unknown if either is unknown or the result too long."""
+    """Return two streams concatenated; the text is unknown if one of them is unknown or if it is too long."""
     if first.text == "" and not first.taints:
         return second
     text = None if first.text is None or second.text is None else Word(first.text + second.text)

@@ -64,7 +64,7 @@ _LITERAL_TABLE = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
 
 
 class Word(str):
-    """A string that is one word of a command after expansion, perhaps with unknown parts or wildcards."""
+    """A string that is one word of a command after expansion; it may have unknown parts and wildcards."""
 
     __slots__ = ()
 

@@ -40,7 +40,7 @@ _NON_COMMAND_VALUES = frozenset(
 
 
 def read_git_setting(key: str, value: str, *, is_stored: bool = False) -> Iterator[InnerCommand]:
-    """Yield the command that a git setting makes git run; `is_stored` means it is saved for later."""
+    """Yield the command that a git setting makes git run; `is_stored` means that git saves the setting."""
     lowered = key.lower()
     if lowered.startswith("alias."):
         if value.startswith("!"):

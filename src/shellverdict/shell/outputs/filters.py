@@ -31,7 +31,7 @@ def reverse_lines(text: str) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Split text into lines that keep their newline; the last one may have none."""
+    """Split text into lines that include their newline; the last line may have no newline."""
     return [line + "\n" for line in text.split("\n")[:-1]] + (
         [last] if (last := text.rpartition("\n")[2]) else []
     )
