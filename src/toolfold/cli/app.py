@@ -107,7 +107,7 @@ class Invocation:
         self._warned = False
 
     def with_overrides(self, overrides: Sequence[str]) -> Invocation:
-        """Return a copy of the invocation with more `--set` overrides; the added ones take precedence."""
+        """Return a copy of the invocation with more `--set` overrides, which take precedence."""
         return Invocation([*self._overrides, *overrides], self.project)
 
     def load_config(self, *, quiet: bool = False) -> Config:

@@ -147,7 +147,7 @@ def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
 
 
 def _iter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield all mappings in a parsed settings file, also nested ones."""
+    """Yield all mappings in a parsed settings file, including nested mappings."""
     if isinstance(value, dict):
         yield value
     if isinstance(value, (dict, list)):
@@ -156,7 +156,7 @@ def _iter_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Merge sections of an MCP server's settings that mean the same, such as `env` and `environment`."""
+    """Merge sections of an MCP server's settings with the same meaning, such as `env` and `environment`."""
     maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
     return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
 

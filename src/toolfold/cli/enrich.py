@@ -232,7 +232,7 @@ class EnrichmentSession:
         raise NotFound(f"no client {name!r} is connected. {connected}.")
 
     def select_usable(self, client: ConnectedClient, tools: Sequence[Tool]) -> list[Tool]:
-        """Return those tools that a gateway client may use, because it must not see the names of others."""
+        """Return the tools that a gateway client may use; it must not see the names of other tools."""
         usable = [tool for tool in tools if tool.name in client.tools]
         if len(usable) < len(tools):
             left_out = format_count(len(tools) - len(usable), "tool")
@@ -332,7 +332,7 @@ class EnrichmentSession:
         return 0
 
     def remove_messages(self, tools: Sequence[Tool] | None) -> int:
-        """Remove stored example messages of the given tools, or all for None. Built-in messages are kept."""
+        """Remove stored messages of the given tools, or of all tools for None, but no built-in messages."""
         stored = self._store.load()
         if tools is not None:
             wanted = {(tool.server, tool.own_name) for tool in tools}

@@ -47,7 +47,7 @@ _SHELL_SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """Whether one terminal backend can be used; if not, the reason."""
+    """Availability of a terminal backend, and the reason if the backend cannot be used."""
 
     name: str
     available: bool

@@ -1,4 +1,4 @@
-"""`toolfold explain`: show which tools a model is sent for a message, and why the others are not."""
+"""`toolfold explain`: show which tools a model is sent for a message, and why others are not sent."""
 
 from __future__ import annotations
 

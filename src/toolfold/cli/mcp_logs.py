@@ -125,7 +125,7 @@ def server_log_path(config: Config, name: str) -> Path:
 
 
 class _FollowedLog:
-    """Reads the lines that are added to a log, also after the file was replaced by a new one."""
+    """Reads the lines that are added to a log, even if the log file is replaced by a new file."""
 
     def __init__(self, label: str, file: Path) -> None:
         self.label, self._file = label, file

@@ -44,7 +44,7 @@ _REASON_TEXTS = {
 @json_option
 @click.pass_obj
 def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool, as_json: bool) -> int:
-    """Show new and changed tools that wait for your review, and accept or leave each one.
+    """Show new and changed tools that wait for your review, and ask whether to accept each tool.
 
     A tool that is new or has changed since you added its server is held: it is not sent to models and cannot
     be called until you accept it here. With --json, nothing is asked and nothing is accepted.

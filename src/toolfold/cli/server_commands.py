@@ -123,7 +123,7 @@ def summarize_server(settings: Mapping[str, Any], *, short: bool = False) -> str
 
 
 def shorten_problem(problem: str) -> str:
-    """Return an error message that is safe to print and not too long."""
+    """Return an error message of limited length that is safe to print."""
     return shorten_middle(make_visible(problem), _MAX_PROBLEM_CHARS)
 
 
@@ -248,7 +248,7 @@ def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
 
 
 def load_tool_names(config: Config, extra: Sequence[str] = ()) -> ToolNames:
-    """Return the tool names that clients of the gateway see, for all enabled servers and `extra` ones.
+    """Return the tool names that clients of the gateway see, for all enabled servers and `extra` servers.
 
     No server is started. Built-in tools and plugins are loaded, because a server's tool cannot have the name
     of one of theirs.

@@ -105,7 +105,7 @@ def show(invocation: Invocation, name: str, as_json: bool) -> None:
 @yes_option
 @click.pass_obj
 def remove(invocation: Invocation, name: str, yes: bool) -> int:
-    """Remove a team with its rules and limits. Its members stay users."""
+    """Remove a team with its rules and limits. Its members are not removed."""
     users = open_users(invocation)
     directory = users.directory()
     found = describe_team(directory.require_team(name), directory)
@@ -152,7 +152,7 @@ def leave(invocation: Invocation, name: str, user: str) -> None:
 
 
 def print_lost_limits(team: Team) -> None:
-    """Print the limits of a team that no longer apply to those who leave it."""
+    """Print the limits of a team that no longer apply to members who leave it."""
     from toolfold.users.quotas import format_amount
 
     if team.limits:

@@ -21,7 +21,7 @@ MAX_SHOWN_ARGUMENTS_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """One part of a conversation: a message, a tool call or the result of one."""
+    """One part of a conversation: a message, a tool call or a tool result."""
 
     role: str
     """user, assistant, thinking, call or result."""
