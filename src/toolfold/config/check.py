@@ -161,7 +161,7 @@ def _search_limit_warnings(settings: Settings, tree: Node) -> list[str]:
 
 
 def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
-    """Warn if the name of the embedding model looks like a misspelled built-in one."""
+    """Warn if the name of the embedding model looks like a misspelled name of a built-in model."""
     name = settings.tools.rag_embed_model
     near = closest_names(name, BUILTIN_MODELS, count=1)
     if name in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:

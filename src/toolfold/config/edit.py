@@ -1,4 +1,4 @@
-"""Change one setting in a file and nothing else in the file.
+"""Change one setting in a file, and leave all other text unchanged.
 
 The new content is validated, and parsed again to make sure that it has exactly the intended change, before
 the file is replaced; otherwise the file stays as it is. Knows nothing of layers: it changes the given file,

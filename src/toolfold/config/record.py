@@ -118,7 +118,7 @@ class SettingsRecord:
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def add_pending(self, change: PendingChange) -> None:
-        """Store a change as pending until the user accepts it; the file's last accepted state is kept."""
+        """Store a change as pending until the user accepts it, with the file's last accepted state."""
         with self._modify_record() as data:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 

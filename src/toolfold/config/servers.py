@@ -1,4 +1,4 @@
-"""Settings of MCP servers: how each is started or reached, what it may provide, how it is trusted.
+"""Settings of MCP servers: start command or URL, tools to use, limits and trust.
 
 Reads nothing and starts nothing. References such as `${TOKEN}` are not expanded here, but when the server is
 started, and their values are never stored.
