@@ -38,7 +38,7 @@ def backend_names() -> list[str]:
 
 
 def build_environment(config: Config, name: str = "") -> Environment:
-    """Return the environment with this name, or the configured one if no name is given."""
+    """Return the environment with this name, or the configured environment if no name is given."""
     settings = config.terminal
     named = {each: config.environment[each] for each in settings.environment if each in config.environment}
     return Environment(

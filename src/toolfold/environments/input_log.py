@@ -1,4 +1,4 @@
-"""Log what was written to a background process, so that approval can judge further input in context.
+"""Log the input of background processes, so that new input is judged together with earlier input.
 
 Held in memory, because commands can modify the files of a process on the target. Nothing is dropped
 silently: if something is missing, the log says that it is incomplete, and why.

@@ -92,7 +92,7 @@ class ProcessTable:
         self._watch_task: asyncio.Task[None] | None = None
 
     async def start(self, command: CommandSpec, watch_words: Sequence[str] = ()) -> BackgroundProcess:
-        """Start a background process. Raises CallError if too many run or it cannot start."""
+        """Start a background process. Raises CallError if too many processes run or it cannot be started."""
         async with self._start_lock:
             running = [each for each in await self.list_all() if each.state == "running"]
             if len(running) >= self._max_running:
@@ -203,7 +203,7 @@ class ProcessTable:
             raise CallError(f"{name} does not read its input. At most a part of the text was written.")
 
     async def _load_input_log(self, name: str) -> InputLog:
-        """Return the log of a process's input, marked as incomplete if other clients wrote to it too."""
+        """Return the log of a process's input, marked as incomplete if other clients also wrote input."""
         process = await self.get(name)
         log = self._input_logs.get(name, process.command)
         size, text = await self._read_written_input(name)

@@ -52,7 +52,7 @@ class ResizableProcess(LocalProcess):
 
 
 def client_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a client program: harmless ones, and those it needs to connect."""
+    """Return a client program's environment variables: harmless variables, and those needed to connect."""
     connection = {name: value for name, value in environment.items() if _CONNECTION_VARIABLES.fullmatch(name)}
     return {"PATH": os.defpath, **safe_variables(environment), **connection}
 

@@ -159,7 +159,7 @@ class CommandRunner:
         return running.reported_exit.exit_code, bytes(output)
 
     async def resolve_exit_code(self, running: RunningCommand) -> int:
-        """Return the exit code of a command whose shell did not report one after the output.
+        """Return the exit code of a command whose shell reported no exit code after the output.
 
         The shell was killed, or replaced itself by `exec`.
         """
@@ -208,7 +208,7 @@ class CommandRunner:
         return False
 
     async def ask_guard(self, question: Callable[[Guard], Awaitable[T]]) -> T:
-        """Return the guard process's answer to a question; if the guard is lost, start and ask a new one."""
+        """Return the guard process's answer to a question; if the guard is lost, start a new guard first."""
         for _ in range(2):
             with contextlib.suppress(GuardLost):
                 return await question(await self.ensure_guard())

@@ -164,7 +164,7 @@ class Sandbox(Local):
         return self._state / "gitconfig"
 
     def _build_view(self) -> FileView:
-        """Build the file system that commands see. If two rules name the same path, the later one applies."""
+        """Build the file system that commands see. If two rules name one path, the later rule applies."""
         view = FileView(self._empty_file, self._empty_directory)
         for path in visible_paths.SYSTEM:
             view.show(path, follow=False)

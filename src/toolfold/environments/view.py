@@ -91,7 +91,7 @@ class FileView:
         return nearest is not None and nearest.shows_files
 
     def arguments(self) -> list[str]:
-        """Return the options for bubblewrap, outer paths first: a later mount covers an earlier one."""
+        """Return the options for bubblewrap, outer paths first, because later mounts cover earlier mounts."""
         self._secure_scratch()
         entries: list[tuple[int, list[str]]] = [
             *((len(path.parts), words) for path in self.mounts if (words := self._mount_arguments(path))),
@@ -224,7 +224,7 @@ def _scan(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _is_permitted(status: os.stat_result, wanted: int) -> bool:
-    """Return True if a file's permission bits give the current user the wanted access."""
+    """Return True if a file's permission bits give the current user the requested access."""
     if not hasattr(os, "geteuid"):  # Windows has no such bits
         return True
     if status.st_uid == os.geteuid():
