@@ -114,7 +114,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the allow-list entries that match the call, one per tool name; the first is to be saved."""
+        """Return the allow-list entries that match the call, one per tool name; the first can be saved."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)

@@ -79,7 +79,7 @@ class ApprovalPreview:
 
 
 class QuestionEvents(Protocol):
-    """Publishes one event when a person is asked for approval and another one with the answer."""
+    """Publishes an event when a person is asked for approval, and an event with the answer."""
 
     def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None: ...
 

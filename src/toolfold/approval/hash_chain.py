@@ -1,4 +1,4 @@
-"""Hash chain of audit log entries: each contains the hash of the one before, so that changes can be detected.
+"""Hash chain of audit log entries: each entry contains the previous entry's hash, to detect changes.
 
 An entry is one line of JSON that ends with its hash. Knows no files and databases, nor what entries mean.
 """
@@ -115,7 +115,7 @@ def _find_problem(line: str, link: Link, last: Link | None) -> str:
 
 
 def _count_unchained(line: str, report: ChainReport) -> None:
-    """Count a line without a hash; it is a problem if entries with hashes come before it."""
+    """Count a line without a hash; report a problem if the line follows entries with hashes."""
     if not _is_object(line):
         report.incomplete += 1
     elif report.entries or report.problems:

@@ -143,7 +143,7 @@ class PendingQuestions:
             await asyncio.wait({task})
 
     def notify_waiting(self, topic: object) -> None:
-        """Wake all calls that wait for an answer on `topic`, so that they check if they still need one."""
+        """Wake all calls that wait for an answer on `topic`; each checks if it still needs the answer."""
         with self._lock:
             listening = list(self._listeners.get(topic, ()))
         for each in listening:
