@@ -65,7 +65,7 @@ _WORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events that a web page does not have yet, as JSON text, and the number of the last one."""
+    """Events that a web page does not have yet, as JSON text, and the number of the last event."""
 
     json_members: str
     position: int
@@ -113,7 +113,7 @@ class ActivityFeed:
         return self._redact(text)[:MAX_TEXT_CHARS]
 
     def read_after(self, number: int, limit: int = MAX_BATCH_EVENTS) -> tuple[list[Json], int, int]:
-        """Return the events after event `number`, the number of the last one, and how many were skipped."""
+        """Return the events after event `number`, the last event's number and the count of skipped events."""
         with self._lock:
             last = self.last_number
             newer = list(itertools.takewhile(lambda each: each[0] > number, reversed(self._events)))
@@ -182,7 +182,7 @@ class ActivityFeed:
         return self._tick
 
     async def _read_batch(self, tick: Tick, number: int) -> EventBatch:
-        """Return the events after event `number`, prepared once for all pages that need the same ones."""
+        """Return the events after event `number`, prepared only once for all pages that need them."""
         if number not in tick.batches:
             tick.batches[number] = asyncio.create_task(asyncio.to_thread(self._prepare_batch, number))
         return await asyncio.shield(tick.batches[number])  # a page that is closed must not stop the others

@@ -1,4 +1,4 @@
-"""Approval questions that were asked on one replica and can be answered on the page of another.
+"""Approval questions that were asked on one replica and can be answered on another replica's page.
 
 A thread of its own talks to the database, so that neither a call that waits nor a page is blocked by it.
 Entries of a replica that has ended disappear after some seconds.
