@@ -148,7 +148,7 @@ class ChangeLog:
         moved: tuple[str, ...] = (),
         imported: tuple[str, ...] = (),
     ) -> FileChange:
-        """Replace a client's file and log the change; a backup stays beside it until it is undone."""
+        """Replace a client's file and log the change; keep a backup next to it until the change is undone."""
         change = FileChange(
             client=client_file.client,
             file=str(client_file.file),
@@ -245,7 +245,7 @@ def _parse_change(fields: Any) -> FileChange:
 
 
 def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
-    """Merge two successive changes of a client's file to one, so that both are undone together."""
+    """Merge two successive changes of a client's file into one, so that both are undone together."""
     return dataclasses.replace(
         change,
         before=last.before,

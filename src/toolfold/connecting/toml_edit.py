@@ -54,7 +54,7 @@ def set_table(text: str, section: str, name: str, value: Mapping[str, Any]) -> s
 
 
 def set_value(text: str, name: str, value: Any) -> str:
-    """Return the TOML text with a top-level value set; a new one is added after the others."""
+    """Return the TOML text with a top-level value set; a new value is added after the existing values."""
     newline = "\r\n" if "\r\n" in text else "\n"
     line = f"{_render_key(name)} = {_render_value(value)}{newline}"
     end = 0

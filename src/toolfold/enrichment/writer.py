@@ -134,7 +134,7 @@ class MessageWriter:
         return left
 
     async def _write_batch(self, batch: Sequence[Tool], save: SaveRecords, report: WriteReport) -> list[Tool]:
-        """Write and save example messages for one batch of tools; return the tools that got no usable one."""
+        """Write and save example messages for a batch of tools; return the tools without usable messages."""
         reply = await self._call_model(batch, report)
         messages_by_index = parse_reply(reply.text, len(batch))
         model = str(self._name if self._name.model else ModelName(self._name.provider, reply.model))

@@ -30,7 +30,7 @@ class ToolfoldToolset(BaseToolset):
         return [SessionTool(self._tools, each) for each in self._tools.list_all()]
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the selected tools to the model; it may call the others, too."""
+        """Declare the selected tools to the model, which may also call tools that were not selected."""
         tools = await self.get_tools_with_prefix(
             tool_context
         )  # first, because listing all tools begins a turn

@@ -37,7 +37,7 @@ class ToolfoldTools(AbstractCapability[Any]):
         self._tools = SessionTools(session)
 
     def get_toolset(self) -> SessionToolset:
-        """Return every tool of the session, so that calls of tools that are not shown are accepted too."""
+        """Return every tool of the session, so that the model can also call tools that it was not shown."""
         return SessionToolset(self._tools.session)
 
     async def before_model_request(

@@ -53,7 +53,7 @@ def _find_in_line(line: CommandLine, executed: frozenset[int]) -> Iterator[Span]
 def _find_known_programs(
     words: Sequence[TextWord],
 ) -> Iterator[tuple[tuple[SecretArguments, ...], Sequence[TextWord]]]:
-    """Yield the arguments of each program known to take secrets, and which of these arguments are secret."""
+    """Yield the arguments of each program that receives secrets, and which of the arguments are secret."""
     located = [
         (number, name) for number, word in enumerate(words) if (name := _program_name(word)) in BY_PROGRAM
     ]

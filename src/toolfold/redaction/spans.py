@@ -22,7 +22,7 @@ def split_words(text: str) -> frozenset[str]:
 
 
 def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans sorted by position, with overlapping ones merged."""
+    """Yield the spans sorted by position, with overlapping spans merged."""
     current: Span | None = None
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if current is None:
