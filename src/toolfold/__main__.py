@@ -1,4 +1,4 @@
-"""Let `python -m toolfold` run the command line, for installations without the `toolfold` script."""
+"""Run the command line with `python -m toolfold`, for installations without the `toolfold` script."""
 
 from toolfold.cli import main
 

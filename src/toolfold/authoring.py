@@ -103,7 +103,7 @@ def build_tool(
 
 
 class ToolFunction(Generic[P, R]):
-    """Function made into a tool: it can still be called, and its attribute `tool` can be registered."""
+    """Function decorated as a tool: it stays callable, and its attribute `tool` can be registered."""
 
     __name__: str
 
@@ -117,14 +117,14 @@ class ToolFunction(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> ToolFunction[..., R]:
-        """Bind the tool to an object, like a method, so that it acts on that object."""
+        """Bind the tool to an object, like a method, so that it operates on that object."""
         if instance is None:
             return self
         return ToolFunction(MethodType(self._function, instance), self._options)
 
     @functools.cached_property
     def tool(self) -> Tool:
-        """Return the tool, which is built on first use so that decorating does not slow down imports."""
+        """Return the tool, built on first use so that decorating does not slow down imports."""
         return tool_from_function(self._function, **self._options)
 
 
@@ -147,7 +147,7 @@ def tool(
     timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], ToolFunction[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Turn a typed function into a tool: types give the schema, the docstring the descriptions.
+    """Convert a typed function to a tool: types define the schema, the docstring the descriptions.
 
     A parameter annotated `CallContext` is filled in by the runtime and not shown to the model.
     """
@@ -159,7 +159,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 def tool_from_function(
     function: Callable[..., Any], *, name: str | None = None, toolset: str = DEFAULT_TOOLSET, **options: Any
 ) -> Tool:
-    """Return the tool that a typed function describes."""
+    """Return a tool built from a typed function."""
     chosen = name or str(getattr(function, "__name__", type(function).__name__))
     summary, schema, call = _derive_tool(chosen, function)
     options = {"description": summary, **{k: v for k, v in options.items() if v is not None}}
@@ -174,7 +174,7 @@ def tool_from_function(
 
 
 def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return description and parameters of a tool schema in any of the usual formats."""
+    """Return the description and parameters of a tool schema in any common format."""
     if not isinstance(schema, Mapping):
         raise InvalidTool(f"tool {name!r}: the schema must be a mapping, not {type(schema).__name__}")
     inner = schema.get("function") if isinstance(schema.get("function"), Mapping) else schema
@@ -211,7 +211,7 @@ def _object_schema(name: str, parameters: object) -> Any:
 
 
 def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
-    """Return a tool's handler as `handler(args, context)`, whatever calling convention it has."""
+    """Return a tool's handler as `handler(args, context)`, regardless of its calling convention."""
     if not callable(handler):
         raise InvalidTool(f"tool {name!r}: its handler is not callable")
     positional = _count_positional(handler)
@@ -223,7 +223,7 @@ def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
 
 
 def _count_positional(handler: Callable[..., Any]) -> int:
-    """Return 1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 if neither is certain."""
+    """Return 1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 for any other signature."""
     # Reads the code object, because `inspect` is slow for ten thousand tools.
     if not isinstance(handler, FunctionType) or handler.__defaults__:
         return 0
@@ -235,7 +235,7 @@ def _count_positional(handler: Callable[..., Any]) -> int:
 
 
 def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return a handler's parameters; if it takes only `*args, **kwargs`, those of the function it wraps."""
+    """Return a handler's parameters; for `*args, **kwargs`, those of the wrapped function."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):
@@ -315,7 +315,7 @@ def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameter
 
 
 def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
-    """Return the summary, the parameter schema and the handler of a tool made from a typed function."""
+    """Return the summary, parameter schema and handler of a tool built from a typed function."""
     from pydantic import ValidationError
     from pydantic.errors import PydanticUserError
 
@@ -340,7 +340,7 @@ def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Ha
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return the descriptions of a function and its parameters from a docstring in any usual style."""
+    """Return the descriptions of a function and its parameters from a docstring in any common style."""
     import docstring_parser
 
     text = inspect.getdoc(function) or ""
@@ -413,7 +413,7 @@ def _build_field(parameter: inspect.Parameter, hint: Any, description: str) -> A
 
 
 def _describe_errors(error: Any) -> str:
-    """Return pydantic's first validation errors as text, each with its location."""
+    """Return pydantic's first validation errors as text with their locations."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)[:3]
     return "; ".join(f"at /{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in errors)
 

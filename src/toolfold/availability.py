@@ -1,4 +1,4 @@
-"""Determine which tools can be used now, and why the others cannot.
+"""Determine which tools are available now, and why others are unavailable.
 
 Runs the check functions of tools: each once per turn however many tools share it, all in parallel, with a
 time limit. A check that passed recently keeps its tools listed for a grace period, so that a brief failure
@@ -24,7 +24,7 @@ MAX_REASON_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a tool can be used, and the reason if its check fails."""
+    """Availability of a tool, with the reason if its check fails."""
 
     available: bool
     """True if the tool is listed: its check passes, or passed within the grace period."""
@@ -38,7 +38,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class CheckFailures:
-    """Tools that cannot be used because their checks fail, each with the reason."""
+    """Tools that are unavailable because their checks fail, each with the reason."""
 
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Tools that are neither listed nor callable."""
@@ -51,7 +51,7 @@ _NO_FAILURES = CheckFailures()
 
 
 class _CheckRun:
-    """One run of a tool's check function, in a thread of its own because it may hang."""
+    """A run of a tool's check function, in a separate thread because it may hang."""
 
     def __init__(self, check: Check, limit: float) -> None:
         self._limit = limit
@@ -79,14 +79,14 @@ class _CheckRun:
         return self._done.is_set()
 
     def wait_for_failure(self) -> str:
-        """Wait for the check and return why it failed or timed out; empty if it passed."""
+        """Wait for the check and return the reason for its failure or timeout; empty if it passed."""
         if self._done.wait(max(0.0, self._deadline - time.monotonic())):
             return self._failure
         return f"its check did not end within {self._limit:g} s"
 
 
 class Availability:
-    """Runs the check functions of tools, and remembers when each last passed."""
+    """Runs the check functions of tools, and remembers the last success of each."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Availability:
         return {tool.name: by_check[id(tool.check)] for tool in tools if tool.check is not None}
 
     def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
-        """Return the tools that are not listed because their checks fail, each with the reason."""
+        """Return the tools that are unlisted because their checks fail, each with the reason."""
         return self.find_failures(tools).unavailable
 
     def find_failures(self, tools: Sequence[Tool]) -> CheckFailures:
@@ -123,7 +123,7 @@ class Availability:
         )
 
     def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
-        """Run each distinct check function of the tools once; return its status by the function's `id`."""
+        """Run each distinct check function of the tools once; return the statuses by `id` of the function."""
         first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:
@@ -139,7 +139,7 @@ class Availability:
         return {key: self._evaluate(key, probe) for key, probe in probes.items()}
 
     def _start_check(self, key: object, check: Check) -> _CheckRun:
-        """Return the run of a check that is in progress; if there is none, start a new run."""
+        """Return the running check of a tool, or start a new run if there is none."""
         with self._lock:
             probe = self._check_runs.get(key)
             if probe is None or probe.is_done:
@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the cache key of a tool's check: its function, or the tool if weak references to it fail."""
+    """Return the cache key of a tool's check: the function, or the tool if it has no weak references."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)
@@ -170,7 +170,7 @@ def _cache_key(tool: Tool) -> object:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return the message of a check's exception without a final full stop, for use inside a sentence.
+    """Return the message of a check's exception without a final full stop, for embedding in a sentence.
 
     Toolfold's own errors are written for people; others need the name of their class to be understood.
     """

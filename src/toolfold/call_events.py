@@ -1,4 +1,4 @@
-"""Publish events about tool calls. A call through `tool_call` is reported under the real tool's name.
+"""Publish events about tool calls; a call through `tool_call` is reported with the inner tool's name.
 
 Secrets are removed and large values cut before anything is published.
 """
@@ -51,7 +51,7 @@ class CallEvents:
     bus: EventBus = field(default_factory=EventBus)
 
     def start(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Publish that a tool call starts; its arguments are valid, but it may still need approval."""
+        """Publish the start of a tool call with valid arguments, which may still need approval."""
         if tool.name in BRIDGE_NAMES or not self.bus.has_listeners_for(ToolStarted):
             return
         self.bus.publish(
@@ -67,7 +67,7 @@ class CallEvents:
         )
 
     def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None:
-        """Publish that a person is asked to approve a tool call."""
+        """Publish that a person was asked to approve a tool call."""
         if not self.bus.has_listeners_for(ApprovalAsked):
             return
         redact = self.redact.with_secrets_from(request.command)  # reasons quote words of the command
@@ -108,7 +108,7 @@ class CallEvents:
 
     @contextlib.contextmanager
     def follow_progress(self, tool: Tool, context: CallContext) -> Iterator[Progress]:
-        """Give a tool's handler a function to report its progress, and publish the reports."""
+        """Pass a progress function to a tool's handler, and publish the reported progress."""
 
         def publish(message: str, progress: float | None, total: float | None) -> None:
             if self.bus.has_listeners_for(ToolProgressed):
@@ -138,7 +138,7 @@ class CallEvents:
         refused: bool = False,
         registered: bool = True,
     ) -> None:
-        """Publish that a tool call ended, or that it got a result without the tool being run."""
+        """Publish the end of a tool call, or its result if the tool did not run."""
         if isinstance(call.name, str) and call.name in BRIDGE_NAMES:  # a model may send any JSON
             self._report_search(call, result, context)
             return
@@ -185,7 +185,7 @@ class CallEvents:
 
 
 class ProgressLimiter:
-    """Passes on at most one progress report per `MIN_PROGRESS_INTERVAL_S`.
+    """Forwards at most one progress report per `MIN_PROGRESS_INTERVAL_S`.
 
     A report that comes too early is kept until the next one replaces it or the call ends, so that the last
     report is never lost. Reports after the end are ignored: a handler that timed out may still run.
@@ -203,7 +203,7 @@ class ProgressLimiter:
         self._is_closed = False
 
     def report(self, message: str = "", progress: float | None = None, total: float | None = None) -> None:
-        """Publish the progress of a call, or delay it if another report was published a moment ago."""
+        """Publish the progress of a call, delayed if another report was published just before."""
         with self._lock:  # held while publishing, so that nothing is published after the end
             if self._is_closed:
                 return
@@ -214,7 +214,7 @@ class ProgressLimiter:
             self._publish(message, progress, total)
 
     def close(self) -> None:
-        """Publish the delayed progress report, if there is one, and drop later reports."""
+        """Publish the delayed progress report, if any, and drop later reports."""
         with self._lock:
             self._is_closed = True
             if self._delayed is not None:
@@ -222,7 +222,7 @@ class ProgressLimiter:
 
 
 def _finite_or_none(number: float | None) -> float | None:
-    """Return the number; None if it is infinite or not a number, which JSON cannot express."""
+    """Return the number; None for infinity and NaN, which JSON cannot represent."""
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     return number if is_number and number is not None and math.isfinite(number) else None
 

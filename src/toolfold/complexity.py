@@ -1,4 +1,4 @@
-"""Estimate how much work it would be to validate arguments with a JSON Schema.
+"""Estimate the work of validating arguments against a JSON Schema.
 
 Schemas come from untrusted sources, and a running validator cannot be stopped. Knows schemas and values,
 nothing of tools.
@@ -41,7 +41,7 @@ def get_list(schema: Json, key: str) -> list[Any]:
 
 
 class VisitCounter:
-    """Computes an upper bound on how often a JSON Schema makes its validator visit the arguments.
+    """Computes an upper bound on the number of validator visits to the arguments for a JSON Schema.
 
     A few references can cause 2^40 visits to one value, or twice as many with each level of nesting, and a
     running validator cannot be stopped. So the visits are counted first: for a value at a given depth, the
@@ -64,11 +64,11 @@ class VisitCounter:
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if validating small arguments stays within the limit on steps of the validator."""
+        """Return True if validating small arguments stays within the validator's step limit."""
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """Return, per nesting level of the arguments, the number of values and of visits to each value."""
+        """Return the number of values, and of visits to each value, per nesting level of the arguments."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
@@ -87,7 +87,7 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Return all subschemas, each one after those on whose visit counts its own count depends.
+        """Return all subschemas in dependency order of their visit counts.
 
         Raises ValueError if there are too many.
         """
@@ -126,7 +126,7 @@ class VisitCounter:
         return False
 
     def _find_same_value_schemas(self, schema: Json) -> list[Json]:
-        """Return the subschemas that apply to the same value as the schema that contains them."""
+        """Return the subschemas that apply to the same value as their containing schema."""
         parts = [each for key in ("allOf", "anyOf", "oneOf") for each in get_list(schema, key)]
         parts += [schema.get(key) for key in ("not", "if", "then", "else")]
         parts += [each for key in ("dependentSchemas", "dependencies") for each in _get_values(schema, key)]
@@ -150,7 +150,7 @@ class VisitCounter:
 
 
 def _reference_names(schema: Json) -> list[str]:
-    """Return the identifiers and anchors by which `$ref` may name a schema."""
+    """Return the identifiers and anchors with which `$ref` may refer to a schema."""
     keys = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
     return [str(schema[key]).removeprefix("#") for key in keys if isinstance(schema.get(key), (str, bool))]
 
@@ -165,7 +165,7 @@ def _iterate_objects(value: Any) -> Iterator[Json]:
 
 
 class _SchemaNode(NamedTuple):
-    """A JSON Schema and its subschemas, grouped by the part of a value that they apply to.
+    """A JSON Schema and its subschemas, grouped by the part of a value to which they apply.
 
     Each is given by its `id`.
     """
@@ -177,7 +177,7 @@ class _SchemaNode(NamedTuple):
     factor: int
 
     def visits_to_part(self, visits: Mapping[int, int]) -> int:
-        """Return how often validating a value visits one part of it, such as an item or a property.
+        """Return the number of visits to one part of a value, such as an item or a property.
 
         `visits` is the number of visits by each subschema.
         """
@@ -199,7 +199,7 @@ def _object_ids(schemas: Sequence[Json]) -> list[int]:
 
 
 def _exclusive_part_schemas(schema: Json) -> list[Json]:
-    """Return the subschemas for properties and items; at most one of them applies to each part of a value."""
+    """Return the subschemas for properties and items, at most one of which applies to each of them."""
     parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]

@@ -1,4 +1,4 @@
-"""Compute what the configuration allows: the user's own toolsets, and the scope that limits every session.
+"""Compute the user's toolsets, and the scope with which the configuration limits every session.
 
 Checks the names of tools and toolsets in the settings against those that exist. Knows no session.
 """
@@ -19,7 +19,7 @@ __all__ = ["SynonymCheck", "build_scope", "declare_toolsets"]
 
 
 def declare_toolsets(config: Config, toolsets: Toolsets, known: Collection[str] = ()) -> list[Toolset]:
-    """Return the user's toolsets. Raises ConfigError if one would redefine an existing name.
+    """Return the user's toolsets. Raises ConfigError if one redefines an existing name.
 
     `known` are toolsets of the user that were declared before.
     """
@@ -32,7 +32,7 @@ def declare_toolsets(config: Config, toolsets: Toolsets, known: Collection[str] 
 
 
 def build_scope(config: Config, toolsets: Toolsets, *, all_loaded: bool) -> Scope:
-    """Return the scope (allowed tools) that the configuration sets. Raises ConfigError for unknown toolsets.
+    """Return the scope (allowed tools) of the configuration. Raises ConfigError for unknown toolsets.
 
     That is only a warning unless `all_loaded`: the toolset may belong to a source that failed to load.
     """

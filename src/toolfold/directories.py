@@ -10,7 +10,7 @@ HOME_VARIABLE = "TOOLFOLD_HOME"
 
 
 class StandardDirectories(NamedTuple):
-    """The directories for configuration, state and cache; below TOOLFOLD_HOME if that is set."""
+    """Directories for configuration, state and cache; below TOOLFOLD_HOME if it is set."""
 
     config: Path
     state: Path
@@ -18,7 +18,7 @@ class StandardDirectories(NamedTuple):
 
 
 def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
-    """Return Toolfold's directories: below TOOLFOLD_HOME if that is set, else the platform's usual ones.
+    """Return Toolfold's directories: below TOOLFOLD_HOME if it is set, else the platform defaults.
 
     A relative TOOLFOLD_HOME is relative to `current`.
     """

@@ -1,4 +1,4 @@
-"""The pipeline of every tool call, from the model's text to the result it gets back.
+"""The pipeline of every tool call, from the model's arguments to the result for the model.
 
 Its order is a safety property, so it is written out once, in `Dispatch._run_pipeline`. Bridge calls are
 unwrapped before, so that errors name the real tool. All callers reach tools through this module; there is
@@ -126,7 +126,7 @@ class Dispatch:
         return await self._run_post_hooks(turn, tool, args, result, context)
 
     def _watch_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
-        """Watch the settings files for changes while the tool runs, unless the tool can only read."""
+        """Monitor the settings files while the tool runs, unless the tool is read-only."""
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
@@ -141,7 +141,7 @@ class Dispatch:
         *,
         on_result: Callable[[ToolResult], None] | None = None,
     ) -> list[ToolResult]:
-        """Run the calls of one model reply, in parallel where the tools allow it; results in order.
+        """Run the calls of one model reply, in parallel if the tools allow it; return ordered results.
 
         `on_result` receives each result as soon as it is there.
         """
@@ -160,7 +160,7 @@ class Dispatch:
         return [results[place] for place in range(len(calls))]
 
     def _group_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[list[int]]:
-        """Group consecutive calls that may run in parallel; any other call is a group of its own."""
+        """Group consecutive calls that may run in parallel; every other call forms its own group."""
         groups: list[list[int]] = []
         open_group = False
         for index, call in enumerate(calls):
@@ -255,7 +255,7 @@ class Dispatch:
         return self._mark_failed(result, content) if content.is_error else result
 
     def _store_files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
-        """Store files and audio of a result on disk for the session, as most models do not accept them."""
+        """Store files and audio of a result on disk for the session, because most models reject them."""
         files: list[Json] = []
         wanted = [each for each in blocks if each.kind != "image"]
         for each in wanted[:MAX_FILES]:
@@ -269,7 +269,7 @@ class Dispatch:
         return files
 
     def _mark_failed(self, result: ToolResult, content: Content) -> ToolResult:
-        """Return a result marked as failed, with secrets removed, for a tool that reported a failure."""
+        """Return a result marked as failed and without secrets, for a tool that reported a failure."""
         message = content.value if isinstance(content.value, str) else render(content.value)
         error = make_encodable(self.redact(message))
         if result.stored:  # start and end alone would not show the failure
@@ -278,7 +278,7 @@ class Dispatch:
         return replace(result, text=text, error=error)
 
     def _result_from_error(self, call: ToolCall, error: CallError) -> ToolResult:
-        """Return the tool result for an error whose message was written for the model."""
+        """Return the tool result for an error with a message for the model."""
         result = self._result_from_message(call, error_message(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
@@ -293,7 +293,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class _NestedCalls:
-    """Runs the tool calls that a tool's handler makes, with the tools of the turn in which it was called."""
+    """Runs tool calls made by a tool's handler, with the tools of the handler's turn."""
 
     dispatch: Dispatch
     turn: Turn
@@ -320,7 +320,7 @@ class _NestedCalls:
 
 
 def _require_nestable(tool: Tool, context: CallContext) -> None:
-    """Raise CallError if the tool must not be called from inside another call, or the nesting is too deep."""
+    """Raise CallError if the tool must not be called inside another call, or calls nest too deeply."""
     if context.parents and tool.standalone:
         raise CallError(f"{tool.name!r} can be called only directly, not from code or from another tool.")
     if len(context.parents) > MAX_NESTING:
@@ -337,7 +337,7 @@ def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
 
 
 def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
-    """Return the value of the result that a hook returned; if the hook changed only the text, parse the text.
+    """Return the value of a result returned by a hook, parsed from its text if only the text changed.
 
     Otherwise text that the hook removed from the result could still be read from the value.
     """
@@ -350,13 +350,13 @@ def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
 
 
 def _only_reads(tool: Tool) -> bool:
-    """Return True if a tool is known to change nothing; an MCP server's own claim does not count."""
+    """Return True if a tool is known to be read-only; the claim of an MCP server is not trusted."""
     harmless = tool.effects <= {Effect.READ, Effect.NETWORK}
     return bool(tool.effects) and harmless and tool.source.kind != MCP_SOURCE
 
 
 def _with_notice(result: ToolResult, notice: str) -> ToolResult:
-    """Return the result with a notice of the runtime added before it."""
+    """Return the result with a preceding notice of the runtime."""
     if not notice:
         return result
     text = render({"notice": notice, "result": result.text})
@@ -372,7 +372,7 @@ def _is_parallel(turn: Turn, call: ToolCall) -> bool:
 
 
 def _copy_context(context: CallContext) -> CallContext:
-    """Return a copy of the call context with its own cancellation event."""
+    """Return a copy of the call context with a separate cancellation event."""
     return replace(context, cancelled=type(context.cancelled)())
 
 

@@ -1,4 +1,4 @@
-"""Exceptions, grouped by who can fix the problem: the user, the developer or the model.
+"""Exceptions, grouped by who can solve the problem: the user, the developer or the model.
 
     ToolfoldError
     ├── ConfigError            a person must change a setting; names the key, the file and the line
@@ -30,11 +30,11 @@ from collections.abc import Iterable, Sequence
 
 
 class ToolfoldError(Exception):
-    """Base class of all exceptions that Toolfold raises on purpose."""
+    """Base class of all exceptions that Toolfold raises deliberately."""
 
 
 class ConfigError(ToolfoldError):
-    """A setting is invalid. Names the key, its file and line, and what to write instead."""
+    """A setting is invalid. The message names the key, its file and line, and a valid value."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ConfigError(ToolfoldError):
 
 
 class StartedByTool(ConfigError):
-    """Only the user may perform this operation, but the process was started by a tool call."""
+    """The operation is reserved for the user, but the process was started by a tool call."""
 
     def __init__(self, action: str, why: str) -> None:
         super().__init__(
@@ -80,14 +80,14 @@ class ReservedName(RegistryError):
 
 
 class NameTaken(RegistryError):
-    """Another toolset has a tool of this name, and the caller asked not to replace it."""
+    """Another toolset has a tool with this name, and replacing it was not allowed."""
 
     def __init__(self, name: str, toolset: str) -> None:
         super().__init__(f"{name!r} is already registered by toolset {toolset!r}.")
 
 
 class UnknownToolset(ToolfoldError):
-    """A toolset was named that does not exist."""
+    """A named toolset does not exist."""
 
     def __init__(self, name: str, near: Sequence[str] = ()) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class UnknownToolset(ToolfoldError):
 
 
 class UnknownAccount(ToolfoldError):
-    """A user or team was named that does not exist."""
+    """A named user or team does not exist."""
 
     def __init__(self, kind: str, name: str, near: Sequence[str] = ()) -> None:
         super().__init__(
@@ -106,11 +106,11 @@ class UnknownAccount(ToolfoldError):
 
 
 class SourceError(ToolfoldError):
-    """One source of tools (a module, a plugin, a server) cannot be used."""
+    """A source of tools (module, plugin or server) cannot be used."""
 
 
 class CallError(ToolfoldError):
-    """A tool call failed; the message and the details are written for the model to act on."""
+    """A tool call failed; message and details tell the model how to proceed."""
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -133,15 +133,15 @@ class BridgeMisuse(CallError):
 
 
 class InvalidArguments(CallError):
-    """The arguments of a call do not match the tool's schema. Nothing was run."""
+    """The arguments of a call do not match the tool's schema. The tool was not run."""
 
 
 class Refused(CallError):
-    """A hook, a policy or a person refused the call, or there was no answer in time. Nothing was run."""
+    """A hook, policy or person refused the call, or did not answer in time. The tool was not run."""
 
 
 class NeedsAgent(CallError):
-    """The tool can run only inside an agent, which keeps its state, and this session has no agent."""
+    """The tool requires an agent, which holds its state, but this session has none."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -150,7 +150,7 @@ class NeedsAgent(CallError):
 
 
 class EnvironmentFailed(CallError):
-    """The environment that runs commands is unreachable or was lost. Not raised for a failing command."""
+    """The environment for commands is unreachable or was lost. Not raised for failing commands."""
 
     def __init__(self, problem: str, *, advice: str) -> None:
         super().__init__(f"{problem} {advice}")
@@ -167,7 +167,7 @@ def did_you_mean(near: Sequence[str]) -> str:
 
 
 def closest_names(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the known names that are most similar to a misspelled one."""
+    """Return the known names most similar to a misspelled name."""
     wanted = shorten(name, 80)
     trigrams = _trigrams(wanted)
     # difflib takes up to 100 µs per name, so shared trigrams preselect candidates.
@@ -181,7 +181,7 @@ def _trigrams(text: str) -> set[str]:
 
 
 def error_message(error: BaseException) -> str:
-    """Return the message of an exception, even if its own `__str__` fails."""
+    """Return the message of an exception, even if its `__str__` raises."""
     try:
         return str(error)
     except Exception:
@@ -189,11 +189,11 @@ def error_message(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Truncate text from another source, such as another program's error, for use in a message."""
+    """Truncate text from another source, such as an error of another program, for a message."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 def join_names(names: Sequence[str], limit: int) -> str:
-    """Join names up to a limit: `a, b and 3 more`."""
+    """Join names up to a maximum number: `a, b and 3 more`."""
     more = len(names) - limit
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:limit])} and {more:,} more"

@@ -43,7 +43,7 @@ Step = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """One labelled message and its search result."""
+    """A labelled message and its search result."""
 
     query: Query
     ranked: list[str]
@@ -71,12 +71,12 @@ class EvalResults:
 
     @property
     def all_tokens(self) -> int:
-        """Return the number of tokens of all tool definitions together."""
+        """Return the total number of tokens of all tool definitions."""
         return sum(self.tool_tokens.values())
 
     @property
     def mean_tokens_sent(self) -> float:
-        """Return the tokens of the selected tools, averaged over all messages."""
+        """Return the mean number of tokens of the selected tools over all messages."""
         return fmean(sum(self.tool_tokens[name] for name in each.selected) for each in self.results)
 
     def find_time(self, share: float) -> float:
@@ -86,7 +86,7 @@ class EvalResults:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Ranking measures of messages that need a tool."""
+    """Ranking metrics for messages that need a tool."""
 
     kind: str
     """The kind of messages that was measured; `all` for all messages."""
@@ -99,7 +99,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class SelectionErrors:
-    """How often it was decided wrongly whether a message needs a tool."""
+    """Error rates of the decision whether a message needs a tool."""
 
     what: str
     count: int
@@ -108,7 +108,7 @@ class SelectionErrors:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Mean tokens and mean recall over all messages if the `depth` best-ranked tools are sent."""
+    """Mean tokens and mean recall over all messages for the `depth` best-ranked tools."""
 
     depth: int
     tokens: float
@@ -117,7 +117,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Recall of one search mode for each number of selected tools, in ascending order."""
+    """Recall of one search mode by the number of selected tools, in ascending order."""
 
     mode: str
     points: Sequence[CurvePoint]
@@ -125,7 +125,7 @@ class RecallCurve:
 
 @dataclass(frozen=True, slots=True)
 class MissedNeed:
-    """A tool that a message needs but that was not ranked high enough."""
+    """A tool needed by a message but not ranked high enough."""
 
     result: QueryResult
     wanted: str
@@ -135,7 +135,7 @@ class MissedNeed:
 
     @property
     def rank_text(self) -> str:
-        """Return the rank as text; `>50` or `none` if the tool was not ranked."""
+        """Return the rank as text; `>50` or `none` for an unranked tool."""
         deepest = len(self.result.ranked)
         return str(self.rank) if self.rank else f">{deepest}" if deepest >= MAX_RANKED else "none"
 
@@ -151,7 +151,7 @@ class MissedNeed:
 
     @property
     def short_message(self) -> str:
-        """Return the beginning of the message as one line."""
+        """Return the beginning of the message on one line."""
         text = " ".join(self.result.query.text[: _MESSAGE_CHARS * 2].split())
         return text if len(text) <= _MESSAGE_CHARS else f"{text[:_MESSAGE_CHARS]}…"
 
@@ -159,7 +159,7 @@ class MissedNeed:
 def find_input_problems(
     listing: Sequence[Tool], queries: Sequence[Query], *, catalog: str, messages: str, short_catalog: str = ""
 ) -> list[str]:
-    """Return what makes results unreliable: repeated names and ids, and needed tools that do not exist.
+    """Return problems that make results unreliable: duplicate names and ids, and unknown needed tools.
 
     `catalog` and `messages` say where the tools and the messages come from.
     """
@@ -197,7 +197,7 @@ def run_queries(
     step: Step,
     max_k: int | None = None,
 ) -> Iterator[QueryResult]:
-    """Search for each message and yield the result; `step` is called before each search.
+    """Search for each message and yield the result, calling `step` before each search.
 
     For messages with a history up to `max_k` tools are selected if the ranking is uncertain.
     """
@@ -219,7 +219,7 @@ def run_queries(
 def _make_session_selector(
     retriever: Retriever, tools: Snapshot, mode: Mode, settings: ToolsSettings
 ) -> Callable[[Query], tuple[list[str], list[str], float]]:
-    """Return a function that selects tools for a message with a history, in the same way as a session.
+    """Return a function that selects tools for a message with a history like a session.
 
     It returns the ranked tools, the selected ones and the need. A session does not rerank: that mode
     selects like `hybrid`.
@@ -255,7 +255,7 @@ def count_tool_tokens(tools: Snapshot, step: Step) -> dict[str, int]:
 def build_recall_curve(
     mode: str, results: Sequence[QueryResult], tool_tokens: Mapping[str, int]
 ) -> RecallCurve:
-    """Return the recall and the tokens sent to the model, for increasing numbers of tools."""
+    """Return recall and tokens sent to the model for increasing numbers of tools."""
     longest = max(len(each.ranked) for each in results)
     depths = [top_k for top_k in DEPTHS if top_k <= longest] or [1]
     return RecallCurve(
@@ -272,7 +272,7 @@ def build_recall_curve(
 
 
 def measure_quality(eval_results: EvalResults) -> list[Quality]:
-    """Return the ranking measures of all messages that need a tool, then of each kind of message.
+    """Return the ranking metrics of all messages that need a tool, and of each kind of message.
 
     Empty if no message needs a tool.
     """
@@ -297,7 +297,7 @@ def _measure_group(kind: str, group: Sequence[QueryResult], depths: Iterable[int
 
 
 def count_selection_errors(eval_results: EvalResults) -> list[SelectionErrors]:
-    """Return how often tools are selected though none is needed, and how often none though one is needed."""
+    """Return how often tools are selected unnecessarily, and how often needed tools are not selected."""
     idle = [each for each in eval_results.results if not each.query.gold]
     groups = (
         ("tool needed, none selected", eval_results.results_with_gold, False),
@@ -312,7 +312,7 @@ def count_selection_errors(eval_results: EvalResults) -> list[SelectionErrors]:
 
 
 def find_misses(eval_results: EvalResults) -> list[MissedNeed]:
-    """Return the messages whose needed tools are not ranked first, the worst first."""
+    """Return the messages whose needed tools are not ranked first, worst first."""
     misses = [miss for each in eval_results.results_with_gold if (miss := _find_worst_miss(each))]
     # A tool that is missing from the catalog says nothing about the search: list such messages last.
     misses.sort(key=lambda miss: (not miss.serving & eval_results.tools.keys(), -miss.sort_rank))
@@ -330,7 +330,7 @@ def _find_worst_miss(result: QueryResult) -> MissedNeed | None:
 
 
 def explain_miss(eval_results: EvalResults, retriever: Retriever, miss: MissedNeed) -> list[str]:
-    """Return why a needed tool was not ranked first, one reason per line."""
+    """Return the reasons why a needed tool was not ranked first, one per line."""
     query, reasons = miss.result.query, []
     front = _list_wrongly_ahead(miss)
     if miss.is_nothing_selected and miss.result.ranked:
@@ -348,7 +348,7 @@ def explain_miss(eval_results: EvalResults, retriever: Retriever, miss: MissedNe
 
 
 def _list_wrongly_ahead(miss: MissedNeed) -> list[str]:
-    """Return the tools that were ranked before the needed one although the message does not need them."""
+    """Return the unneeded tools that were ranked before the needed tool."""
     serving = set().union(*miss.result.query.needs())
     before = miss.result.ranked[: miss.rank - 1 if miss.rank else None]
     return [name for name in before if name not in serving]
@@ -361,7 +361,7 @@ def _compare_with_winner(
     wanted: frozenset[str],
     first: Sequence[str],
 ) -> list[str]:
-    """Explain why a wrong tool was ranked before the needed one, by comparing how both match the message."""
+    """Explain why a wrong tool was ranked before the needed tool, by comparing their matches."""
     mode: Mode = eval_results.mode
     hits = retriever.find(
         eval_results.tools, query.text, mode=mode, limit=MAX_RANKED, granted={*wanted, *first}

@@ -1,4 +1,4 @@
-"""The event stream: what happens in a session, as typed data for chat, dashboard, logs and tracing.
+"""The event stream of sessions, as typed data for chat, dashboard, logs and tracing.
 
 Agent, gateway and proxy publish; readers subscribe. Events name real tools, never the bridge tools. Knows
 nothing of who publishes or reads.
@@ -51,7 +51,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Base class: something that happened in a session."""
+    """Base class of events in a session."""
 
     type: ClassVar[str] = "event"
     session_id: str
@@ -59,7 +59,7 @@ class Event:
     """Time of the event in seconds since the epoch."""
 
     def to_json(self) -> Json:
-        """Return the event as JSON data, with its type."""
+        """Return the event as JSON data, including its type."""
         values = {each.name: _to_json(getattr(self, each.name)) for each in fields(self)}
         return {"type": self.type, **values}
 
@@ -79,7 +79,7 @@ class TurnStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSelected(Event):
-    """The tools for the next model calls were chosen, by an agent, the model proxy or the gateway."""
+    """An agent, the model proxy or the gateway selected the tools for the next model calls."""
 
     type: ClassVar[str] = "tools_selected"
     turn: int
@@ -99,7 +99,7 @@ class ToolsSelected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReceived(Event):
-    """A piece of the model's answer was received."""
+    """A text chunk of the model's answer was received."""
 
     type: ClassVar[str] = "text_received"
     turn: int
@@ -108,7 +108,7 @@ class TextReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingReceived(Event):
-    """A piece of the model's visible reasoning was received."""
+    """A chunk of the model's visible reasoning was received."""
 
     type: ClassVar[str] = "thinking_received"
     turn: int
@@ -117,7 +117,7 @@ class ThinkingReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRetried(Event):
-    """A model call failed and is tried again."""
+    """A model call failed and is retried."""
 
     type: ClassVar[str] = "model_retried"
     turn: int
@@ -149,7 +149,7 @@ class ModelReplied(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted(Event):
-    """A tool call that the session is allowed to make is being processed."""
+    """Processing of a permitted tool call started."""
 
     type: ClassVar[str] = "tool_started"
     call_id: str
@@ -196,7 +196,7 @@ class ToolFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSearched(Event):
-    """The model searched for tools, or read the description of one."""
+    """The model searched for tools, or read the description of a tool."""
 
     type: ClassVar[str] = "tools_searched"
     call_id: str
@@ -208,7 +208,7 @@ class ToolsSearched(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAsked(Event):
-    """A person is asked whether a call may run."""
+    """A person was asked to approve a call."""
 
     type: ClassVar[str] = "approval_asked"
     call_id: str
@@ -250,7 +250,7 @@ class ContextCompressed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReloaded(Event):
-    """Settings or servers changed; the change takes effect with the next turn of every session."""
+    """Settings or servers changed; the change takes effect in the next turn of every session."""
 
     type: ClassVar[str] = "config_reloaded"
     session_id: str = ""
@@ -261,7 +261,7 @@ class ConfigReloaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdated(Event):
-    """The search index changed: it became usable before all tools were embedded, or embedding is finished."""
+    """The search index changed: it became usable without all embeddings, or embedding finished."""
 
     type: ClassVar[str] = "index_updated"
     session_id: str = ""
@@ -273,7 +273,7 @@ class IndexUpdated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFailed(Event):
-    """The search index in the database failed; the search used keywords in memory, or failed as well."""
+    """The search index in the database failed; keyword search in memory was used, or failed too."""
 
     type: ClassVar[str] = "search_failed"
     session_id: str = ""
@@ -283,7 +283,7 @@ class SearchFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished(Event):
-    """The agent stopped working on a user message, or a request through the model proxy failed."""
+    """The agent finished with a user message, or a request through the model proxy failed."""
 
     type: ClassVar[str] = "turn_finished"
     turn: int
@@ -306,15 +306,15 @@ class EventBus:
 
     @property
     def has_listeners(self) -> bool:
-        """Return False if nobody would receive an event, so that it need not be built."""
+        """Return False if there are no listeners, so that no event need be built."""
         return bool(self._listeners)
 
     def has_listeners_for(self, event_type: type[Event]) -> bool:
-        """Return False if nobody would receive events of this type, so that none need be built."""
+        """Return False if there are no listeners for this event type, so that no event need be built."""
         return any(only is None or issubclass(event_type, only) for _, only in self._listeners)
 
     def subscribe(self, listener: Listener, *, only: type[Event] | None = None) -> Callable[[], None]:
-        """Call the listener with every event from now on; return a function that ends the subscription.
+        """Subscribe a listener to all future events; return a function that ends the subscription.
 
         With `only`, the listener gets events of this type alone, and others are not built for it.
         """
@@ -329,7 +329,7 @@ class EventBus:
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        """Deliver an event to all listeners; a listener that raises is logged."""
+        """Deliver an event to all listeners; log exceptions of listeners."""
         for listener, only in self._listeners:
             if only is not None and not isinstance(event, only):
                 continue

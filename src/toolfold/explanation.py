@@ -1,4 +1,4 @@
-"""Explain which tools a model is sent for a message, and why the others are not.
+"""Explain which tools are sent to a model for a message, and why others are not.
 
 Selects tools as a session does and adds the ranks of every search leg. `toolfold explain` and the dashboard
 show the result. Knows nothing of how it is shown.
@@ -32,7 +32,7 @@ MODES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolExplanation:
-    """One tool in an explanation: its ranks, and why it is or is not sent to the model."""
+    """A tool in an explanation: its ranks, and why it is or is not sent to the model."""
 
     name: str
     source: str
@@ -51,7 +51,7 @@ class ToolExplanation:
 def explain_selection(
     session: Session, retriever: Retriever, messages: Sequence[Json], model: str
 ) -> dict[str, Any]:
-    """Select tools for the conversation as a session does, and explain the result.
+    """Select tools for the conversation like a session, and explain the result.
 
     If the search fails, the entry `problem` says why ranks are missing.
     """
@@ -93,7 +93,7 @@ def explain_selection(
 
 
 def _describe_index(retriever: Retriever) -> dict[str, Any]:
-    """Return how many tools the search index has, how many are embedded, and how long searches waited."""
+    """Return the number of indexed and of embedded tools, and how long searches waited."""
     state = retriever.index_state()
     return {"tools": state.tools, "embedded": state.embedded, "waited_s": round(state.waited_s, 3)}
 
@@ -118,7 +118,7 @@ def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
 
 
 class _LegResults:
-    """Rank and score of every tool in keyword search, in similarity search, and in both combined."""
+    """Rank and score of every tool in keyword search, similarity search, and both combined."""
 
     def __init__(self, retriever: Retriever, turn: Turn, message: str) -> None:
         from toolfold.retrieval.learned_messages import LOCAL_CLIENT
@@ -168,7 +168,7 @@ class _LegResults:
 
 
 class _VisibilityReasons:
-    """Explains why a tool is shown to the model in a turn, or why it is not."""
+    """Explains why a tool is visible or not visible to the model in a turn."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn, self._selection = turn, turn.selection

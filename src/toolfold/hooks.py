@@ -43,13 +43,13 @@ class Hooks:
             raise ToolfoldError(f"unknown hook event {event!r}; use {PRE} or {POST}")
 
     def add_pre_hook(self, hook: PreToolCall, concerns: Callable[[Tool], bool] = lambda _: True) -> None:
-        """Add a `pre_tool_call` hook that is run only for tools for which `concerns` returns True."""
+        """Add a `pre_tool_call` hook that runs only for tools for which `concerns` returns True."""
         self._pre = (*self._pre, (hook, concerns))
 
     async def run_before(
         self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
     ) -> Json:
-        """Run the `pre_tool_call` hooks and return the arguments to continue with. Raises Refused.
+        """Run the `pre_tool_call` hooks and return the resulting arguments. Raises Refused.
 
         Rewritten arguments are parsed again before the next hook, so that each judges what would run.
         """

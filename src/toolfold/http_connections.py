@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections to servers, kept open between requests.
+"""Persistent HTTP/1.1 connections to servers.
 
 For the model proxy and for tool calls of MCP servers: little work for each request. A response's body is read
 in the pieces in which it arrives from the network, without its chunks. Knows no redirects, cookies,
@@ -42,7 +42,7 @@ _LINE_END = re.compile(rb"\r?\n\r?\n")
 
 
 class ExchangeFailed(Exception):
-    """Raised if the connection failed, or the server violated the HTTP protocol."""
+    """The connection failed, or the server violated the HTTP protocol."""
 
     def __init__(self, problem: str, *, is_timeout: bool = False) -> None:
         super().__init__(problem)
@@ -51,7 +51,7 @@ class ExchangeFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port to which requests are sent."""
+    """Scheme, host and port of a server."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The status and the headers of a response."""
+    """Status and headers of a response."""
 
     status: int
     headers: Headers
@@ -71,7 +71,7 @@ class _Head:
 
 
 def render_headers(headers: Headers) -> bytes | None:
-    """Return headers as the bytes to send; None if one of them is not valid."""
+    """Return headers as bytes for sending; None if one of them is invalid."""
     lines: list[bytes] = []
     for name, value in headers:
         if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
@@ -102,7 +102,7 @@ class ConnectionPool:
         return await self._connect(origin, timeout_s)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """Return a connection for reuse if its response was read completely; otherwise close it."""
+        """Return a connection to the pool if its response was read completely; otherwise close it."""
         idle = self._idle.setdefault(origin, [])
         if not connection.prepare_next() or len(idle) >= self._max_idle_per_origin:
             connection.close()
@@ -112,7 +112,7 @@ class ConnectionPool:
             self._schedule_check()
 
     async def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -165,7 +165,7 @@ class ConnectionPool:
 
 
 async def connect_to_first(addresses: Sequence[AddressInfo]) -> socket.socket:
-    """Return a connection to the first address that answers. Raises OSError.
+    """Return a connection to the first address that accepts it. Raises OSError.
 
     The next address is tried if one does not answer soon, because IPv6 may lead nowhere. Event loops other
     than asyncio's have no option for that.
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def prepare_next(self) -> bool:
-        """Prepare for another request; return False if the connection cannot be used again."""
+        """Prepare for another request; return False if the connection cannot be reused."""
         is_clean = self._can_be_kept and not self._is_lost and not self._buffer
         # While reading is paused, more of the server's data may be waiting, in a place that cannot be polled.
         if not is_clean or self._is_writing_paused or self._is_reading_paused:
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     async def receive(self, method: str, timeout_s: float | None) -> Response:
-        """Return the response to the request that was sent; its body has not been read yet."""
+        """Return the response to the last request, before its body is read."""
         while True:
             head = await self._read_head(timeout_s)
             if head.status >= 200:
@@ -318,23 +318,23 @@ class Connection(asyncio.Protocol):
         return True
 
     def take_data(self, limit: int | None = None) -> bytes:
-        """Return and remove the data that has arrived, up to a limit."""
+        """Remove and return the received data, up to a limit."""
         data = bytes(self._buffer if limit is None else self._buffer[:limit])
         del self._buffer[: len(data)]
         return data
 
     @property
     def buffer(self) -> bytearray:
-        """Return the data that has arrived and was not read yet."""
+        """Return the received data that was not read yet."""
         return self._buffer
 
     @property
     def is_complete(self) -> bool:
-        """Return True if a response was read to its end and another request can follow."""
+        """Return True if the response was read completely and another request can follow."""
         return self._can_be_kept
 
     def require_clean_end(self) -> None:
-        """Raise ExchangeFailed if the connection was not closed in an orderly way."""
+        """Raise ExchangeFailed if the connection was not closed properly."""
         if self._error is not None:
             raise self._describe_end("")
 
@@ -343,7 +343,7 @@ class Connection(asyncio.Protocol):
         return self._describe_end("the server closed the connection before the response was complete")
 
     def mark_complete(self, *, can_be_kept: bool) -> None:
-        """Record that the response was read to its end."""
+        """Record that the response was read completely."""
         self._can_be_kept = can_be_kept
 
     def _describe_end(self, problem: str) -> ExchangeFailed:
@@ -374,7 +374,7 @@ class Connection(asyncio.Protocol):
 
 
 class Response:
-    """An HTTP response whose status and headers were read."""
+    """An HTTP response with status and headers, before its body is read."""
 
     def __init__(self, connection: Connection, head: _Head, method: str, timeout_s: float | None) -> None:
         """Create a response. Raises ExchangeFailed if the length of its body is ambiguous."""
@@ -388,7 +388,7 @@ class Response:
         self._is_chunked = not has_no_body and bool(head.find(b"transfer-encoding"))
 
     def read(self, *, by_chunk: bool = False) -> AsyncIterator[bytes]:
-        """Yield the body of the HTTP response in the pieces in which it arrives. Raises ExchangeFailed.
+        """Yield the body of the HTTP response in chunks as they arrive. Raises ExchangeFailed.
 
         With `by_chunk`, chunks that arrive together are yielded one by one, so that they can be counted.
         """
@@ -432,7 +432,7 @@ class Response:
 
 
 class _ChunkDecoder:
-    """Reads a body in the transfer coding `chunked`."""
+    """Decoder for a body in the transfer coding `chunked`."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -441,7 +441,7 @@ class _ChunkDecoder:
         self._needs_line_end = self._is_in_trailers = False
 
     def decode(self, buffer: bytearray) -> list[bytes]:
-        """Return the data of each chunk in a buffer, and remove them from it. Raises ExchangeFailed."""
+        """Remove the complete chunks from a buffer and return their data. Raises ExchangeFailed."""
         parts: list[bytes] = []
         position, end = 0, len(buffer)
         while not self.is_complete:
@@ -481,7 +481,7 @@ class _ChunkDecoder:
 
 
 def _parse_head(head: bytes) -> _Head:
-    """Parse the status and the headers of a response. Raises ExchangeFailed if they are malformed."""
+    """Parse the status and headers of a response. Raises ExchangeFailed if they are malformed."""
     first, *lines = re.split(rb"\r?\n", head)
     status = _STATUS_LINE.fullmatch(first)
     fields = [_FIELD.fullmatch(line) for line in lines]

@@ -53,7 +53,7 @@ class JsonEndpoint:
 
     @functools.cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """Return an opener for HTTP(S) that follows no redirects, which would forward the key."""
+        """Return an HTTP(S) opener that follows no redirects, because they would forward the key."""
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),

@@ -1,4 +1,4 @@
-"""Limit the structure of a JSON document before it is parsed, and check the size of a parsed value.
+"""Limit the structure of a JSON document before parsing, and check the size of a parsed value.
 
 A parser creates one object for every value, so ten megabytes of empty lists take seconds and gigabytes
 where ten megabytes of text take milliseconds. The check is linear, runs in C and allocates no more than a
@@ -32,7 +32,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 def find_excess(
     document: bytes, *, max_items: int = MAX_JSON_ITEMS, max_depth: int = MAX_JSON_DEPTH
 ) -> str | None:
-    """Return which limit a JSON document exceeds, as part of an error message; None if it exceeds none."""
+    """Return the limit exceeded by a JSON document, as text for an error message; None if there is none."""
     opened = _count(document, _OPENING)
     is_flat = opened <= max_depth and 1 + opened + _count(document, _SEPARATING) <= max_items
     is_small = len(document) <= _MAX_SMALL_BYTES
@@ -49,7 +49,7 @@ def find_excess(
 
 
 def is_large(value: Any, *, max_items: int = 1_000, max_chars: int = 50_000) -> bool:
-    """Return True if a JSON value is so large that work on all of it would block an event loop."""
+    """Return True if a JSON value is so large that processing it would block an event loop."""
     pending = [value]
     for each in pending:  # grows meanwhile
         if isinstance(each, (str, bytes)):
@@ -66,7 +66,7 @@ def is_large(value: Any, *, max_items: int = 1_000, max_chars: int = 50_000) -> 
 
 
 def _strip_strings(document: bytes, *, max_strings: int) -> bytes | None:
-    """Return a JSON document without its strings; None if there are too many of them.
+    """Return a JSON document without its strings; None if it has too many strings.
 
     Exact up to the first byte that is not JSON, where every parser stops: a backslash stands only inside
     strings, so removing escaped backslashes and then escaped quotes leaves the quotes that delimit strings.
@@ -79,7 +79,7 @@ def _strip_strings(document: bytes, *, max_strings: int) -> bytes | None:
 
 
 def _count_items(outside: bytes) -> int:
-    """Return an upper bound of the number of values and keys in JSON text whose strings were removed."""
+    """Return an upper bound on the number of values and keys in JSON text without strings."""
     return 1 + _count(outside, _OPENING) + _count(outside, _SEPARATING)
 
 
@@ -88,7 +88,7 @@ def _measure_depth(outside: bytes) -> int:
 
 
 def _read_steps(outside: bytes) -> memoryview:
-    """Return +1 for each opening and -1 for each closing bracket of a JSON document, to compute its nesting.
+    """Return +1 for each opening and -1 for each closing bracket of a JSON document, for its depth.
 
     Twice as many brackets as are opened have closed all of them: what follows is not part of it.
     """

@@ -1,4 +1,4 @@
-"""Read untrusted JSON Lines files, gzipped or not.
+"""Parse untrusted JSON Lines files, gzipped or not.
 
 Reads line by line with a size limit: a small gzip file may expand to an endless line. Every error names its
 file and line. Does not interpret the values.
@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 8_000_000
 
 
 def read_json_lines(file: Path, read: Callable[[Any], T], *, what: str) -> list[T]:
-    """Parse each line of a file as JSON and convert each value by `read`. Raises SourceError."""
+    """Parse each line of a file as JSON and convert it with `read`. Raises SourceError."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             return list(parse_json_lines(stream, read, where=str(file)))
@@ -33,7 +33,7 @@ def read_json_lines(file: Path, read: Callable[[Any], T], *, what: str) -> list[
 def parse_json_lines(
     stream: IO[bytes] | gzip.GzipFile, read: Callable[[Any], T], *, where: str
 ) -> Iterator[T]:
-    """Parse each line of an open stream as JSON and yield `read(value)` for each. Raises SourceError.
+    """Parse each line of an open stream as JSON and yield `read(value)`. Raises SourceError.
 
     Blank lines are skipped. `read` reports an invalid value by ValueError or ToolfoldError.
     """

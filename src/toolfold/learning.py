@@ -1,4 +1,4 @@
-"""Learn from use: the message or search before a successful call becomes an example message of the tool.
+"""Learn from use: the message or search before a successful call becomes an example of the tool.
 
 Sessions report the user's message, dispatch reports every call that ended; nothing of a tool's result is read
 except whether it succeeded and, for `tool_search`, which tools were found. Secrets are removed. The work is
@@ -48,7 +48,7 @@ SEARCH_LIFETIME_S = 600.0
 
 @dataclass(slots=True)
 class _Request:
-    """A message or search of a session, and the tools that were called for it."""
+    """A message or search of a session, and the tools called for it."""
 
     texts: tuple[str, ...]
     """The texts that may be learned; empty if the message is too long."""
@@ -62,7 +62,7 @@ class _Request:
     """Hash of the whole message, by which a repeated message is recognized; empty for a search."""
 
     def accepts(self, name: str, now: float) -> bool:
-        """Return True if a call of the tool is attributed to this message or search."""
+        """Return True if a call of the tool should be attributed to this message or search."""
         if now > self.expires or name in self.called or len(self.called) >= MAX_TOOLS_PER_TEXT:
             return False
         return self.found is None or name in self.found
@@ -70,14 +70,14 @@ class _Request:
 
 @dataclass(slots=True)
 class _SessionUse:
-    """The latest messages and searches of a session, to which the calls that follow are attributed."""
+    """The latest messages and searches of a session, to which later calls are attributed."""
 
     message: _Request | None = None
     searches: list[_Request] = field(default_factory=list)
 
 
 class _Worker:
-    """Runs jobs one after another in a thread that ends when there are none."""
+    """Runs jobs sequentially in a thread that ends when the queue is empty."""
 
     def __init__(self) -> None:
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(MAX_QUEUED_JOBS)
@@ -85,7 +85,7 @@ class _Worker:
         self._thread: threading.Thread | None = None
 
     def add(self, job: Callable[[], None]) -> None:
-        """Queue a job for the background thread; drop it if too many jobs are waiting."""
+        """Queue a job for the background thread; drop it if the queue is full."""
         with self._lock:
             try:
                 self._jobs.put_nowait(job)
@@ -97,7 +97,7 @@ class _Worker:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the background thread has done all queued jobs."""
+        """Wait until the background thread has finished all queued jobs."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -118,7 +118,7 @@ class _Worker:
 
 
 class UsageTracker:
-    """Observes messages, searches and calls of sessions, from which tool search learns. Thread-safe."""
+    """Observes messages, searches and calls of sessions to improve tool search. Thread-safe."""
 
     def __init__(self, retriever: Retriever, redact: Redaction) -> None:
         self._retriever, self._redact = retriever, redact
@@ -127,18 +127,18 @@ class UsageTracker:
         self._sessions: OrderedDict[str, _SessionUse] = OrderedDict()
 
     def with_retriever(self, retriever: Retriever) -> UsageTracker:
-        """Return a tracker for sessions that search other tools; both trackers share one worker thread."""
+        """Return a tracker for sessions with another retriever; both trackers share one worker thread."""
         tracker = UsageTracker(retriever, self._redact)
         tracker._worker = self._worker
         return tracker
 
     @property
     def enabled(self) -> bool:
-        """Return False if learning is turned off."""
+        """Return True if learning is enabled."""
         return self._retriever.learned.enabled
 
     def note_message(self, session_id: str, client: str, text: str, turn: Turn) -> None:
-        """Record the user's latest message in a session; the same text again does not start a new request."""
+        """Record the user's latest message in a session; repeating the same text starts no new request."""
         if not self.enabled or not text:
             return
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
@@ -156,7 +156,7 @@ class UsageTracker:
         self._weaken_uncalled(closed, client)
 
     def observe_call(self, turn: Turn, call: ToolCall, result: ToolResult, context: CallContext) -> None:
-        """Record a search call, or learn from any other call that succeeded. Never raises."""
+        """Record a search call, or learn from another successful call. Never raises."""
         if not self.enabled or not result.ok or context.parents:
             return  # a call from inside a tool was chosen by code, not for a message
         try:

@@ -1,4 +1,4 @@
-"""Connect asynchronous and synchronous code, in both directions.
+"""Bridge asynchronous and synchronous code in both directions.
 
 `EventLoops.run` serves synchronous callers: each thread has one loop, reused between calls so that cached
 async clients stay usable, and closed with the thread or the runtime. `EventLoops.call` runs functions of
@@ -28,7 +28,7 @@ _POLL_INTERVAL_S = 0.05
 
 
 class CallTimeout(Exception):
-    """A tool, hook or other user-provided code did not return within its time limit."""
+    """A tool, hook or other user-provided code exceeded its time limit."""
 
 
 class LoopThreadClosed(Exception):
@@ -36,7 +36,7 @@ class LoopThreadClosed(Exception):
 
 
 class EscapedException(Exception):
-    """Code of a tool or plugin raised an exception that would stop the process, such as SystemExit."""
+    """A tool or plugin raised an exception that would stop the process, such as SystemExit."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(type(original).__name__)
@@ -44,7 +44,7 @@ class EscapedException(Exception):
 
 
 def make_network_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop for many small messages: uvloop's if it is installed, otherwise asyncio's."""
+    """Return a new event loop for many small messages: from uvloop if installed, otherwise asyncio."""
     try:
         import uvloop
     except ImportError:  # such as on Windows
@@ -53,7 +53,7 @@ def make_network_loop() -> asyncio.AbstractEventLoop:
 
 
 class EventLoops:
-    """All event loops and threads that one runtime started."""
+    """All event loops and threads started by one runtime."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -62,7 +62,7 @@ class EventLoops:
         self._thread_count = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, from a thread with or without a running event loop."""
+        """Run a coroutine to completion, from a thread with or without a running event loop."""
         if asyncio._get_running_loop() is not None:
             return _run_in_new_thread(work)
         return self._loop().run(work)
@@ -83,7 +83,7 @@ class EventLoops:
         *parts: Any,
         max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
-        """Call code of a tool or plugin with a time limit; its `sys.exit` ends only the call.
+        """Call code of a tool or plugin with a time limit; `sys.exit` ends only the call.
 
         Cancelling the wait also cancels the code. Raises CallTimeout, EscapedException, or what the code
         raised.
@@ -99,7 +99,7 @@ class EventLoops:
         return _task_result(task)
 
     async def await_with_timeout(self, timeout_s: float, work: Awaitable[T]) -> T:
-        """Await Toolfold's own code with a time limit, without creating a task, which would take time.
+        """Await trusted code with a time limit, without the overhead of a new task.
 
         Raises CallTimeout, EscapedException, or what the code raised.
         """
@@ -119,7 +119,7 @@ class EventLoops:
             raise EscapedException(error) from error  # nobody cancelled this call
 
     async def run_in_thread(self, call: Callable[[], T], *, max_threads: int = MAX_THREADS) -> T:
-        """Run blocking code in a daemon thread, which cannot block the exit of the process.
+        """Run blocking code in a daemon thread, which does not delay the exit of the process.
 
         Raises RuntimeError if `max_threads` are running.
         """
@@ -169,7 +169,7 @@ class EventLoops:
 
     @contextlib.asynccontextmanager
     async def enter_nowait(self, manager: NowaitContext[T]) -> AsyncIterator[T]:
-        """Enter and exit a context manager in this thread if that does not block, else in another thread."""
+        """Enter and exit a context manager in this thread if it does not block, else in another thread."""
         value = manager.enter_nowait()
         if value is None:
             async with self.enter_in_thread(manager) as entered:
@@ -188,7 +188,7 @@ class EventLoops:
             entered.leave()
 
     def close(self) -> None:
-        """Close every event loop; one in which a call is running is closed when the call ends."""
+        """Close every event loop; loops with a running call are closed when the call ends."""
         for each in list(self._thread_loops):
             each.close()
         self._local = threading.local()
@@ -207,7 +207,7 @@ class EventLoops:
         return loop
 
     def _start_thread(self, work: Callable[[], None], max_threads: int) -> None:
-        """Run work in a new thread. Raises RuntimeError if `max_threads` are running.
+        """Start a function in a new thread. Raises RuntimeError if `max_threads` are running.
 
         Not in a waiting thread: while one exists, the system may deliver Ctrl-C to it, and the loop in the
         main thread sleeps on.
@@ -239,14 +239,14 @@ class NowaitContext(Protocol[T_co]):
     def __exit__(self, *error: object) -> None: ...
 
     def enter_nowait(self) -> T_co | None:
-        """Enter the context; return None if that would block."""
+        """Enter the context; return None if entering would block."""
 
     def exit_nowait(self) -> bool:
-        """Exit the context; return False if that would block."""
+        """Exit the context; return False if exiting would block."""
 
 
 class _ManagedContext(Generic[T]):
-    """Context manager that a thread enters for a waiting caller; it is exited if the caller gives up."""
+    """Context manager entered in a thread for a waiting caller; exited if the caller stops waiting."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()
@@ -262,7 +262,7 @@ class _ManagedContext(Generic[T]):
         return value
 
     def abandon(self) -> None:
-        """Exit the context manager as soon as it has been entered, because nobody waits for it any more."""
+        """Exit the context manager as soon as it has been entered, because its caller no longer waits."""
         with self._lock:
             self._is_abandoned = True
             is_entered = self._is_entered
@@ -277,7 +277,7 @@ class _ManagedContext(Generic[T]):
 
 
 class _ThreadLoop:
-    """Event loop of one thread, closed with the thread."""
+    """Event loop of one thread, closed when the thread ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -287,7 +287,7 @@ class _ThreadLoop:
         self._closed = threading.Event()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end in this thread's event loop, with the caller's context variables."""
+        """Run a coroutine to completion in this thread's event loop, with the caller's context variables."""
         with self._lock:
             if self._closed.is_set():
                 work.close()
@@ -335,7 +335,7 @@ class _ThreadLoop:
 
 
 class LoopThread:
-    """Event loop in a thread of its own, which starts with the first use.
+    """Event loop in a dedicated thread, which starts on first use.
 
     For objects that belong to one loop for their whole life, while their users come from short-lived loops.
     """
@@ -349,11 +349,11 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """Return True if the thread of the event loop was started and is not closed."""
+        """Return True if the event loop's thread is started and not closed."""
         return self._loop is not None and not self._closed
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in the thread and wait for it, from any loop. If the wait is cancelled, so is it.
+        """Run a coroutine in the loop's thread and wait for it; cancelling the wait cancels the coroutine.
 
         Raises LoopThreadClosed after `close`.
         """
@@ -361,7 +361,7 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Start a coroutine without waiting for it. Has no effect if the loop's thread is not running."""
+        """Start a coroutine without waiting for it; does nothing if the loop's thread is not running."""
         with self._lock:
             loop = None if self._closed else self._loop
         if loop is not None:
@@ -416,7 +416,7 @@ async def _cancel_and_finish(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _stop_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, give them a moment to clean up, and close those that ignore the cancellation."""
+    """Cancel tasks, let them clean up for a short time, and close those that ignore the cancellation."""
     left = {task for task in tasks if not task.done()}
     for task in left:
         task.add_done_callback(_consume_exception)

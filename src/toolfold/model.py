@@ -38,7 +38,7 @@ _SLICE_CHARS = 100_000  # per call into C, during which no other thread runs
 
 
 class Effect(StrEnum):
-    """Possible effect of a tool (read, write, execute …), by which it is decided if a call needs approval."""
+    """Possible effect of a tool (read, write, execute …), which determines whether calls need approval."""
 
     READ = "read"
     WRITE = "write"
@@ -56,7 +56,7 @@ class Effect(StrEnum):
 
 
 class Meaning(StrEnum):
-    """What a tool's argument means (a command, a path …), so that it can be judged for approval."""
+    """Meaning of a tool argument (a command, a path …), for approval decisions."""
 
     COMMAND = "command"
     """A shell command, or a list of its words; parsed as a shell does."""
@@ -83,7 +83,7 @@ def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """Read-only dict that sessions can share: every attempt to change it raises TypeError."""
+    """Read-only dict that sessions can share; modifications raise TypeError."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ def freeze(value: Any) -> Any:
 
 
 def copy_mutable(value: Any) -> Any:
-    """Return a deep copy of a JSON value in plain dicts and lists, which the caller may change."""
+    """Return a deep copy of a JSON value as plain mutable dicts and lists."""
     if isinstance(value, dict):
         return {key: copy_mutable(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -165,7 +165,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def make_encodable(text: str) -> str:
-    """Replace lone surrogates in a text, which no provider's encoder accepts."""
+    """Replace lone surrogates in a text, which providers reject."""
     if text.isascii():
         return text
     try:
@@ -191,19 +191,19 @@ class Source:
 
 @runtime_checkable
 class AgentServices(Protocol):
-    """Interface of an agent that runs stateful tools, such as `todo`, in place of a handler."""
+    """Interface of an agent that runs stateful tools such as `todo` instead of a handler."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """Return the names of the tools that the agent runs in place of a handler, such as `todo`."""
+        """Return the names of the tools that the agent runs instead of a handler, such as `todo`."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
-        """Run a tool, such as `todo`, that the agent runs in place of a handler."""
+        """Run a tool that the agent implements instead of a handler, such as `todo`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantLimit:
-    """Limits on the toolsets that a session may use, in addition to the limits in the configuration."""
+    """Limits on the toolsets of a session, in addition to the configuration."""
 
     enabled: tuple[str, ...] | None = None
     """Toolsets that may be used; None means all."""
@@ -217,7 +217,7 @@ class GrantLimit:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GrantLimit:
-        """Build the limits on toolsets from the JSON data that `to_json` returned."""
+        """Create the limits on toolsets from JSON data of `to_json`."""
         enabled = data["enabled"]
         return cls(None if enabled is None else tuple(enabled), tuple(data["disabled"]))
 
@@ -239,7 +239,7 @@ class Caller:
 
     @property
     def learner(self) -> str:
-        """Return the name under which tool search learns from this client: one for all clients of a user."""
+        """Return the name for learning from this client, shared by all clients of a user."""
         if self.user_id:
             return USER_LEARNER_PREFIX + self.user_id
         # A client over stdio chooses its name, which must not be that of a user.
@@ -247,13 +247,13 @@ class Caller:
 
 
 class CallOrigin:
-    """Base class of data about a call's client, which a gateway passes to the server that runs the call."""
+    """Base class of data about a call's client, passed by a gateway to the server that runs the call."""
 
     __slots__ = ()
 
 
 class SourceResponse:
-    """Base class for a server's original response to a call, which a gateway can pass on to its client."""
+    """Base class of a server's original response to a call, which a gateway can forward to its client."""
 
     __slots__ = ()
 
@@ -288,18 +288,18 @@ class CallContext:
 
 
 class NestedCalls(Protocol):
-    """Lets a handler call tools of the same session, with the same checks as every call."""
+    """Interface with which a handler calls tools of the same session, with the same checks as every call."""
 
     @property
     def tools(self) -> Sequence[Tool]:
         """Return the tools that the handler may call."""
 
     def __call__(self, name: str, arguments: Json | str | None = None) -> Awaitable[ToolResult]:
-        """Run one tool call from inside a handler. Errors are part of the result."""
+        """Run one tool call inside a handler. Errors are part of the result."""
 
 
 class Progress(Protocol):
-    """Interface of the function with which a running tool reports its progress."""
+    """Interface of the progress function of a running tool."""
 
     def __call__(
         self, message: str = "", progress: float | None = None, total: float | None = None
@@ -307,7 +307,7 @@ class Progress(Protocol):
 
 
 def _ignore_progress(message: str = "", progress: float | None = None, total: float | None = None) -> None:
-    """Drop progress reports of a call, because nobody receives them."""
+    """Drop progress reports of a call without listeners."""
 
 
 Handler = Callable[[Json, CallContext], Any]
@@ -316,7 +316,7 @@ Definition = Json
 
 
 class Adapt(Protocol):
-    """Interface of a function that adapts a tool's definition to the other tools that are available."""
+    """Interface of a function that adapts a tool's definition to the other available tools."""
 
     def __call__(self, definition: Definition, present: frozenset[str], /) -> Definition: ...
 
@@ -368,12 +368,12 @@ class Tool:
 
     @property
     def server(self) -> str:
-        """Return the name of the tool's MCP server or other source; without a source, that of its toolset."""
+        """Return the name of the tool's MCP server or other source, or else of its toolset."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return all names that callers and settings may use for the tool."""
+        """Return all names of the tool that callers and settings may use."""
         every = (self.name, self.listed_name, self.alias, self.original_name)
         return tuple(name for name in every if name)
 
@@ -388,7 +388,7 @@ class Tool:
         )
 
     def definition(self) -> Definition:
-        """Return the tool in the OpenAI format; the outer dicts are new, the schema is shared."""
+        """Return the tool in the OpenAI format, with new outer dicts and a shared schema."""
         return {
             "type": "function",
             "function": {
@@ -400,13 +400,13 @@ class Tool:
 
 
 def mcp_original_name(server: str, tool: str) -> str:
-    """Return the full name of an MCP server's tool; it is valid even if the tool is shown by a short name."""
+    """Return the full name of an MCP server's tool, which is valid even if the tool has a short name."""
     return f"mcp__{server}__{tool}"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of a model. `arguments` may still be the provider's JSON text."""
+    """A tool call of a model. `arguments` may be the provider's unparsed JSON text."""
 
     name: str
     arguments: Json | str | None = None
@@ -464,7 +464,7 @@ class ToolResult:
 
 
 class PreToolCall(Protocol):
-    """Hook before a call: returns None to continue, or new arguments; raises Refused to stop it."""
+    """Hook before a call: returns None or new arguments to continue; raises Refused to prevent the call."""
 
     def __call__(
         self, tool: Tool, args: Json, context: CallContext, /
@@ -530,7 +530,7 @@ class Approver(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserQuestion:
-    """Question of the model to the user (the `clarify` tool)."""
+    """Question from the model to the user (the `clarify` tool)."""
 
     text: str
     choices: tuple[str, ...] = ()
@@ -541,7 +541,7 @@ class UserQuestion:
 
 
 class Asker(Protocol):
-    """Interface of a function that asks the user a question of the model; None if there is no answer.
+    """Interface of a function that asks the user a question of the model; returns None without an answer.
 
     May block or be async. It is called again only after the previous question was answered or withdrawn.
     """

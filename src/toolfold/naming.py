@@ -1,4 +1,4 @@
-"""Make tool names that all model providers accept.
+"""Create tool names that all model providers accept.
 
 Providers accept 64 characters of `[A-Za-z0-9_-]`. Other names get a short form: a readable part and a
 digest of the original, so that it is the same in every process and on every machine. The registry stores
@@ -28,12 +28,12 @@ def is_accepted(name: str) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Return True if a tool name is that of a bridge tool, ignoring case, accents and separators."""
+    """Return True if a name equals that of a bridge tool, ignoring case, accents and separators."""
     return _SEPARATORS.sub("", _strip_accents(name)).casefold() in _RESERVED
 
 
 def short_names(original: str) -> Iterator[str]:
-    """Yield short names that all providers accept for a tool's original name, best first."""
+    """Yield short names for a tool's original name that all providers accept, best first."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
     code = base64.b32encode(digest).decode().rstrip("=").lower()
     readable = _NOT_ACCEPTED.sub("_", _strip_accents(original)).strip("_")
@@ -42,14 +42,14 @@ def short_names(original: str) -> Iterator[str]:
 
 
 def _strip_accents(text: str) -> str:
-    """Return text with accented letters replaced by plain ones: 'café' becomes 'cafe'."""
+    """Return text with accented letters replaced by plain letters: 'café' becomes 'cafe'."""
     if text.isascii():
         return text
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Shorten a tool name in the middle, because its start names the server and its end the action."""
+    """Shorten the middle of a tool name, because its start names the server and its end the action."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

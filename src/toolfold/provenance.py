@@ -43,7 +43,7 @@ _PROC = Path("/proc")
 
 
 class Beacon:
-    """Open file descriptor by which other processes detect that this process runs a Toolfold runtime."""
+    """Open file descriptor that tells other processes that this process runs a Toolfold runtime."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -61,7 +61,7 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return the evidence that a process was started by a tool call, directly or not; empty if not.
+    """Return evidence that a process was started by a tool call, even indirectly; empty if there is none.
 
     `pid` defaults to this process.
     """
@@ -74,7 +74,7 @@ def find_tool_call(pid: int | None = None) -> str:
 
 @functools.cache
 def _find_own_mark(pid: int) -> str:
-    """Return the evidence that a tool call started this process; cached, as its ancestors may exit.
+    """Return evidence that a tool call started this process; cached, as its ancestors may exit.
 
     `pid` distinguishes the process from those that it forks.
     """
@@ -91,7 +91,7 @@ def _find_mark(pid: int) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit that marks processes which were started by commands of this client.
+    """Return the memory limit that marks processes started by commands of this client.
 
     `shell/limits.sh` sets the limit for each command.
     """
@@ -99,7 +99,7 @@ def command_limit(client: str) -> int:
 
 
 def has_tool_processes(client: str) -> bool:
-    """Return True if any process is running that was possibly started by a command of this client.
+    """Return True if a process that a command of this client may have started is running.
 
     A process can lower its limit but not raise it, so every lower limit counts, unless the process belongs
     to another runtime or to a login session in which the user's processes are limited.
@@ -108,7 +108,7 @@ def has_tool_processes(client: str) -> bool:
 
 
 def is_tool_process(client: str, pid: int) -> bool:
-    """Return True if the process `pid` is running and was possibly started by a command of this client."""
+    """Return True if the process `pid` is running and may have been started by a command of this client."""
     limit = _hard_limit(pid, if_denied=0)
     if limit is None or limit > command_limit(client) or limit == _own_limit() or not _is_own_process(pid):
         return False
@@ -119,7 +119,7 @@ def is_tool_process(client: str, pid: int) -> bool:
 
 
 def _has_hidden_mark(process: _ProcessInfo) -> bool:
-    """Return True if a process may hide that it was started by a command of this runtime.
+    """Return True if a process may conceal that a command of this runtime started it.
 
     Commands are recognised by their memory limit, which a process can lower.
     """
@@ -135,7 +135,7 @@ def _has_hidden_mark(process: _ProcessInfo) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _ProcessInfo:
-    """Properties of a process that can be read from the system."""
+    """Properties of a process read from the operating system."""
 
     pid: int
     hard_limit: int | None
@@ -155,7 +155,7 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """Return why a process's memory limit suggests that a tool call started it; empty if it does not.
+    """Return why a process's memory limit suggests a tool call as its origin; empty if it does not.
 
     The limit is the user's own if a process of another user, such as sshd or login, started the session: a
     process that detached from its ancestors has no such ancestor either.
@@ -169,7 +169,7 @@ def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
 
 
 def _own_process(pid: int) -> _ProcessInfo:
-    """Return the properties of the process `pid`; /proc is not needed for the current process."""
+    """Return the properties of the process `pid`; works without /proc for the current process."""
     if pid != os.getpid():
         return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
     return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
@@ -282,7 +282,7 @@ def _all_pids() -> Iterator[int]:
 
 
 def _is_own_process(pid: int) -> bool:
-    """Return True if the process `pid` belongs to this user and is running; zombies do not count.
+    """Return True if the process `pid` is running as this user; False for zombies.
 
     The owner of its directory in /proc does not tell: a process can make it root's.
     """

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Snapshot(Mapping[str, Tool]):
-    """All tools that were registered at one moment. Immutable, so threads and sessions can share it."""
+    """All tools registered at one moment. Immutable, so that threads and sessions can share it."""
 
     def __init__(self, tools: Mapping[str, Tool], generation: int) -> None:
         self._tools = tools
@@ -45,11 +45,11 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool registered under a name, or else the latest tool whose author gave it this name."""
+        """Return the tool registered under a name, or else the latest tool with this original name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
-        """Return all tools with a name: the tool registered under it, then tools whose author chose it."""
+        """Return all tools with a name: the tool registered under it, then tools with this original name."""
         others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]
@@ -69,7 +69,7 @@ class Snapshot(Mapping[str, Tool]):
 
     @functools.cached_property
     def agent_level(self) -> frozenset[str]:
-        """Return the names of the tools that the agent loop executes instead of a handler, such as `todo`."""
+        """Return the names of the tools that the agent runs instead of a handler, such as `todo`."""
         return frozenset(name for name, tool in self._tools.items() if tool.agent_level)
 
     @functools.cached_property
@@ -82,7 +82,7 @@ class Snapshot(Mapping[str, Tool]):
 
 
 class Registry:
-    """Accepts registrations of tools from any thread and returns snapshots."""
+    """Registers tools from any thread and returns snapshots."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -91,7 +91,7 @@ class Registry:
         self._snapshot = Snapshot({}, 0)
 
     def register(self, *, override: bool = True, **definition: Any) -> Tool:
-        """Register a tool from its parts; see `toolfold.authoring.build_tool`."""
+        """Register a tool from name, schema and handler; see `toolfold.authoring.build_tool`."""
         return self.add(build_tool(**definition), override=override)
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
@@ -104,13 +104,13 @@ class Registry:
         return placement.tool
 
     def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
-        """Register all of the tools or, if one is rejected, none."""
+        """Register all of the tools, or none if one is rejected."""
         values = [_to_tool(tool) for tool in tools]  # before the lock, because the caller's code runs here
         with self._lock:
             return self._replace_tools(dict(self._tools), values, override)
 
     def remove(self, name: str) -> bool:
-        """Remove a tool by its registered or original name; return False if there is none."""
+        """Remove a tool by its registered or original name; return False if it does not exist."""
         with self._lock:
             found = self._tools.pop(name, None) or self._tools.pop(
                 _find_short_name(self._tools, name) or "", None
@@ -126,14 +126,14 @@ class Registry:
             return self._replace_tools(others, values, override=True)
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the current tools; the same object until a tool changes."""
+        """Return a snapshot of the current tools; the same object until the tools change."""
         with self._lock:
             if self._snapshot.generation != self._generation:
                 self._snapshot = Snapshot(MappingProxyType(dict(self._tools)), self._generation)
             return self._snapshot
 
     def _replace_tools(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
-        """Add tools to a mapping and make it the registry's content, atomically."""
+        """Add tools to a mapping and make it the content of the registry, atomically."""
         placements = [_place_tool(tools, tool, override) for tool in added]
         if tools != self._tools:
             self._tools = tools
@@ -145,7 +145,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A newly registered tool with its final name, and the tool that it replaced."""
+    """A newly registered tool with its final name, and the tool it replaced."""
 
     tool: Tool
     replaced: Tool | None
@@ -180,7 +180,7 @@ def _place_tool(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placemen
 
 
 def _tool_identity(tool: Tool) -> tuple[str, str]:
-    """Return the properties by which a later version of the same tool is recognised."""
+    """Return the toolset and original name, which identify later versions of the same tool."""
     return tool.toolset, tool.original_name
 
 
@@ -209,6 +209,6 @@ def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
 
 
 def _find_short_name(tools: Mapping[str, Tool], original: str) -> str | None:
-    """Return the short name under which a tool with this original name is registered."""
+    """Return the registered short name for a tool with this original name."""
     held = (name for name in short_names(original) if name in tools)
     return next((name for name in held if tools[name].original_name == original), None)

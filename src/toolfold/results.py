@@ -1,4 +1,4 @@
-"""Render tool results for the model: always valid JSON, never longer than allowed.
+"""Render tool results for the model as valid JSON within the length limit.
 
 Renders whatever a handler returned, and stores large results on disk in lines that a file tool can page
 through. Knows nothing of tools or sessions beyond the names it is given.
@@ -60,20 +60,20 @@ def _dump_json(value: Any) -> str:
 
 
 class ResultStore:
-    """Truncates tool results for the model, and stores the rest where the session can read it."""
+    """Truncates tool results for the model, and stores complete results for the session."""
 
     def __init__(self, directory: Path, *, max_chars: int) -> None:
         self._directory = directory
         self._max_chars = max_chars
 
     def session_dir(self, session_id: str) -> Path:
-        """Return the directory of a session's large results, which need not exist yet."""
+        """Return the directory of a session's large results, which may not exist yet."""
         return self._directory / session_id
 
     def truncate(
         self, text: str, *, name: str, session_id: str, reader: str | None
     ) -> tuple[str, Path | None]:
-        """Return a result's text or, if it is too long, its start and end and the file that stores it."""
+        """Return a result's text or, if it is too long, its start and end and the path of the stored file."""
         if len(text) <= self._max_chars:
             return text, None
         whole = _format_lines(text)
@@ -92,7 +92,7 @@ class ResultStore:
             return None
 
     def prune(self) -> None:
-        """Delete stored results of old sessions, and make the directory private."""
+        """Delete stored results of old sessions, and make the results directory private."""
         with contextlib.suppress(OSError):
             if self._directory.is_dir() and stat.S_IMODE(self._directory.stat().st_mode) & ~stat.S_IRWXU:
                 self._directory.chmod(stat.S_IRWXU)
@@ -112,7 +112,7 @@ class ResultStore:
         return path, f"; only its first {MAX_STORED_BYTES:,} characters were stored" if is_cut else ""
 
     def _fill_excerpt(self, whole: str, frame: Json) -> Json:
-        """Add start and end of a large result's text to its description, as much as the size limit allows."""
+        """Add start and end of a large result's text to its description, within the size limit."""
         used = len(json.dumps(frame, ensure_ascii=False))  # a long path may use up the whole limit
         room = max(0, min(self._max_chars // 2, self._max_chars - used))
         head, tail = _cut_to_fit(whole, room * 2 // 3), _cut_to_fit(whole[: -room - 1 : -1], room // 3)[::-1]
@@ -120,7 +120,7 @@ class ResultStore:
 
 
 def _build_frame(characters: int, lines: int, stored: Path | None, problem: str, reader: str | None) -> Json:
-    """Return the JSON that replaces a large result: its size and storage, without the excerpts yet."""
+    """Return the JSON that replaces a large result, with its size and file but still without excerpts."""
     answer: Json = {"truncated": True, "characters": characters, "head": "", "tail": ""}
     if stored is None:
         return {**answer, "note": problem}
@@ -140,7 +140,7 @@ def _create_file(directory: Path, name: str, suffix: str, data: bytes) -> Path:
 
 
 def _file_suffix(mime_type: str) -> str:
-    """Return the usual file suffix of a MIME type; for unknown types its subtype."""
+    """Return the usual file suffix of a MIME type; for unknown types, the subtype."""
     kind = mime_type.partition(";")[0].strip().lower()
     word = kind.partition("/")[2].partition("+")[0].removeprefix("x-")
     return _SUFFIXES.get(kind) or (word if _PLAIN_SUFFIX.fullmatch(word) else "bin")
@@ -158,7 +158,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _cut_to_fit(text: str, max_chars: int) -> str:
-    """Return as much of a text's start as fits into `max_chars` characters of JSON."""
+    """Return the longest start of a text that fits into `max_chars` characters of JSON."""
     start = text[:max_chars]
     while len(json.dumps(start, ensure_ascii=False)) > max_chars + 2:
         start = start[: len(start) * 3 // 4]
@@ -166,7 +166,7 @@ def _cut_to_fit(text: str, max_chars: int) -> str:
 
 
 def _format_lines(text: str) -> str:
-    """Return JSON text in lines that are short enough to be shown whole by the tool `read_file`.
+    """Return JSON text in lines short enough for the tool `read_file`.
 
     Works in slices, because a long call into C blocks all other threads.
     """
@@ -174,7 +174,7 @@ def _format_lines(text: str) -> str:
 
 
 def _slice_text(text: str) -> Iterator[str]:
-    """Yield slices of JSON text of limited size, none of which ends inside an escape sequence."""
+    """Yield slices of JSON text of limited size, without splitting escape sequences."""
     start = 0
     while start < len(text):
         end = start + _SLICE_CHARS
@@ -213,7 +213,7 @@ def _wrap_line(match: re.Match[str]) -> str:
 
 
 def _indent_json(text: str) -> str:
-    """Return JSON text with one line per value; unchanged if that would make it much larger."""
+    """Return JSON text with one line per value; unchanged if it would become much larger."""
     is_long = len(text) > MAX_INDENTED_CHARS
     if is_long or find_excess(text.encode("utf-8", "replace"), max_items=MAX_INDENTED_ITEMS):
         return text
@@ -254,7 +254,7 @@ def _replace_surrogates(text: str) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a JSON-compatible value for common types that handlers return."""
+    """Return a JSON-compatible value for common return types of handlers."""
     if hasattr(value, "model_dump") and not isinstance(value, type):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -271,7 +271,7 @@ def _to_plain(value: Any) -> Any:
 
 
 class _JsonConverter:
-    """Copies a value into a JSON-compatible one: no NaN, only string keys, no cycles, limited nesting."""
+    """Converts a value to JSON-compatible data: no NaN, only string keys, no cycles, limited nesting."""
 
     def __init__(self) -> None:
         self._ancestors: set[int] = set()
@@ -307,7 +307,7 @@ class _JsonConverter:
         return self(_to_plain(value), depth)
 
     def _take_items(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield items of a value until MAX_CONVERTED_VALUES values of the result have been converted."""
+        """Yield items of a value until MAX_CONVERTED_VALUES values of the result are converted."""
         return itertools.takewhile(lambda _: self._remaining > 0, items)
 
     def _convert_key(self, key: Any, depth: int) -> str:

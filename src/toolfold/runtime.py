@@ -1,4 +1,4 @@
-"""Build all components of Toolfold, own their lifetime, and open sessions.
+"""Build and own all components of Toolfold, and open sessions.
 
 The only module where all components meet. There are no singletons: two runtimes in one process share
 nothing. Methods known from other tool runtimes are provided too, each a thin layer over a session.
@@ -126,7 +126,7 @@ def open_runtime(
 
 
 class Runtime:
-    """All components that `open_runtime` built, and the sessions opened on them."""
+    """All components built by `open_runtime`, and the sessions opened on them."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class Runtime:
         )
 
     def check_settings(self) -> tuple[str, ...]:
-        """Apply changes of the settings files now and return what has changed. Never raises.
+        """Apply changes of the settings files now and return descriptions of them. Never raises.
 
         Reads nothing while no file has changed. An invalid file, and a change that a tool call has made,
         leave all settings as they are and are logged.
@@ -240,7 +240,7 @@ class Runtime:
                 self._settings_watch = SettingsWatch(self._follower.has_changed, self.check_settings)
 
     def _use_settings(self, loaded: LoadedSettings) -> tuple[str, ...]:
-        """Apply settings to everything that can change without a restart.
+        """Apply settings to all components that can change without a restart.
 
         Raises ConfigError before any change.
         """
@@ -304,7 +304,7 @@ class Runtime:
         id: str | None = None,  # noqa: A002 - the name callers expect
         find_limit: Callable[[], GrantLimit] | None = None,
     ) -> Session:
-        """Open a session with the given toolsets, limited to those the configuration allows.
+        """Open a session with the given toolsets, limited to the toolsets allowed by the configuration.
 
         `context_tokens` is the context window of its model; None if unknown. `client` names the owner of
         the session if several clients share the runtime, and `caller` is that client for approval.
@@ -333,7 +333,7 @@ class Runtime:
         *,
         context_tokens: int | None = None,
     ) -> Session:
-        """Open a session that selects tools with other settings, to show which tools a model would be sent.
+        """Open a session with different tool selection settings, to preview the tools sent to a model.
 
         It is granted what `session` would grant, and shows tools as an agent would, not as the gateway does.
         """
@@ -347,7 +347,7 @@ class Runtime:
     def build_foreign_deps(
         self, snapshot: Snapshot, settings: ToolsSettings, retriever: Retriever, weights: ToolTokenCounts
     ) -> SessionDeps:
-        """Return the components of sessions whose tools are run by a client, not by this runtime.
+        """Return the components of sessions whose tools are run by a client instead of this runtime.
 
         Nothing of this runtime's own tools is granted to such a session.
         """
@@ -376,7 +376,7 @@ class Runtime:
         disabled_toolsets: Iterable[str] | None = None,
         quiet_mode: bool = False,
     ) -> list[Definition]:
-        """Return the tools array of the enabled toolsets or, by default, of all except the disabled ones.
+        """Return the tools array of the enabled toolsets; by default, of all except disabled toolsets.
 
         The schemas are shared and read-only, which is fast for many tools; `session.definitions()` returns
         copies.
@@ -386,7 +386,7 @@ class Runtime:
         return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
-        """Return the tools that the configuration allows and that are available now."""
+        """Return the tools that are allowed by the configuration and available now."""
         return self._offered_tools(self.toolsets(), self._deps.scope, quiet)
 
     def _offered_tools(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
@@ -424,23 +424,23 @@ class Runtime:
         return any(status.usable for status in self.statuses(self.resolve_toolset(name)).values())
 
     def statuses(self, names: Iterable[str] | None = None) -> dict[str, Status]:
-        """Return by name whether each tool can be used now; if not, with the reason."""
+        """Return the availability of each tool by name, with the reason if it is unavailable."""
         snapshot = self._registry.snapshot()
         tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
         checked = self._availability.statuses(tools)
         return {tool.name: checked.get(tool.name, Status(True)) for tool in tools}
 
     def switched_off(self) -> frozenset[str]:
-        """Return the tools that exist but that the configuration allows in no session."""
+        """Return the existing tools that the configuration allows in no session."""
         toolsets = self.toolsets()
         return frozenset(toolsets.snapshot) - self._deps.scope.granted(toolsets)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
-        """Run a coroutine on the runtime's own event loop and wait for it, from any thread."""
+        """Run a coroutine on the runtime's event loop and wait for it, from any thread."""
         return self._dispatch.loops.run(coroutine)
 
     def close(self) -> None:
-        """Stop everything this runtime started. Its sessions must not be used afterwards."""
+        """Stop all components of this runtime. Its sessions must not be used afterwards."""
         if self._settings_watch is not None:
             self._settings_watch.close()
         self.mcp.close()
@@ -471,12 +471,12 @@ class Runtime:
         self.close()
 
     def _handle_changed_servers(self, changes: tuple[str, ...]) -> None:
-        """Publish that servers were added or removed in this runtime."""
+        """Publish an event for servers that were added or removed in this runtime."""
         self.approval.use_own_servers(self.mcp.find_own_servers())
         self.events.publish(ConfigReloaded(changes=changes))
 
     def _task_session_id(self, task_id: str | None) -> str:
-        """Return the session id for a task; a random one if there is no task.
+        """Return the session id for a task; a random id without a task.
 
         Calls of one task share it, so that later calls can read stored results of earlier ones.
         """
@@ -487,13 +487,13 @@ class Runtime:
 
 
 class RuntimeRegistry:
-    """Registry of a runtime, with methods that other tool runtimes have, such as `get_definitions`."""
+    """Registry of a runtime, with methods of other tool runtimes such as `get_definitions`."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime, self._registry = runtime, registry
 
     def register(self, *, override: bool = True, **definition: Any) -> Tool:
-        """Register a tool from its parts; see `toolfold.build_tool`."""
+        """Register a tool from name, schema and handler; see `toolfold.build_tool`."""
         return self._registry.register(override=override, **definition)
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
@@ -501,11 +501,11 @@ class RuntimeRegistry:
         return self._registry.add(tool, override=override)
 
     def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
-        """Register all of the tools or, if one is rejected, none."""
+        """Register all of the tools, or none if one is rejected."""
         return self._registry.add_all(tools, override=override)
 
     def remove(self, name: str) -> bool:
-        """Remove a tool; return False if there is none with this name."""
+        """Remove a tool; return False if it does not exist."""
         return self._registry.remove(name)
 
     def snapshot(self) -> Snapshot:
@@ -513,7 +513,7 @@ class RuntimeRegistry:
         return self._registry.snapshot()
 
     def get_definitions(self, names: Iterable[str] | None = None, quiet: bool = False) -> list[Definition]:
-        """Return the definitions of those named tools that are allowed and available now, read-only."""
+        """Return read-only definitions of the named tools that are allowed and available now."""
         offered = self._runtime.offered(quiet)
         if names is None:
             return render_definitions(offered)
@@ -526,7 +526,7 @@ class RuntimeRegistry:
 
 
 class _Disclosing(TypedDict):
-    """The components of a session that decide which tools the model is shown."""
+    """Components of a session that decide which tools are visible to the model."""
 
     bridge: Bridge
     disclosure: Disclosure

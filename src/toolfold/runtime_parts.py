@@ -82,7 +82,7 @@ _MIN_PATIENCE_S = 0.0
 
 @dataclass(frozen=True, slots=True)
 class RuntimeParts:
-    """Components of a runtime that need nothing but its configuration."""
+    """Components of a runtime that depend only on its configuration."""
 
     database: Database | None
     loops: EventLoops
@@ -97,7 +97,7 @@ class RuntimeParts:
 
 
 def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> RuntimeParts:
-    """Open the components that the tools need; closing `opened` closes them."""
+    """Open the components required by the tools; closing `opened` closes them."""
     database = open_database(config.store)
     if database is not None:
         opened.callback(database.close)
@@ -132,7 +132,7 @@ def open_parts(config: Config, progress: Progress | None, opened: ExitStack) -> 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTools:
-    """Tools and hooks added by built-in modules, configured APIs and plugins, and the user's toolsets."""
+    """Tools and hooks from built-in modules, configured APIs and plugins, and the user's toolsets."""
 
     reports: tuple[SourceReport, ...]
     rules: tuple[Rule, ...]
@@ -141,7 +141,7 @@ class LoadedTools:
 
 
 def load_tools(config: Config, parts: RuntimeParts) -> LoadedTools:
-    """Register all tools except those of MCP servers, and the hooks that they need."""
+    """Register all tools except those of MCP servers, and their hooks."""
     registry, hooks = parts.registry, parts.hooks
     services = _build_services(config, parts)
     hooks.add_pre_hook(inject_workdir(parts.terminal), needs_context)
@@ -162,7 +162,7 @@ def load_tools(config: Config, parts: RuntimeParts) -> LoadedTools:
 
 
 def _build_services(config: Config, parts: RuntimeParts) -> Services:
-    """Return the services that handlers of built-in tools use, such as files, terminal and browser."""
+    """Return the services for handlers of built-in tools, such as files, terminal and browser."""
     return Services(
         workspace=_build_workspace(config),
         terminal=parts.terminal,
@@ -198,7 +198,7 @@ def build_dispatch(
     approver: Approver | None,
     reviewer: Reviewer | None,
 ) -> Dispatch:
-    """Return the pipeline for all tool calls; `rules` are the danger rules that plugins provide."""
+    """Return the pipeline for all tool calls; `rules` are the danger rules of plugins."""
     approval = build_approval(
         config,
         parts.loops,
@@ -225,7 +225,7 @@ def build_dispatch(
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return where each tool's commands run, if not on this machine; approval decisions depend on it."""
+    """Return the execution sites of tools that run commands elsewhere, for approval decisions."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
@@ -275,7 +275,7 @@ def build_monitor(
 def _build_retriever(
     config: Config, progress: Progress | None, bus: EventBus, database: Database | None
 ) -> Retriever:
-    """Return the tool retriever; its models and index are loaded at the first search."""
+    """Return the tool retriever, which loads its models and index at the first search."""
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
     head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
@@ -319,7 +319,7 @@ def _build_database_index(
     on_change: Callable[[IndexState], None],
     bus: EventBus,
 ) -> DatabaseIndex | None:
-    """Return the search index in the shared database; None if tools are always searched in memory.
+    """Return the search index in the shared database; None if tools are searched in memory.
 
     Raises ConfigError if the settings ask for it, but name no database.
     """
@@ -346,7 +346,7 @@ def _build_database_index(
 
 
 def _build_examples(config: Config, database: Database | None) -> ExampleMessages:
-    """Return the example messages of tools: the user's own first, then the built-in ones."""
+    """Return the example messages of tools, the user's messages before the built-in messages."""
     if not config.tools.example_messages:
         return ExampleMessages()
     return ExampleMessages(open_messages(config.paths.state_dir, database), Phrasebook())
@@ -377,7 +377,7 @@ def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
 
 
 def _build_workspace(config: Config) -> Workspace:
-    """Return the workspace of the file tools, which excludes Toolfold's own files."""
+    """Return the workspace of the file tools, which excludes Toolfold's private files."""
     return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
 
 

@@ -1,4 +1,4 @@
-"""Create and change scheduled jobs, for the tool `cronjob` and for the command line.
+"""Create and change scheduled jobs, for the tool `cronjob` and the command line.
 
 Checks what people and models enter, and computes the next time of a job. Runs nothing.
 """
@@ -39,7 +39,7 @@ class ScheduledJobs:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create an object that manages the stored scheduled jobs.
+        """Manage the scheduled jobs in a job store.
 
         `directory` is the working directory of new jobs; `clock` returns the seconds since 1970.
         """
@@ -58,7 +58,7 @@ class ScheduledJobs:
         return job
 
     def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:
-        """Change a job; if the schedule or time zone changes, compute the next run again."""
+        """Change a job; recompute its next run time if the schedule or time zone changes."""
 
         def apply(job: Job) -> Job:
             changed = change(job)
@@ -70,11 +70,11 @@ class ScheduledJobs:
         return self.store.update_job(job_id, apply)
 
     def pause(self, job_id: str) -> Job:
-        """Keep a scheduled job from running until it is resumed."""
+        """Pause a scheduled job until it is resumed."""
         return self.store.update_job(job_id, lambda job: replace(job, state="paused", next_run=None))
 
     def resume(self, job_id: str) -> Job:
-        """Let a paused job run again. Raises JobRejected if it has no run time in the future."""
+        """Resume a paused job. Raises JobRejected if it has no future run time."""
 
         def restart(job: Job) -> Job:
             following = self.advance(job, self.clock())
@@ -91,7 +91,7 @@ class ScheduledJobs:
         return None if following is None else following.timestamp()
 
     def has_scheduler(self) -> bool:
-        """Return True if a process that runs scheduled jobs is active."""
+        """Return True if a scheduler process is active."""
         return self.store.has_service(self.clock())
 
     def _plan(self, job: Job) -> Job:
@@ -137,7 +137,7 @@ def describe_job(job: Job) -> Json:
 
 
 def describe_run(run: Run, zone: str) -> Json:
-    """Return a description of a run as JSON data, for a person or a model; long results are shortened."""
+    """Return a description of a run as JSON data, for a person or a model, with long results truncated."""
     optional = {
         "session": run.session_id,
         "result": run.result[:SHOWN_RESULT_CHARS],
@@ -152,7 +152,7 @@ def describe_run(run: Run, zone: str) -> Json:
 
 
 def format_moment(moment: float, zone: str) -> str:
-    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`; in UTC for an unknown zone."""
+    """Return a moment as text in a time zone, such as `2026-12-24 18:00 CET`; UTC if unknown."""
     try:
         known: tzinfo = find_zone(zone)
     except ScheduleError:  # the job can still be listed and changed

@@ -29,7 +29,7 @@ _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
 
 
 class Toolsets:
-    """All toolsets that exist in one state of the registry."""
+    """All toolsets for one state of the registry."""
 
     def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
         self._snapshot = snapshot
@@ -51,16 +51,16 @@ class Toolsets:
         return {name: self._describe_toolset(name) for name in names}
 
     def knows(self, name: str) -> bool:
-        """Return True if a toolset exists, or if its name may be that of an MCP server not yet connected."""
+        """Return True if a toolset exists, or may belong to an MCP server that is not connected yet."""
         return self._exists(name) or name in self._expected or name.startswith((MCP_PREFIX, *_RULE_PREFIXES))
 
     def is_taken(self, name: str) -> bool:
-        """Return True if a toolset name already has a meaning, which must not be redefined."""
+        """Return True if a toolset name is already used or reserved."""
         is_reserved = name in (ALL, *LEGACY_NAMES) or name.startswith((MCP_PREFIX, *_RULE_PREFIXES))
         return is_reserved or self._exists(name)
 
     def require(self, names: Iterable[str]) -> None:
-        """Raise UnknownToolset, with similar names, for the first name that is no toolset."""
+        """Raise UnknownToolset, with similar names, for the first unknown toolset name."""
         for name in names:
             if not self.knows(name):
                 raise UnknownToolset(name, closest_names(name, {*self.listing(), *self._expected}))
@@ -72,7 +72,7 @@ class Toolsets:
                 )
 
     def resolve(self, name: str) -> frozenset[str]:
-        """Return the tools of a toolset and of those it includes; empty if it has none."""
+        """Return the tools of a toolset and its included toolsets; empty if there are none."""
         if name == ALL:
             return frozenset(self._snapshot)
         if name not in self._resolved:
@@ -90,7 +90,7 @@ class Toolsets:
         return frozenset(found)
 
     def _included_toolsets(self, start: str) -> Iterator[str]:
-        """Yield a toolset and all that it includes, each once, even with cycles."""
+        """Yield a toolset and all toolsets it includes, each once, even with cycles."""
         seen: set[str] = set()
         pending = [start]
         while pending:
@@ -122,7 +122,7 @@ class Toolsets:
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
     def _find_listed(self, name: str) -> Sequence[Tool]:
-        """Return the tool that a toolset lists by name, if the name is unambiguous.
+        """Return the tool with a name listed by a toolset, if the name is unambiguous.
 
         A tool is found by its author's name only while no other has that name: otherwise a new tool could
         take its place in the grant.
@@ -137,7 +137,7 @@ class Toolsets:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The toolsets that a session may use. `narrow` is the only way to derive another scope.
+    """The toolsets that a session may use. Other scopes are derived only with `narrow`.
 
     The root of all scopes is the user's configuration; `rebase` follows a change of it.
     """
@@ -153,20 +153,20 @@ class Scope:
     def narrow(
         self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
     ) -> Scope:
-        """Return a scope that allows only what both this scope and the given lists of toolsets allow."""
+        """Return a scope that allows only tools allowed by both this scope and the given toolset lists."""
         chosen = None if enabled is None else _to_tuple(enabled)
         return Scope(chosen, _to_tuple(disabled), _to_tuple(without), parent=self)
 
     def delegated(
         self, toolsets: Toolsets, enabled: Iterable[str] | None = None, disabled: Iterable[str] = ()
     ) -> Scope:
-        """Return this scope narrowed for a sub-agent. Raises UnknownToolset if a toolset does not exist."""
+        """Return this scope narrowed for a sub-agent. Raises UnknownToolset for unknown toolsets."""
         scope = self.narrow(enabled, disabled)
         toolsets.require((*(scope.enabled or ()), *scope.disabled))
         return scope
 
     def rebase(self, root: Scope, new_root: Scope) -> Scope:
-        """Return this scope based on `new_root` instead of `root`, after the settings have changed."""
+        """Return this scope with the base `new_root` instead of `root`, after a change of settings."""
         if self is root:
             return new_root
         parent = self.parent
@@ -182,13 +182,13 @@ class Scope:
         return names
 
     def list_limits(self) -> tuple[GrantLimit, ...]:
-        """Return the limits of this scope in addition to the configuration, in the order they were added."""
+        """Return the limits of this scope beyond the configuration, in the order they were added."""
         if self.parent is None:
             return ()
         return (*self.parent.list_limits(), GrantLimit(self.enabled, self.disabled))
 
     def covers(self, toolsets: Toolsets, toolset: str) -> bool:
-        """Return True if this scope would allow the tools of a toolset that has no tools yet.
+        """Return True if this scope would allow tools added later to a currently empty toolset.
 
         False if a rule names a single tool: whether it belongs to the toolset is not known yet.
         """
@@ -204,7 +204,7 @@ class Scope:
         return True
 
     def _allowed_names(self, toolsets: Toolsets) -> frozenset[str]:
-        """Return the tools that this scope allows by itself, ignoring the scopes it was derived from."""
+        """Return the tools that this scope allows by itself, ignoring its parent scopes."""
         names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
         removed = (*self.disabled, *self.without)
         if removed:
@@ -232,6 +232,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Return every tool that has one of the given names; two authors may have chosen the same name."""
+    """Return every tool with one of the given names; different authors may use the same name."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

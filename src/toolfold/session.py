@@ -1,4 +1,4 @@
-"""A session: the tools that one conversation may use, its turns and its calls.
+"""A session: the tools, turns and calls of one conversation.
 
 A session can see and call only what it was granted; a session that it delegates to can do at most the same.
 Agent loops, gateways and command lines all use this class.
@@ -78,7 +78,7 @@ class SessionDeps:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimit:
-    """The tools that a session's client may use, which may change while the session is open."""
+    """The tools allowed for a session's client, which may change while the session is open."""
 
     find: Callable[[], GrantLimit]
     """Function that returns the limit that applies now."""
@@ -90,12 +90,12 @@ class SessionLimit:
 
     @classmethod
     def open(cls, find: Callable[[], GrantLimit], root: Scope) -> SessionLimit:
-        """Create the limit of a session's client, within the scope that the configuration allows."""
+        """Create the limit of a session's client, within the scope of the configuration."""
         current = find()
         return cls(find, current, root, root.narrow(current.enabled, current.disabled))
 
     def follow(self, root: Scope, derived: Scope) -> tuple[SessionLimit, Scope]:
-        """Return the current limit of the client, and the scope `derived` narrowed to it."""
+        """Return the client's current limit, and the scope `derived` adapted to it."""
         current = self.find()
         if root is self.root and current == self.current:
             return self, derived
@@ -104,7 +104,7 @@ class SessionLimit:
 
 
 class Session:
-    """A conversation and the tools that it may use. Open one with `runtime.session(…)`."""
+    """A conversation and its tools. Open a session with `runtime.session(…)`."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Session:
         has_user: bool = True,
         limit: SessionLimit | None = None,
     ) -> None:
-        """Open a session; `has_user` is False if a model writes the messages, as for a delegated session.
+        """Open a session; `has_user` is False if a model writes its messages, as in a delegated session.
 
         `limit` must be the limit from whose scope `scope` was derived.
         """
@@ -140,11 +140,11 @@ class Session:
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of this session, which changes only with the settings and the client's rights."""
+        """Return the scope of this session, which changes only with the settings and client permissions."""
         return self._scope
 
     def _follow_settings(self) -> None:
-        """Use the components for the current settings, from the next turn on."""
+        """Use the components for the current settings from the next turn."""
         with self._deps_lock:
             latest = self._deps.latest() if self._deps.latest else self._deps
             if self._limit is not None:
@@ -156,7 +156,7 @@ class Session:
                 self._requests.use_policy(latest.requests)
 
     def current_limit(self) -> GrantLimit | None:
-        """Return which toolsets this session's client may use now; None if only the settings limit it."""
+        """Return the current toolset limits of this session's client; None if only the settings apply."""
         return None if self._limit is None else self._limit.find()
 
     def granted(self) -> frozenset[str]:
@@ -173,7 +173,7 @@ class Session:
         return self._turn
 
     async def prepare(self, message: Message = "") -> Turn:
-        """Begin a turn like `assemble`, without blocking the event loop while tools are checked."""
+        """Begin a turn like `assemble`, without blocking the event loop during availability checks."""
         return await self._dispatch.loops.run_in_thread(lambda: self.assemble(message))
 
     def definitions(self, message: Message = "") -> list[Definition]:
@@ -210,15 +210,15 @@ class Session:
         self._context_tokens = tokens
 
     def export_state(self) -> Json:
-        """Return the state that keeps the prompt prefix of this session stable, as JSON data."""
+        """Return the state for a stable prompt prefix of this session, as JSON data."""
         return self._requests.export_state()
 
     def restore_state(self, state: Json) -> None:
-        """Restore state from `export_state`, so that the next request begins with the same prompt prefix."""
+        """Restore state of `export_state`, so that the next request begins with the same prompt prefix."""
         self._requests.restore_state(state)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
-        """Build a model request like `request`, without blocking the event loop while tools are selected."""
+        """Build a model request like `request`, without blocking the event loop during tool selection."""
         return await self._dispatch.loops.run_in_thread(lambda: self.request(messages, **options))
 
     async def call(
@@ -260,7 +260,7 @@ class Session:
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def note_client_calls(self, names: Iterable[str]) -> None:
-        """Learn from successful calls, in the current turn, of tools that the client runs itself."""
+        """Learn from successful calls of client-run tools in the current turn."""
         usage, turn = self._dispatch.usage, self._turn
         if usage is None or turn is None or not usage.enabled:
             return
@@ -272,7 +272,7 @@ class Session:
         return self._dispatch.loops.run(self.call(name, arguments, **options))
 
     def call_all_sync(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run all calls of one model reply from synchronous code, and return the results in their order."""
+        """Run all calls of one model reply from synchronous code, and return the results in call order."""
         return self._dispatch.loops.run(self.call_all(calls))
 
     def delegate(
@@ -284,7 +284,7 @@ class Session:
         context_tokens: int | None = None,
         id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
-        """Return a session with a part of this session's tools and, by default, the same context window.
+        """Return a session with a subset of this session's tools and, by default, its context window.
 
         It acts for the same client, whose user is not asked about its calls.
         """
@@ -305,7 +305,7 @@ class Session:
         )
 
     def close(self) -> None:
-        """Close what tools have opened for this session, such as browser pages. Later calls open it again."""
+        """Close resources of tools in this session, such as browser pages. Later calls reopen them."""
         self._deps.release(self.id)
 
     def _current_grant(self) -> Grant:
@@ -328,7 +328,7 @@ class Session:
         )
 
     def _find_context_tokens(self, model: str) -> int | None:
-        """Return the session's context window or, if it is not set, the model's window in the model table."""
+        """Return the session's context window or, if unset, the window of the model in the model table."""
         if self._context_tokens is not None:
             return self._context_tokens
         limits = find_limits(model)
@@ -349,7 +349,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with all available tools of a session; with `checked`, only with those of them."""
+        """Return a turn with all available tools of a session, or with the available tools of `checked`."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(
@@ -361,13 +361,13 @@ class Session:
         )
 
     def _awaiting_names(self) -> frozenset[str]:
-        """Return the tools that the session could use once a person has accepted them."""
+        """Return the tools that the session could use after a person has accepted them."""
         toolsets = self._deps.toolsets()
         held = self._deps.awaiting().items()
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
 
     def _single_call_turn(self, call: ToolCall) -> Turn:
-        """Return a turn for a call made before any turn has begun; only the called tool is checked."""
+        """Return a turn for a call before the first turn; only the called tool is checked."""
         grant = self._current_grant()
         name = _real_name(call)
         if name in self._deps.bridge:
@@ -387,26 +387,26 @@ class Session:
         )
 
     def _select_tools(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection | None:
-        """Return the tools that fit the conversation; None if no selection is configured."""
+        """Return the selected tools for the conversation; None if no selection is configured."""
         if self._deps.config.tools.selection == "eager" or not conversation.user_texts:
             return None
         return self._deps.selector(grant, turn, conversation, client=self._caller.learner)
 
     def _note_message(self, turn: Turn, conversation: Conversation) -> None:
-        """Record the user's latest message, from which tool search learns if a tool call follows."""
+        """Record the user's latest message, which tool search learns if a tool call follows."""
         usage = self._dispatch.usage
         if usage is not None and self._has_user and conversation.user_texts:
             usage.note_message(self.id, self._caller.learner, conversation.user_texts[-1], turn)
 
     def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
-        """Return the names of the tools to show to the model; None for all."""
+        """Return the names of the tools that the model sees; None for all tools."""
         if selection is None:
             return None
         return [*(tool.name for tool in self._deps.selector.pinned(grant)), *selection.names]
 
 
 def _real_name(call: ToolCall) -> str:
-    """Return the tool that a call runs, directly or through `tool_call`; empty if it cannot be parsed."""
+    """Return the tool run by a call, directly or through `tool_call`; empty if it cannot be parsed."""
     try:
         return unwrap(call).name
     except CallError:

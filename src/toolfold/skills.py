@@ -1,4 +1,4 @@
-"""Skills: directories with instructions for a task, in the format that several agents share.
+"""Skills: directories with instructions for a task, in a format shared by several agents.
 
 A skill is a directory with a file SKILL.md, whose front matter has `name` and `description`, and optional
 files in `scripts`, `references` and `assets`. Finds, reads, writes and deletes skills. Skills of a project
@@ -36,7 +36,7 @@ _FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", r
 
 @dataclass(frozen=True, slots=True)
 class SkillDirectory:
-    """A directory whose subdirectories are skills."""
+    """A directory with skills as subdirectories."""
 
     path: Path
     origin: str
@@ -60,10 +60,10 @@ class Skill:
 
 
 class SkillLibrary:
-    """All skills of the user and of a project; the user's skill is used if both have one of the same name."""
+    """All skills of the user and a project; skills of the user override project skills of the same name."""
 
     def __init__(self, own: Path, project: Path, further: Sequence[Path] = ()) -> None:
-        """Create a library. `own` and `further` are directories of the user; only `own` can be changed."""
+        """Create a library. `own` and `further` are directories of the user; only `own` is writable."""
         self.own = own
         self._directories = (
             *(SkillDirectory(path, "user") for path in (own, *further)),
@@ -71,7 +71,7 @@ class SkillLibrary:
         )
 
     def list_skills(self) -> list[Skill]:
-        """Return all skills, sorted by name. Unreadable ones are included, with the problem."""
+        """Return all skills, sorted by name; unreadable skills include the problem."""
         found: dict[str, Skill] = {}
         for directory in self._directories:
             for skill in _read_directory(directory):
@@ -80,7 +80,7 @@ class SkillLibrary:
         return sorted(found.values(), key=lambda skill: skill.name)
 
     def find_skill(self, name: str) -> Skill:
-        """Return a skill by its name. Raises CallError if there is none, or if it cannot be used."""
+        """Return a skill by its name. Raises CallError if it does not exist or is unusable."""
         skills = {skill.name: skill for skill in self.list_skills()}
         skill = skills.get(name)
         if skill is None:
@@ -91,7 +91,7 @@ class SkillLibrary:
         return skill
 
     def find_own_skill(self, name: str) -> Skill:
-        """Return a skill that can be changed, from the user's own directory. Raises CallError if none."""
+        """Return a writable skill from the user's own directory. Raises CallError if there is none."""
         directory = self._own_directory(name, must_exist=True)
         skill = self.find_skill(name)
         if skill.directory != directory:  # the file's front matter has another name than its directory
@@ -117,11 +117,11 @@ class SkillLibrary:
         return sorted(found)
 
     def read_file(self, skill: Skill, path: str) -> str:
-        """Return the text of a skill's file. Raises CallError if it is not text or is outside the skill."""
+        """Return the text of a skill's file. Raises CallError if it is binary or outside the skill."""
         return _read_text(skill.directory, path)
 
     def write_skill(self, name: str, description: str, instructions: str, *, replace: bool) -> Skill:
-        """Create a skill, or replace the instructions of one, in the user's own directory."""
+        """Create a skill, or replace its instructions, in the user's own directory."""
         if not _NAME.fullmatch(name):
             raise CallError(f"{shorten(name, 80)!r} is not a valid skill name: use a-z, 0-9 and hyphens.")
         directory = self._own_directory(name, must_exist=replace)
@@ -133,19 +133,19 @@ class SkillLibrary:
         return Skill(name, line, directory, "user")
 
     def write_file(self, name: str, path: str, text: str) -> None:
-        """Create or replace a file in `scripts`, `references` or `assets` of one of the user's own skills."""
+        """Create or replace a file in `scripts`, `references` or `assets` of a skill of the user."""
         target = self._own_file(name, path)
         self._write(target, text)
 
     def delete_file(self, name: str, path: str) -> None:
-        """Delete a file of one of the user's own skills."""
+        """Delete a file of a skill in the user's own directory."""
         target = self._own_file(name, path)
         if not target.is_file():
             raise CallError(f"The skill {name!r} has no file {path!r}.")
         target.unlink()
 
     def delete_skill(self, name: str) -> None:
-        """Delete one of the user's own skills with all its files."""
+        """Delete a skill in the user's own directory, with all its files."""
         shutil.rmtree(self._own_directory(name, must_exist=True))
 
     def _own_directory(self, name: str, *, must_exist: bool) -> Path:
@@ -205,7 +205,7 @@ def _read_skill(path: Path, directory: SkillDirectory) -> Skill:
 
 
 def _parse_front_matter(text: str) -> dict[str, Any]:
-    """Return the front matter of a SKILL.md file. Raises ValueError if it has none."""
+    """Return the front matter of a SKILL.md file. Raises ValueError if it is missing."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -253,5 +253,5 @@ def _walk(directory: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _quote_yaml(text: str) -> str:
-    """Return a text as a YAML string on one line."""
+    """Return a text as a single-line YAML string."""
     return json.dumps(text, ensure_ascii=False)

@@ -13,7 +13,7 @@ __all__ = ["make_arrival_check"]
 
 
 def make_arrival_check(descriptor: int) -> Callable[[], bool]:
-    """Return a function that returns True if a socket has unread data or is closed. It does not wait."""
+    """Return a non-blocking function that returns True if a socket has unread data or is closed."""
     if not hasattr(select, "poll"):  # on Windows, where `select` has no limit for descriptors
         return lambda: _is_readable(descriptor)
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""Toolset names kept for compatibility: presets for common clients, and names from other runtimes.
+"""Toolset names for compatibility: presets for common clients, and names from other runtimes.
 
 The only place that lists them. Pure data; `scope` resolves them.
 """

@@ -34,17 +34,17 @@ _NUMBERED_LINE = re.compile(r"(line |.+:)(\d{1,9})", re.DOTALL)
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged; used if suspicious passages need not be marked."""
+    """Return the text unchanged, for contexts that do not mark suspicious passages."""
     return text
 
 
 def find_nothing(_text: str) -> Sequence[tuple[int, int]]:
-    """Return an empty sequence; used if suspicious passages need not be found."""
+    """Return an empty sequence, for contexts that do not search for suspicious passages."""
     return ()
 
 
 def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
-    """Return a copy of a value in which `mark` was applied to every string, including keys."""
+    """Return a copy of a value with `mark` applied to every string, including keys."""
     if depth > MAX_VALUE_DEPTH:
         return "… (nested too deeply)"
     if isinstance(value, str):
@@ -95,7 +95,7 @@ def _name_range(prefix: str, first: int, last: int) -> str:
 
 
 def _lines_of(text: str, start: int, end: int) -> range:
-    """Return the indices of the lines that a passage covers, ignoring white space at its ends."""
+    """Return the line indices of a passage, ignoring white space at its ends."""
     passage = text[start:end]
     start += len(passage) - len(passage.lstrip())
     first = text.count("\n", 0, start)

@@ -1,4 +1,4 @@
-"""Parse and validate the arguments that a model wrote for a tool call.
+"""Parse and validate the arguments of tool calls from a model.
 
 Three steps: parse (providers send JSON text), coerce (models send "5" for 5), check against the tool's JSON
 Schema. An error names the invalid part and shows the schema, so that the model can correct its call. Never
@@ -46,7 +46,7 @@ class Validation:
         )
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """Return a tool's arguments, parsed, converted and validated. Raises InvalidArguments."""
+        """Parse, convert and validate a tool's arguments, and return them. Raises InvalidArguments."""
         return self.check(tool, self.read(tool, arguments))
 
     def check(self, tool: Tool, args: Json) -> Json:
@@ -58,7 +58,7 @@ class Validation:
         return args
 
     def read(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """Return a tool's arguments parsed and converted, even if they do not match the schema."""
+        """Parse and convert a tool's arguments, and return them even if they do not match the schema."""
         parsed: Json = _require_json(tool, parse_arguments(tool.name, arguments))
         visits, validator = self._compiled_for(tool)
         _require_checkable(tool, visits, parsed)
@@ -77,7 +77,7 @@ class Validation:
 
 
 def parse_arguments(name: str, arguments: Json | str | None) -> Json:
-    """Return a call's arguments as a dict, in whatever form a provider sent them. Raises InvalidArguments."""
+    """Return a call's arguments as a dict, for any format of a provider. Raises InvalidArguments."""
     if isinstance(arguments, str):
         arguments = _parse_text(name, arguments)
         if isinstance(arguments, str):  # some models encode the JSON twice
@@ -111,7 +111,7 @@ def _parse_text(name: str, text: str) -> Any:
 
 
 def _require_json(tool: Tool, value: Any, path: _Path = None, depth: int = 0) -> Any:
-    """Return a deep copy of an argument. Raises InvalidArguments if a part of it is not JSON."""
+    """Return a deep copy of an argument. Raises InvalidArguments if it contains non-JSON values."""
     if depth > MAX_DEPTH:
         raise _invalid_arguments(tool, f"at {_format_path(path)}: nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
@@ -149,7 +149,7 @@ def _describe_kind(value: Any) -> str:
 
 
 class ArgumentCoercion:
-    """Converts arguments to the types that their schema requires; matching arguments stay unchanged."""
+    """Converts arguments to the types required by their schema; matching arguments stay unchanged."""
 
     def __init__(self, tool: Tool, *, reads_text: bool = True) -> None:
         self._tool, self._root, self._reads_text = tool, tool.parameters, reads_text
@@ -157,7 +157,7 @@ class ArgumentCoercion:
         self._expansions: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
     def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
-        """Convert a value to a type that one of the schemas accepts; without schemas, return it unchanged."""
+        """Convert a value to a type accepted by one of the schemas; unchanged without schemas."""
         branches, kinds = self._expand(schemas)
         if isinstance(value, str) and self._reads_text:
             value = _read_text(value, kinds)
@@ -179,14 +179,14 @@ class ArgumentCoercion:
         return value
 
     def _is_omitted(self, branches: Sequence[Json], key: str) -> bool:
-        """Return True if null is no valid value of an optional property, so that it means "omitted"."""
+        """Return True if null is invalid for an optional property, so that it means "omitted"."""
         if not self._reads_text or any(key in get_list(branch, "required") for branch in branches):
             return False
         schemas = _declared_schemas(branches, key)
         return bool(schemas) and "null" not in self._expand(schemas)[1]
 
     def _expand(self, schemas: Sequence[Any]) -> tuple[list[Json], frozenset[str]]:
-        """Return all schemas that `$ref`, `allOf`, `anyOf` and `oneOf` reach, and the JSON types they allow.
+        """Return all schemas reachable by `$ref`, `allOf`, `anyOf` and `oneOf`, and their JSON types.
 
         Cached, because arrays are long.
         """
@@ -201,7 +201,7 @@ class ArgumentCoercion:
         return self._expansions[key]
 
     def _follow_branches(self, schemas: Sequence[Any]) -> list[Json]:
-        """Return the schemas and all that they reach by `$ref`, `allOf`, `anyOf` and `oneOf`, each once."""
+        """Return the schemas and those reachable by `$ref`, `allOf`, `anyOf` and `oneOf`, each once."""
         branches: dict[int, Json] = {}
         pending = list(schemas)
         while pending:
@@ -213,7 +213,7 @@ class ArgumentCoercion:
         return list(branches.values())
 
     def _possible_types(self, schema: Any, hops: int = 0) -> frozenset[str]:
-        """Return the JSON types that may match a schema; all of them if it does not restrict them."""
+        """Return the JSON types that may match a schema; all types if it does not restrict them."""
         if not isinstance(schema, dict) or hops > MAX_DEPTH:
             return _JSON_TYPES
         if id(schema) not in self._types_by_schema:
@@ -237,7 +237,7 @@ class ArgumentCoercion:
 
 
 def _declared_types(schema: Json) -> frozenset[str]:
-    """Return the JSON types that a schema allows by its own `type`, `enum` and `const`."""
+    """Return the JSON types allowed by the `type`, `enum` and `const` of a schema."""
     declared = schema.get("type")
     if isinstance(declared, str):
         kinds = {declared}
@@ -259,7 +259,7 @@ def _json_type(value: Any) -> str:
 
 
 def _read_text(text: str, kinds: Set[str]) -> Any:
-    """Return the value that a text represents, such as 5 for "5", if the schema accepts no strings."""
+    """Return the value represented by a text, such as 5 for "5", if the schema accepts no strings."""
     if "string" in kinds:
         return text
     word = text.strip()
@@ -302,7 +302,7 @@ def _read_container(text: str, kinds: Set[str]) -> Any:
 
 
 def _property_schemas(branches: Sequence[Json], key: str) -> list[Any]:
-    """Return the schemas of one property in any of a schema's alternatives, such as those of `anyOf`."""
+    """Return the schemas of one property in all alternatives of a schema, such as `anyOf`."""
     others = [branch.get("additionalProperties") for branch in branches]
     return _declared_schemas(branches, key) or [each for each in others if isinstance(each, dict)]
 

@@ -55,7 +55,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _has_plain_text(schema: FrozenDict) -> bool:
-    """Return True if all strings of a schema are printable ASCII: a fast check for most tools."""
+    """Return True if all strings of a schema are printable ASCII, as in most tools."""
     pending: list[FrozenDict | FrozenList] = [schema]
     while pending:
         node = pending.pop()
@@ -90,7 +90,7 @@ def _clean_value(key: str, value: Any, depth: int) -> Any:
 
 
 def _clean_named(schemas: Mapping[str, Any], depth: int) -> Any:
-    """Remove invisible characters from schemas in a mapping with property names as keys."""
+    """Remove invisible characters from the schemas in a mapping of property names."""
     new = {
         name: _clean_object(each, depth + 1) if isinstance(each, FrozenDict) else each
         for name, each in schemas.items()
