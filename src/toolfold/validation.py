@@ -339,7 +339,7 @@ def _compile_schema(tool: Tool) -> Any | None:
         return jsonschema_rs.validator_for(schema, retriever=_refuse_remote, validate_formats=False)
     except Exception as error:  # invalid schemas fail in many ways; the tool stays usable
         log.warning(
-            "the schema of %r is invalid, so its arguments are not checked: %s",
+            "the schema of tool %r is invalid, so its arguments are not checked: %s",
             tool.name,
             shorten(str(error)),
         )
@@ -347,7 +347,7 @@ def _compile_schema(tool: Tool) -> Any | None:
 
 
 def _refuse_remote(uri: str) -> NoReturn:
-    raise ValueError(f"remote reference {shorten(uri)!r} is not followed")
+    raise ValueError(f"the remote reference {shorten(uri)!r} is not loaded")
 
 
 def _is_valid(tool: Tool, validator: Any, args: Json) -> bool:

@@ -74,7 +74,7 @@ def _jobs(invocation: Invocation) -> Iterator[ScheduledJobs]:
 @click.argument("schedule")
 @click.argument("prompt")
 @click.option("--name", default="", help="Name of the job.")
-@click.option("--to", "send_to", default="", metavar="TARGET", help="Message target that gets each result.")
+@click.option("--to", "send_to", default="", metavar="TARGET", help="Message target for each result.")
 @click.option(
     "--toolset", "toolsets", multiple=True, metavar="NAME", help="Allow only this toolset. Repeatable."
 )

@@ -98,7 +98,7 @@ class ModelOptions:
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Only show how many tools would get messages, and the tokens and dollars it would cost.",
+    help="Only show how many tools would get messages, and the estimated tokens and dollars.",
 )
 @click.option("--yes", is_flag=True, help="Call the model without asking for confirmation.")
 @click.option(

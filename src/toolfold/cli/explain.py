@@ -53,7 +53,7 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 @click.option(
     "--first-message",
     is_flag=True,
-    help="Wait for new tools to be embedded only as long as a session does (tools.patience_seconds).",
+    help="Limit the wait for embeddings of new tools to tools.patience_seconds, as in a session.",
 )
 @catalog_options
 @click.option(

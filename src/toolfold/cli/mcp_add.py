@@ -125,7 +125,7 @@ def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int |
 @click.option(
     "--trust",
     type=click.Choice(["pin", "warn", "off"]),
-    help="What to do with tools that change later: disable them until you accept them, warn, or nothing.",
+    help="For tools that change later: `pin` disables them until you accept them, `warn` only warns.",
 )
 @click.option("--test/--no-test", default=True, help="Start the server afterwards and list its tools.")
 @allow_destructive_option

@@ -16,7 +16,11 @@ class VisionSettings(Section):
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
-        default=120.0, gt=0, le=1_800, description="Time limit of one question.", json_schema_extra=USER_ONLY
+        default=120.0,
+        gt=0,
+        le=1_800,
+        description="Time limit of one question about an image.",
+        json_schema_extra=USER_ONLY,
     )
     max_output_tokens: Integer = Field(
         default=2_048,

@@ -40,7 +40,9 @@ class TrainingEnvironment(Section):
     """An environment that can be trained, by a command on this machine or by a trainer over HTTP."""
 
     description: Annotated[Text, Field(max_length=500)] = Field(
-        default="", description="Description of what is trained, for the model.", json_schema_extra=USER_ONLY
+        default="",
+        description="Description of the training environment for the model.",
+        json_schema_extra=USER_ONLY,
     )
     command: tuple[Text, ...] = Field(
         default=(),

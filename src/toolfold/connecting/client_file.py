@@ -222,7 +222,7 @@ def _require_exact_change(client_file: ClientFile, text: str, expected: Json) ->
         raise ConfigError(
             f"{section} cannot be changed without changing other parts of the file",
             file=str(client_file.file),
-            hint="change it by hand: docs/connect.md says what to write",
+            hint="edit the file by hand as described in docs/connect.md",
         )
 
 

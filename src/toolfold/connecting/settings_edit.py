@@ -141,7 +141,7 @@ def _require_exact_change(settings_file: ClientFile, text: str, expected: Json) 
         raise ConfigError(
             "the settings cannot be changed without changing other parts of the file",
             file=str(settings_file.file),
-            hint="change it by hand: docs/proxy.md says what to write",
+            hint="edit the file by hand as described in docs/proxy.md",
         )
 
 

@@ -125,7 +125,7 @@ def add_key(file: Path) -> str:
             f"the file already has {len(texts)} keys, and at most {MAX_KEYS} can be used",
             key="credentials.key_file",
             file=str(file),
-            hint="remove those that are no longer used: toolfold credentials rotate-key --retire",
+            hint="remove keys that are no longer used: toolfold credentials rotate-key --retire",
         )
     key = make_key()
     write_keys(file, [key, *texts])

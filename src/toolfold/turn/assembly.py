@@ -219,6 +219,6 @@ def _adapt_definition(tool: Tool, present: frozenset[str]) -> Definition:
         if adapted["function"]["name"] != tool.name:
             raise ValueError(f"it names {adapted['function']['name']!r}")
     except Exception:  # a tool's own code: its plain definition still serves
-        log.exception("the definition of %r could not be adapted", tool.name)
+        log.exception("the definition of tool %r could not be adapted and is used unchanged", tool.name)
         return tool.definition()
     return adapted

@@ -175,7 +175,7 @@ class PromptHandler:
         except TimeoutError:
             log.warning("no reply to the request of MCP server %r in time", self._server)
         except _QueueFull:
-            log.warning("MCP server %r has too many open requests; the new one is declined", self._server)
+            log.warning("MCP server %r has too many open requests; its new request is declined", self._server)
             return _DECLINE
         return _CANCEL
 
